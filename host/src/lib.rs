@@ -1,0 +1,1 @@
+//! The packet path of one host: reads and settings. Never prints.

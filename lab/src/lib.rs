@@ -1,0 +1,1 @@
+//! Throw-away hosts from network namespaces and veth pairs.

@@ -1,0 +1,1 @@
+//! The rungs, the climb and its report: engine, host, lab and measure put together.

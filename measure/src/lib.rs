@@ -1,0 +1,1 @@
+//! Load generation, rates, latency, cost and statistics.
