@@ -1,2 +1,6 @@
-//! Finds out why a UDP service on Linux does not reach line rate, fixes it while it runs, and proves it with numbers.
+//! The `linerate` command.
+
+mod command;
+mod render;
+
 fn main() {}

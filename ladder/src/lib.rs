@@ -1,1 +1,7 @@
-//! The rungs, the climb and its report: engine, host, lab and measure put together.
+//! The ladder: rungs climbed one at a time, each measured against the one before.
+//!
+//! Puts `engine`, `host`, `lab` and `measure` together. Prints nothing: progress goes to an
+//! observer, the result is a [`report::Report`].
+
+pub mod published;
+pub mod report;
