@@ -1,0 +1,3 @@
+//! The stages a packet travels. Each has its own file.
+
+pub mod machine;

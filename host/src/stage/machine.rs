@@ -1,0 +1,137 @@
+//! CPUs, NUMA nodes, kernel and virtualization of a host.
+
+use crate::{CpuSet, Host, Known};
+
+/// What is known of a machine.
+#[derive(Debug, Clone)]
+pub struct Machine {
+    /// Kernel release, such as `6.18.0`.
+    pub kernel: Known<String>,
+    /// Model name of the first CPU. Architectures other than x86 may not name one.
+    pub cpu_model: Known<String>,
+    /// CPUs that are online.
+    pub online: Known<CpuSet>,
+    /// Number of NUMA nodes that are online.
+    pub numa_nodes: Known<u32>,
+    /// Whether the CPU reports that it is run by a hypervisor. Told on x86 only.
+    pub hypervisor: Known<bool>,
+}
+
+/// Time counted by the kernel since boot, over all CPUs, in ticks of `USER_HZ`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CpuTime {
+    /// All of it, steal included; time as a guest's host is part of user time and not counted twice.
+    pub total: u64,
+    /// Time the hypervisor ran something else while this machine had work.
+    pub steal: u64,
+}
+
+impl Machine {
+    /// Reads what can be read.
+    #[must_use]
+    pub fn observe(host: &Host) -> Self {
+        let cpuinfo = host.read("/proc/cpuinfo");
+        let (cpu_model, hypervisor) = match &cpuinfo {
+            Ok(text) => (cpu_model(text), hypervisor(text)),
+            Err(error) => (Known::unknown(error.to_string()), Known::unknown(error.to_string())),
+        };
+        Self {
+            kernel: host.read("/proc/sys/kernel/osrelease").map(|text| text.trim().to_owned()).into(),
+            cpu_model,
+            online: cpu_list(host, "/sys/devices/system/cpu/online"),
+            numa_nodes: match cpu_list(host, "/sys/devices/system/node/online") {
+                Known::Value(nodes) => Known::Value(u32::try_from(nodes.len()).unwrap_or(u32::MAX)),
+                Known::Unknown { why } => Known::Unknown { why },
+            },
+            hypervisor,
+        }
+    }
+}
+
+impl CpuTime {
+    /// Reads `/proc/stat`.
+    #[must_use]
+    pub fn observe(host: &Host) -> Known<Self> {
+        match host.read("/proc/stat") {
+            Ok(text) => {
+                cpu_time(&text).map_or_else(|| Known::unknown("/proc/stat has no line 'cpu'"), Known::Value)
+            }
+            Err(error) => Known::unknown(error.to_string()),
+        }
+    }
+}
+
+fn cpu_list(host: &Host, path: &str) -> Known<CpuSet> {
+    match host.read(path) {
+        Ok(text) => match CpuSet::from_list(&text) {
+            Ok(set) => Known::Value(set),
+            Err(error) => Known::unknown(format!("{path}: {error}")),
+        },
+        Err(error) => Known::unknown(error.to_string()),
+    }
+}
+
+fn cpuinfo_value<'a>(text: &'a str, key: &str) -> Option<&'a str> {
+    text.lines()
+        .filter_map(|line| line.split_once(':'))
+        .find(|(name, _)| name.trim() == key)
+        .map(|(_, value)| value.trim())
+}
+
+fn cpu_model(text: &str) -> Known<String> {
+    cpuinfo_value(text, "model name").map_or_else(
+        || Known::unknown("/proc/cpuinfo names no model"),
+        |model| Known::Value(model.to_owned()),
+    )
+}
+
+fn hypervisor(text: &str) -> Known<bool> {
+    cpuinfo_value(text, "flags").map_or_else(
+        || Known::unknown("/proc/cpuinfo has no x86 flags"),
+        |flags| Known::Value(flags.split_whitespace().any(|flag| flag == "hypervisor")),
+    )
+}
+
+fn cpu_time(text: &str) -> Option<CpuTime> {
+    let line = text.lines().find(|line| line.starts_with("cpu "))?;
+    // user nice system idle iowait irq softirq steal; what follows is guest time, part of user.
+    let fields: Vec<u64> =
+        line.split_whitespace().skip(1).take(8).map_while(|field| field.parse().ok()).collect();
+    Some(CpuTime { total: fields.iter().sum(), steal: fields.get(7).copied().unwrap_or(0) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_a_machine() {
+        let host = Host::scripted([
+            ("/proc/sys/kernel/osrelease", "4.6.3\n"),
+            ("/proc/cpuinfo", "processor\t: 0\nmodel name\t: Xeon\nflags\t\t: fpu hypervisor\n"),
+            ("/sys/devices/system/cpu/online", "0-19\n"),
+            ("/sys/devices/system/node/online", "0-1\n"),
+        ]);
+        let machine = Machine::observe(&host);
+        assert_eq!(machine.kernel, Known::Value("4.6.3".into()));
+        assert_eq!(machine.cpu_model, Known::Value("Xeon".into()));
+        assert_eq!(machine.online.as_value().map(CpuSet::len), Some(20));
+        assert_eq!(machine.numa_nodes, Known::Value(2));
+        assert_eq!(machine.hypervisor, Known::Value(true));
+    }
+
+    #[test]
+    fn what_is_missing_is_unknown_and_says_why() {
+        let machine = Machine::observe(&Host::scripted([("/proc/cpuinfo", "processor : 0\n")]));
+        assert_eq!(machine.cpu_model.why(), Some("/proc/cpuinfo names no model"));
+        assert!(machine.numa_nodes.why().is_some_and(|why| why.contains("/sys/devices/system/node/online")));
+    }
+
+    #[test]
+    fn reads_steal_and_older_lines_without_it() {
+        let time = cpu_time("cpu  1 2 3 4 5 6 7 8 9 10\ncpu0 1\n").expect("a line");
+        assert_eq!(time, CpuTime { total: 36, steal: 8 });
+        assert_eq!(cpu_time("cpu  1 2 3 4\n"), Some(CpuTime { total: 10, steal: 0 }));
+        assert_eq!(cpu_time("intr 1\n"), None);
+    }
+}

@@ -1,0 +1,4 @@
+//! System calls that no library wraps. All unsafe code of the crate is below this module.
+
+pub(crate) mod audit;
+pub(crate) mod ethtool;
