@@ -1,0 +1,137 @@
+//! A program running in a host.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, ExitStatus};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+use crate::rtnetlink::wait_readable;
+
+/// A program running in a host. Dropping it ends the program.
+#[derive(Debug)]
+pub struct LabChild {
+    process: Arc<Process>,
+    /// The program's input, if it was asked to be piped.
+    pub stdin: Option<ChildStdin>,
+    /// The program's output, if it was asked to be piped.
+    pub stdout: Option<ChildStdout>,
+    /// The program's error output, if it was asked to be piped.
+    pub stderr: Option<ChildStderr>,
+}
+
+impl LabChild {
+    pub(crate) fn new(mut child: Child) -> io::Result<Self> {
+        let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        Ok(Self { process: Arc::new(Process::new(child)?), stdin, stdout, stderr })
+    }
+
+    /// Process id.
+    pub fn id(&self) -> u32 {
+        self.process.id
+    }
+
+    /// Waits for the end. If the lab ends first, the program is killed and this returns.
+    ///
+    /// # Errors
+    /// The error of the system call.
+    pub fn wait(&mut self) -> io::Result<ExitStatus> {
+        drop(self.stdin.take());
+        loop {
+            if let Some(status) = self.wait_at_most(Duration::from_secs(3600))? {
+                return Ok(status);
+            }
+        }
+    }
+
+    /// Waits for the end, but no longer than given; `None` if it is still running then.
+    ///
+    /// # Errors
+    /// The error of the system call.
+    pub fn wait_at_most(&mut self, at_most: Duration) -> io::Result<Option<ExitStatus>> {
+        if wait_readable(self.process.descriptor.as_fd(), at_most)? {
+            return self.process.reap().map(Some);
+        }
+        Ok(None)
+    }
+
+    /// Sends a signal; to a program that has ended it does nothing.
+    ///
+    /// # Errors
+    /// The error of the system call.
+    pub fn signal(&self, signal: Signal) -> io::Result<()> {
+        self.process.signal(signal)
+    }
+
+    /// Kills the program and takes its status.
+    ///
+    /// # Errors
+    /// The error of the system call.
+    pub fn kill(&mut self) -> io::Result<ExitStatus> {
+        self.process.signal(Signal::KILL)?;
+        self.process.reap()
+    }
+
+    pub(crate) fn process(&self) -> Arc<Process> {
+        Arc::clone(&self.process)
+    }
+}
+
+impl Drop for LabChild {
+    fn drop(&mut self) {
+        self.process.end();
+    }
+}
+
+/// What a [`LabChild`] and its host both hold, so that either can end it.
+#[derive(Debug)]
+pub(crate) struct Process {
+    id: u32,
+    /// Readable when the process has ended.
+    descriptor: OwnedFd,
+    child: Mutex<Child>,
+}
+
+impl Process {
+    fn new(mut child: Child) -> io::Result<Self> {
+        let id = child.id();
+        let opened = i32::try_from(id)
+            .ok()
+            .and_then(Pid::from_raw)
+            .ok_or(rustix::io::Errno::SRCH)
+            .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()));
+        match opened {
+            Ok(descriptor) => Ok(Self { id, descriptor, child: Mutex::new(child) }),
+            Err(errno) => {
+                let _ = child.kill();
+                let _ = child.wait();
+                Err(errno.into())
+            }
+        }
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        wait_readable(self.descriptor.as_fd(), Duration::ZERO).unwrap_or(false)
+    }
+
+    /// Kills and reaps.
+    pub(crate) fn end(&self) {
+        if self.signal(Signal::KILL).is_ok() {
+            let _ = self.reap();
+        }
+    }
+
+    fn signal(&self, signal: Signal) -> io::Result<()> {
+        match pidfd_send_signal(&self.descriptor, signal) {
+            Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// The status, waiting for it. Whoever comes second gets the status the first one took.
+    fn reap(&self) -> io::Result<ExitStatus> {
+        self.child.lock().unwrap_or_else(PoisonError::into_inner).wait()
+    }
+}

@@ -1,0 +1,115 @@
+//! One host of a lab.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+use std::process::Command;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::child::{LabChild, Process};
+use crate::error::{Error, Result};
+use crate::namespace::{Namespace, NamespaceId, Sysfs};
+use crate::resident::Resident;
+use crate::sys::{ChildSetup, SysMount, arm};
+
+/// A host: a network namespace with a thread that lives in it.
+///
+/// It is held by descriptors and a thread of this process only, so nothing of it outlives the
+/// process, however that ends.
+#[derive(Debug)]
+pub struct LabHost {
+    name: String,
+    resident: Resident,
+    namespace: Namespace,
+    children: Mutex<Vec<Arc<Process>>>,
+}
+
+impl LabHost {
+    pub(crate) fn start(name: &str) -> Result<Self> {
+        let (resident, namespace) = Resident::start(name, Namespace::enter_new)?;
+        Ok(Self { name: name.to_owned(), resident, namespace, children: Mutex::default() })
+    }
+
+    /// The name: `receiver`, `sender0`, `sender1`, ...
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Runs `work` on the host's own thread, inside its network namespace, and waits for it.
+    ///
+    /// Sockets opened in it and threads spawned in it belong to the host for good, wherever they
+    /// are used afterwards. `/proc/sys/net` and `/proc/thread-self/net` are the host's there
+    /// (`/proc/net` is not: it follows the first thread of the process). Work for one host runs
+    /// one after another; work that asks for the same host again runs at once.
+    ///
+    /// # Errors
+    /// A panic of `work` comes back as [`Error::Panicked`]; the host goes on.
+    pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T> {
+        self.resident.run(work)
+    }
+
+    /// A sysfs that shows this host's interfaces (`class/net`), for any thread of this process.
+    ///
+    /// # Errors
+    /// [`Error::NoSysfs`] where neither `fsopen` nor `mount` may make one.
+    pub fn sys_path(&self) -> Result<&Path> {
+        match &self.namespace.sysfs {
+            Sysfs::Detached { path, .. } | Sysfs::Private { path } => Ok(path),
+            Sysfs::Missing { why } => Err(Error::NoSysfs { host: self.name.clone(), why: why.clone() }),
+        }
+    }
+
+    /// Starts a program in the host, with a `/sys` that shows the host.
+    ///
+    /// It is killed when the lab is dropped or its process dies, however that happens; so are the
+    /// processes it starts (see [`Registry::clean`](crate::Registry::clean) for the latter when
+    /// the lab was killed).
+    ///
+    /// # Errors
+    /// [`Error::System`] if the program cannot be started.
+    pub fn spawn(&self, mut command: Command) -> Result<LabChild> {
+        let what = format!("start {:?} in lab host {}", command.get_program(), self.name);
+        arm(
+            &mut command,
+            ChildSetup {
+                user_namespace: None,
+                net_namespace: None,
+                sys: match self.namespace.sysfs {
+                    Sysfs::Missing { .. } => SysMount::Inherited,
+                    _ => SysMount::Required,
+                },
+                die_with: Some(rustix::process::getpid()),
+            },
+        );
+        // Forked by the resident thread: the child inherits its namespace, and the kernel counts
+        // that thread as the parent whose death ends the child (PR_SET_PDEATHSIG).
+        let child = self.run(move || command.spawn())?.map_err(|e| Error::system(what.clone(), e))?;
+        let child = LabChild::new(child).map_err(|e| Error::system(what, e))?;
+        let mut children = self.children.lock().unwrap_or_else(PoisonError::into_inner);
+        children.retain(|known| !known.is_over());
+        children.push(child.process());
+        Ok(child)
+    }
+
+    /// The network namespace, for `setns` or `IFLA_NET_NS_FD`.
+    pub fn namespace(&self) -> BorrowedFd<'_> {
+        self.namespace.file.as_fd()
+    }
+
+    /// What tells the network namespace from others.
+    pub fn namespace_id(&self) -> NamespaceId {
+        self.namespace.id
+    }
+
+    /// The kernel's number of the host's thread: `/proc/PID/task/THREAD/ns/net` is its namespace.
+    pub fn thread_id(&self) -> i32 {
+        self.resident.thread_id()
+    }
+
+    /// Ends the children that were started with [`spawn`](Self::spawn).
+    pub(crate) fn end_children(&self) {
+        let mut children = self.children.lock().unwrap_or_else(PoisonError::into_inner);
+        for child in children.drain(..) {
+            child.end();
+        }
+    }
+}

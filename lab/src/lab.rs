@@ -1,0 +1,287 @@
+//! A lab: one receiver and the senders linked to it.
+
+use crate::error::{Error, Result};
+use crate::host::LabHost;
+use crate::rtnetlink::{self, Connection, NewEnd, Refused};
+use crate::topology::{End, Link, RECEIVER, Shape, sender_name};
+use std::io;
+use std::time::{Duration, Instant};
+
+/// How long a link may take to come up. It takes milliseconds.
+const CARRIER_DEADLINE: Duration = Duration::from_secs(5);
+
+/// A receiver and one or more senders, each with a link of its own to the receiver.
+///
+/// Dropping it removes everything it made before the drop returns: the children, every other
+/// process in its namespaces, the links, and the last hold on the namespaces (whose memory the
+/// kernel frees a moment later on its own). Sockets that were opened in a host and are still open
+/// elsewhere keep an empty namespace until they are closed.
+#[derive(Debug)]
+pub struct Lab {
+    receiver: LabHost,
+    senders: Vec<LabHost>,
+    links: Vec<Link>,
+    no_ipv6: Option<String>,
+}
+
+/// Says what a lab is to be.
+#[derive(Clone, Debug, Default)]
+pub struct Builder {
+    name: Option<String>,
+    shape: Shape,
+}
+
+impl Lab {
+    /// A lab of one sender, with as many queues as CPUs (2 to 16), one address a family, and
+    /// packets of 1500 bytes, unless said otherwise.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// The host all links lead to.
+    pub fn receiver(&self) -> &LabHost {
+        &self.receiver
+    }
+
+    /// The sending hosts, as many as there are [`links`](Self::links) and in their order.
+    pub fn senders(&self) -> &[LabHost] {
+        &self.senders
+    }
+
+    /// The links.
+    pub fn links(&self) -> &[Link] {
+        &self.links
+    }
+
+    /// A host by its name.
+    pub fn host(&self, name: &str) -> Option<&LabHost> {
+        self.hosts().find(|host| host.name() == name)
+    }
+
+    /// Why the links have no IPv6 addresses; `None` if they have.
+    pub fn no_ipv6(&self) -> Option<&str> {
+        self.no_ipv6.as_deref()
+    }
+
+    fn hosts(&self) -> impl Iterator<Item = &LabHost> {
+        std::iter::once(&self.receiver).chain(&self.senders)
+    }
+
+    /// Makes the links between hosts that are there.
+    fn wire(&mut self) -> Result<()> {
+        self.no_ipv6 = self.receiver.run(why_no_ipv6)?;
+        if self.no_ipv6.is_some() {
+            for link in &mut self.links {
+                link.receiver.ipv6.clear();
+                link.sender.ipv6.clear();
+            }
+        }
+        for host in self.hosts() {
+            in_host(host, |route| {
+                route.change(rtnetlink::link_up(LOOPBACK)).map_err(refused("bring up lo"))
+            })?;
+        }
+        for (link, sender) in self.links.iter().zip(&self.senders) {
+            make_pair(&self.receiver, sender, link)?;
+            set_up(&self.receiver, &link.receiver, &link.sender, self.no_ipv6.is_none())?;
+            set_up(sender, &link.sender, &link.receiver, self.no_ipv6.is_none())?;
+        }
+        for (link, sender) in self.links.iter().zip(&self.senders) {
+            await_running(&self.receiver, &link.receiver)?;
+            await_running(sender, &link.sender)?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        for host in self.hosts() {
+            host.end_children();
+        }
+        let links: Vec<u32> = self.links.iter().map(|link| link.receiver.index).collect();
+        // The links would go with their namespaces, but only when the kernel gets to it.
+        let removed = in_host(&self.receiver, |route| {
+            for index in links {
+                // One that was never made is not there to be removed.
+                let _ = route.change(rtnetlink::delete_link(index));
+            }
+            Ok(())
+        });
+        if let Err(error) = removed {
+            tracing::warn!(%error, "the links of a lab are left to the kernel");
+        }
+    }
+}
+
+impl Builder {
+    /// Names the lab: 1 to 32 of a-z, 0-9 and '-'. Without, it gets a name of its own.
+    #[must_use]
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// The whole shape at once.
+    #[must_use]
+    pub fn shape(mut self, shape: Shape) -> Self {
+        self.shape = shape;
+        self
+    }
+
+    /// Number of senders.
+    #[must_use]
+    pub fn senders(mut self, senders: usize) -> Self {
+        self.shape.senders = senders;
+        self
+    }
+
+    /// Number of transmit queues, and of receive queues, at both ends of each link.
+    #[must_use]
+    pub fn queues(mut self, queues: u32) -> Self {
+        self.shape.queues = queues;
+        self
+    }
+
+    /// Number of addresses of each family on each interface of the receiver.
+    #[must_use]
+    pub fn addresses(mut self, addresses: usize) -> Self {
+        self.shape.addresses = addresses;
+        self
+    }
+
+    /// Number of addresses of each family on each sender.
+    #[must_use]
+    pub fn sender_addresses(mut self, addresses: usize) -> Self {
+        self.shape.sender_addresses = addresses;
+        self
+    }
+
+    /// Bytes of the largest IP packet.
+    #[must_use]
+    pub fn mtu(mut self, mtu: u32) -> Self {
+        self.shape.mtu = mtu;
+        self
+    }
+
+    /// Makes the lab. When this returns, packets pass on every link in both directions.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`] and [`Error::BadName`] for what was asked; [`Error::NoNamespace`],
+    /// [`Error::Netlink`], [`Error::NoCarrier`] or [`Error::System`] for what the kernel refused.
+    /// Nothing is left behind then.
+    pub fn start(self) -> Result<Lab> {
+        self.shape.check()?;
+        let receiver = LabHost::start(RECEIVER)?;
+        let senders = (0..self.shape.senders)
+            .map(|number| LabHost::start(&sender_name(number)))
+            .collect::<Result<Vec<_>>>()?;
+        let mut lab = Lab { receiver, senders, links: self.shape.links(), no_ipv6: None };
+        lab.wire()?;
+        Ok(lab)
+    }
+}
+
+/// Index of `lo` in every namespace (`LOOPBACK_IFINDEX` of net/flow.h).
+pub(crate) const LOOPBACK: u32 = 1;
+
+type Step<T> = std::result::Result<T, (String, Refused)>;
+
+fn refused(what: impl Into<String>) -> impl FnOnce(Refused) -> (String, Refused) {
+    move |refused| (what.into(), refused)
+}
+
+/// Runs requests in a host.
+fn in_host<T: Send>(host: &LabHost, steps: impl FnOnce(&mut Connection) -> Step<T> + Send) -> Result<T> {
+    let outcome = host.run(|| {
+        let mut route = Connection::open().map_err(|e| ("open a netlink socket".to_owned(), e.into()))?;
+        steps(&mut route)
+    })?;
+    outcome.map_err(|(what, refused)| Error::Netlink {
+        host: host.name().to_owned(),
+        what,
+        source: refused.source,
+        detail: refused.detail,
+    })
+}
+
+fn make_pair(receiver: &LabHost, sender: &LabHost, link: &Link) -> Result<()> {
+    // Both ends are born where they belong: the host's own namespace never sees them.
+    in_host(receiver, |route| {
+        let message = rtnetlink::veth_pair(
+            new_end(link, &link.receiver),
+            new_end(link, &link.sender),
+            sender.namespace(),
+        );
+        route.create(message).map_err(refused(format!(
+            "make the veth pair {} to {}",
+            link.receiver.interface, link.sender.host
+        )))
+    })
+}
+
+fn new_end<'a>(link: &Link, end: &'a End) -> NewEnd<'a> {
+    NewEnd { name: &end.interface, index: end.index, mac: end.mac, queues: link.queues, mtu: link.mtu }
+}
+
+/// Addresses and takes up one end, and makes the other end known to it.
+fn set_up(host: &LabHost, own: &End, other: &End, ipv6: bool) -> Result<()> {
+    let interface = &own.interface;
+    in_host(host, |route| {
+        if ipv6 {
+            route
+                .change(rtnetlink::no_link_local(own.index))
+                .map_err(refused(format!("switch off link-local addresses of {interface}")))?;
+        }
+        for (address, prefix) in own.addresses() {
+            route
+                .create(rtnetlink::address(own.index, address, prefix))
+                .map_err(refused(format!("give {interface} the address {address}")))?;
+        }
+        route.change(rtnetlink::link_up(own.index)).map_err(refused(format!("bring up {interface}")))?;
+        for (address, _) in other.addresses() {
+            route
+                .create(rtnetlink::neighbour(own.index, address, other.mac))
+                .map_err(refused(format!("add the neighbour {address} to {interface}")))?;
+        }
+        Ok(())
+    })
+}
+
+/// Waits until an end is up with its queues active: until then it drops what is sent.
+fn await_running(host: &LabHost, end: &End) -> Result<()> {
+    let up = in_host(host, |route| {
+        let look = || refused(format!("look at {}", end.interface));
+        // Watching begins before looking, so that a change in between is not missed.
+        let watch = Connection::open_watch().map_err(|e| look()(e.into()))?;
+        let deadline = Instant::now() + CARRIER_DEADLINE;
+        loop {
+            if route.is_running(end.index).map_err(look())? {
+                return Ok(true);
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if !watch.wait_for_news(left).map_err(|e| look()(e.into()))? {
+                return Ok(false);
+            }
+        }
+    })?;
+    if up {
+        return Ok(());
+    }
+    Err(Error::NoCarrier {
+        host: host.name().to_owned(),
+        interface: end.interface.clone(),
+        seconds: CARRIER_DEADLINE.as_secs(),
+    })
+}
+
+/// Why an interface made now in the calling thread's namespace has no IPv6.
+fn why_no_ipv6() -> Option<String> {
+    let path = "/proc/sys/net/ipv6/conf/default/disable_ipv6";
+    match std::fs::read_to_string(path) {
+        Ok(value) if value.trim() == "0" => None,
+        Ok(value) => Some(format!("IPv6 is switched off: {path} is {}", value.trim())),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Some("this kernel has no IPv6".to_owned()),
+        Err(e) => Some(format!("cannot read {path}: {e}")),
+    }
+}

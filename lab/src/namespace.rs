@@ -1,0 +1,218 @@
+//! Network namespaces, and a sysfs for each.
+
+use std::fs::File;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MountPropagationFlags};
+use rustix::thread::UnshareFlags;
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+use crate::sys;
+
+/// What tells one namespace from all others, as long as it lives.
+///
+/// Numbers are used again after a namespace has gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct NamespaceId {
+    /// Device of the namespace file system.
+    pub device: u64,
+    /// Inode in it: the number in `net:[4026532008]`.
+    pub inode: u64,
+}
+
+impl NamespaceId {
+    /// The namespace behind a file in `/proc/PID/ns/`.
+    pub(crate) fn of_path(path: &Path) -> std::io::Result<Self> {
+        Ok(Self::of(&std::fs::metadata(path)?))
+    }
+
+    /// The namespace behind an open file.
+    pub(crate) fn of_file(file: &File) -> std::io::Result<Self> {
+        Ok(Self::of(&file.metadata()?))
+    }
+
+    fn of(metadata: &std::fs::Metadata) -> Self {
+        Self { device: metadata.dev(), inode: metadata.ino() }
+    }
+}
+
+/// A network namespace, held by an open file.
+#[derive(Debug)]
+pub(crate) struct Namespace {
+    pub file: File,
+    pub id: NamespaceId,
+    pub sysfs: Sysfs,
+}
+
+/// Where the sysfs of a namespace is.
+#[derive(Debug)]
+pub(crate) enum Sysfs {
+    /// On a mount that is nowhere in the tree and lives as long as the descriptor.
+    Detached { _mount: OwnedFd, path: PathBuf },
+    /// On `/sys` of the mount namespace of the thread that made it.
+    Private { path: PathBuf },
+    /// Nowhere.
+    Missing { why: String },
+}
+
+impl Namespace {
+    /// Puts the calling thread into a new network namespace and makes a sysfs for it.
+    pub(crate) fn enter_new() -> Result<Self> {
+        sys::unshare(UnshareFlags::NEWNET)
+            .map_err(|errno| Error::NoNamespace { why: crate::userns::why_not_unshare(errno) })?;
+        let path = "/proc/thread-self/ns/net";
+        let file = File::open(path).map_err(|e| Error::file("open", path, e))?;
+        let id = NamespaceId::of_file(&file).map_err(|e| Error::file("read", path, e))?;
+        Ok(Self { file, id, sysfs: Sysfs::make() })
+    }
+}
+
+impl Sysfs {
+    /// A sysfs of the calling thread's network namespace, in the best way the kernel allows.
+    ///
+    /// Which namespace a sysfs shows is settled when it is made, by the maker's.
+    fn make() -> Self {
+        let detached = match mount_detached() {
+            Ok(mount) => {
+                let path = PathBuf::from(format!("/proc/self/fd/{}", mount.as_raw_fd()));
+                return Self::Detached { _mount: mount, path };
+            }
+            Err(errno) => errno,
+        };
+        match Self::make_private() {
+            Ok(private) => private,
+            Err(errno) => Self::Missing {
+                why: format!(
+                    "fsopen: {}; mount: {}",
+                    std::io::Error::from(detached),
+                    std::io::Error::from(errno)
+                ),
+            },
+        }
+    }
+
+    fn make_private() -> Result<Self, Errno> {
+        mount_private_sys()?;
+        // Through the thread's own root every thread of the process sees its mounts.
+        let thread = rustix::thread::gettid().as_raw_nonzero();
+        Ok(Self::Private { path: PathBuf::from(format!("/proc/self/task/{thread}/root/sys")) })
+    }
+}
+
+/// The attributes to try a sysfs with.
+///
+/// In a user namespace the kernel demands that a new sysfs reveals no more than the one that is
+/// mounted already: no looser in read-only and in access times (`mnt_already_visible` in
+/// fs/namespace.c, since Linux 4.2).
+const ATTEMPTS: [(bool, bool); 4] = [(false, false), (false, true), (true, false), (true, true)];
+
+/// A mount of sysfs that is attached nowhere (fsopen, fsmount: since Linux 5.2).
+fn mount_detached() -> Result<OwnedFd, Errno> {
+    let mut refused = Errno::NOSYS;
+    for (read_only, no_atime) in ATTEMPTS {
+        let mut attributes = MountAttrFlags::MOUNT_ATTR_NOSUID
+            | MountAttrFlags::MOUNT_ATTR_NODEV
+            | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+        attributes.set(MountAttrFlags::MOUNT_ATTR_RDONLY, read_only);
+        attributes.set(MountAttrFlags::MOUNT_ATTR_NOATIME, no_atime);
+        let context = rustix::mount::fsopen(c"sysfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
+        rustix::mount::fsconfig_create(&context)?;
+        match rustix::mount::fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes) {
+            Ok(mount) => return Ok(mount),
+            Err(errno) => refused = errno,
+        }
+    }
+    Err(refused)
+}
+
+/// Gives the calling thread a mount namespace of its own with a fresh sysfs on `/sys`.
+///
+/// Only raw system calls: it also runs between fork and exec.
+pub(crate) fn mount_private_sys() -> Result<(), Errno> {
+    sys::unshare(UnshareFlags::NEWNS)?;
+    // Mounts made here must not appear outside; those made outside may appear here.
+    rustix::mount::mount_change(c"/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)?;
+    let mut refused = Errno::PERM;
+    for (read_only, no_atime) in ATTEMPTS {
+        let mut flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+        flags.set(MountFlags::RDONLY, read_only);
+        flags.set(MountFlags::NOATIME, no_atime);
+        match rustix::mount::mount(c"sysfs", c"/sys", c"sysfs", flags, None) {
+            Ok(()) => return Ok(()),
+            Err(errno) => refused = errno,
+        }
+    }
+    Err(refused)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Makes a namespace on a thread of its own and looks at it from this one.
+    fn beside<T: Send + 'static>(
+        make: impl FnOnce() -> Result<T> + Send + 'static,
+        look: impl FnOnce(&T),
+    ) -> Option<()> {
+        let (send, receive) = std::sync::mpsc::channel();
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            let _ = send.send(make());
+            let _ = ended.recv();
+        });
+        let made = receive.recv().unwrap();
+        let seen = match &made {
+            Ok(made) => {
+                look(made);
+                Some(())
+            }
+            Err(why) => {
+                eprintln!("SKIP namespace::tests: {why}");
+                None
+            }
+        };
+        drop(end);
+        thread.join().unwrap();
+        seen
+    }
+
+    fn interfaces(sys: &Path) -> Vec<String> {
+        std::fs::read_dir(sys.join("class/net"))
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .filter(|name| name != "bonding_masters")
+            .collect()
+    }
+
+    #[test]
+    fn a_new_namespace_has_a_sysfs_with_nothing_but_loopback() {
+        beside(Namespace::enter_new, |namespace| {
+            match &namespace.sysfs {
+                Sysfs::Detached { path, .. } | Sysfs::Private { path } => {
+                    assert_eq!(interfaces(path), ["lo"]);
+                }
+                Sysfs::Missing { why } => eprintln!("SKIP sysfs: {why}"),
+            }
+            let own = NamespaceId::of_path(Path::new("/proc/self/ns/net")).unwrap();
+            assert_ne!(own, namespace.id);
+        });
+    }
+
+    #[test]
+    fn a_private_sys_is_seen_by_other_threads() {
+        beside(
+            || {
+                sys::unshare(UnshareFlags::NEWNET).map_err(|e| Error::system("unshare", e))?;
+                Sysfs::make_private().map_err(|e| Error::system("mount /sys", e))
+            },
+            |sysfs| {
+                let Sysfs::Private { path } = sysfs else { panic!("not private: {sysfs:?}") };
+                assert_eq!(interfaces(path), ["lo"]);
+            },
+        );
+    }
+}

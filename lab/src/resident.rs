@@ -1,0 +1,144 @@
+//! The thread that lives in a host for as long as the host does.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{Sender, channel, sync_channel};
+use std::thread::{Builder, JoinHandle};
+
+use rustix::thread::{Pid, gettid};
+
+use crate::error::{Error, Result};
+use crate::sys::{Job, NotRun, run_on};
+
+/// A thread with a queue of work.
+#[derive(Debug)]
+pub(crate) struct Resident {
+    host: String,
+    thread_id: Pid,
+    queue: Option<Sender<Job>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Resident {
+    /// Starts the thread. What `settle` makes in it, before any work, comes back with it.
+    pub(crate) fn start<S: Send + 'static>(
+        host: &str,
+        settle: impl FnOnce() -> Result<S> + Send + 'static,
+    ) -> Result<(Self, S)> {
+        let (queue, jobs) = channel::<Job>();
+        let (tell, told) = sync_channel(1);
+        let thread = Builder::new()
+            // The kernel shows 15 bytes of a thread's name.
+            .name(format!("lab-{host}"))
+            .spawn(move || {
+                let settled = settle().map(|made| (gettid(), made));
+                let failed = settled.is_err();
+                if tell.send(settled).is_err() || failed {
+                    return;
+                }
+                // A job catches the panics of the work in it.
+                jobs.into_iter().for_each(|job| job());
+            })
+            .map_err(|e| Error::system(format!("start the thread of lab host {host}"), e))?;
+        match told.recv() {
+            Ok(Ok((thread_id, made))) => Ok((
+                Self { host: host.to_owned(), thread_id, queue: Some(queue), thread: Some(thread) },
+                made,
+            )),
+            Ok(Err(error)) => {
+                let _ = thread.join();
+                Err(error)
+            }
+            Err(_) => Err(Error::Ended { host: host.to_owned() }),
+        }
+    }
+
+    /// The kernel's number of the thread.
+    pub(crate) fn thread_id(&self) -> i32 {
+        self.thread_id.as_raw_nonzero().get()
+    }
+
+    /// Runs `work` on the thread and waits for it.
+    pub(crate) fn run<T: Send, F: FnOnce() -> T + Send>(&self, work: F) -> Result<T> {
+        let outcome = if gettid() == self.thread_id {
+            // Already there: the queue would wait for this very job.
+            catch_unwind(AssertUnwindSafe(work)).map_err(NotRun::Panicked)
+        } else {
+            match &self.queue {
+                Some(queue) => run_on(queue, work),
+                None => Err(NotRun::Ended),
+            }
+        };
+        outcome.map_err(|why| match why {
+            NotRun::Panicked(payload) => {
+                Error::Panicked { host: self.host.clone(), message: message_of(payload.as_ref()) }
+            }
+            NotRun::Ended => Error::Ended { host: self.host.clone() },
+        })
+    }
+}
+
+impl Drop for Resident {
+    fn drop(&mut self) {
+        drop(self.queue.take());
+        if let Some(thread) = self.thread.take()
+            && gettid() != self.thread_id
+        {
+            // Its work's panics were reported to those who waited for the work.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn message_of(payload: &(dyn Any + Send)) -> String {
+    if let Some(text) = payload.downcast_ref::<&str>() {
+        (*text).to_owned()
+    } else if let Some(text) = payload.downcast_ref::<String>() {
+        text.clone()
+    } else {
+        "a value that is not text".to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resident() -> Resident {
+        Resident::start("test", || Ok(())).unwrap().0
+    }
+
+    #[test]
+    fn all_work_runs_on_one_thread() {
+        let resident = resident();
+        for _ in 0..3 {
+            let id = resident.run(|| gettid().as_raw_nonzero().get()).unwrap();
+            assert_eq!(id, resident.thread_id());
+        }
+    }
+
+    #[test]
+    fn a_panic_is_an_error_and_not_the_end() {
+        let resident = resident();
+        let number = 3;
+        let error = resident.run(|| panic!("number {number}")).unwrap_err();
+        assert!(matches!(
+            error,
+            Error::Panicked { host, message } if host == "test" && message == "number 3"
+        ));
+        assert_eq!(resident.run(|| 4).unwrap(), 4);
+    }
+
+    #[test]
+    fn work_may_ask_for_work_on_the_same_host() {
+        let resident = resident();
+        let inner = resident.run(|| resident.run(|| 5)).unwrap();
+        assert_eq!(inner.unwrap(), 5);
+    }
+
+    #[test]
+    fn failing_to_settle_is_reported() {
+        let why = Resident::start::<()>("test", || Err(Error::Ended { host: "reason".into() }));
+        assert!(matches!(why, Err(Error::Ended { host }) if host == "reason"));
+    }
+}

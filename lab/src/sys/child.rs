@@ -1,0 +1,93 @@
+//! What happens in a child between fork and exec.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal};
+use rustix::thread::{LinkNameSpaceType, UnshareFlags};
+
+use crate::namespace::mount_private_sys;
+
+/// Whether a child gets a `/sys` of its network namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SysMount {
+    /// It must; otherwise it is not started.
+    Required,
+    /// It keeps the `/sys` it inherits, since another cannot be mounted here.
+    Inherited,
+}
+
+/// Everything to be done in the child, in this order.
+#[derive(Debug)]
+pub(crate) struct ChildSetup {
+    /// User namespace to join.
+    pub user_namespace: Option<File>,
+    /// Network namespace to join.
+    pub net_namespace: Option<File>,
+    /// The `/sys` it sees.
+    pub sys: SysMount,
+    /// Die when the thread that forks dies, which is one of this process.
+    pub die_with: Option<Pid>,
+}
+
+/// Arms `command` so that its child does what `setup` says before it becomes the program.
+pub(crate) fn arm(command: &mut Command, setup: ChildSetup) {
+    let hook = move || prepare(&setup);
+    // SAFETY: between fork and exec only async-signal-safe code may run. `prepare` makes raw system
+    // calls through rustix with constant C strings; it neither allocates nor takes a lock.
+    unsafe {
+        command.pre_exec(hook);
+    }
+}
+
+/// What `unshare` would say to this process if it had a single thread, tried in a child.
+pub(crate) fn try_unshare(flags: UnshareFlags) -> Result<(), Errno> {
+    // The child reports by the error that keeps it from becoming a program.
+    const ALLOWED: Errno = Errno::CANCELED;
+    let mut command = Command::new("/proc/self/exe");
+    let attempt = move || -> io::Result<()> { Err(super::unshare(flags).err().unwrap_or(ALLOWED).into()) };
+    // SAFETY: as in `arm`: one raw system call, no allocation, no lock.
+    unsafe {
+        command.pre_exec(attempt);
+    }
+    match command.spawn() {
+        Err(error) => match Errno::from_io_error(&error) {
+            Some(ALLOWED) => Ok(()),
+            Some(errno) => Err(errno),
+            None => Err(Errno::IO),
+        },
+        Ok(mut child) => {
+            // It cannot have become a program.
+            let _ = child.kill();
+            let _ = child.wait();
+            Err(Errno::IO)
+        }
+    }
+}
+
+fn prepare(setup: &ChildSetup) -> io::Result<()> {
+    if let Some(parent) = setup.die_with {
+        rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+        // The parent may have died before the request above was in place.
+        if rustix::process::getppid() != Some(parent) {
+            return Err(io::Error::from_raw_os_error(libc::ESRCH));
+        }
+    }
+    join(setup.user_namespace.as_ref(), LinkNameSpaceType::User)?;
+    join(setup.net_namespace.as_ref(), LinkNameSpaceType::Network)?;
+    if setup.sys == SysMount::Required {
+        mount_private_sys()?;
+    }
+    Ok(())
+}
+
+fn join(namespace: Option<&File>, kind: LinkNameSpaceType) -> io::Result<()> {
+    match namespace {
+        Some(file) => Ok(rustix::thread::move_into_link_name_space(file.as_fd(), Some(kind))?),
+        None => Ok(()),
+    }
+}

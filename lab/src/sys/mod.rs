@@ -1,0 +1,21 @@
+//! The unsafe code of this crate.
+
+mod child;
+mod scoped;
+
+pub(crate) use child::{ChildSetup, SysMount, arm, try_unshare};
+pub(crate) use scoped::{Job, NotRun, run_on};
+
+use rustix::thread::UnshareFlags;
+
+/// Gives the calling thread namespaces of its own.
+///
+/// `FILES` is refused, because a file descriptor table of its own would break what other threads
+/// and this crate assume about descriptors.
+pub(crate) fn unshare(flags: UnshareFlags) -> rustix::io::Result<()> {
+    if flags.contains(UnshareFlags::FILES) {
+        return Err(rustix::io::Errno::INVAL);
+    }
+    // SAFETY: the one hazard of unshare is a private descriptor table (FILES), refused above.
+    unsafe { rustix::thread::unshare_unsafe(flags) }
+}

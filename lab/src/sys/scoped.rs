@@ -1,0 +1,86 @@
+//! Running a borrowing closure on another thread and waiting for it.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{Sender, SyncSender, sync_channel};
+
+/// A piece of work for a resident thread.
+pub(crate) type Job = Box<dyn FnOnce() + Send + 'static>;
+
+/// Why work has no result.
+pub(crate) enum NotRun {
+    /// It panicked, with this payload.
+    Panicked(Box<dyn Any + Send>),
+    /// The thread has ended.
+    Ended,
+}
+
+/// The work and the way its result goes back.
+///
+/// The order of the fields matters: if a task is dropped without having run, `work`, which may
+/// borrow from the waiting caller, is dropped before `done`, whose drop lets the caller go on.
+struct Task<T, F> {
+    work: F,
+    done: SyncSender<std::thread::Result<T>>,
+}
+
+impl<T, F: FnOnce() -> T> Task<T, F> {
+    fn run(self) {
+        let Self { work, done } = self;
+        let result = catch_unwind(AssertUnwindSafe(work));
+        // The receiver waits until this arrives; a failure to send would mean that it is gone.
+        let _ = done.send(result);
+    }
+}
+
+/// Puts `work` into the queue of a thread and waits for its result.
+pub(crate) fn run_on<T: Send, F: FnOnce() -> T + Send>(queue: &Sender<Job>, work: F) -> Result<T, NotRun> {
+    let (done, finished) = sync_channel(1);
+    let task = Task { work, done };
+    let job: Box<dyn FnOnce() + Send + '_> = Box::new(move || task.run());
+    // SAFETY: only the lifetime is changed. The job borrows from this frame and its callers at
+    // most, and this function does not return before the job is over: either `send` hands it back
+    // and it is dropped here, or `recv` returns, which takes that `done` was used or dropped, and
+    // `work` was consumed before the one and is dropped before the other (order of Task's fields).
+    // Nothing between here and `recv` can unwind.
+    let job: Job = unsafe { std::mem::transmute::<Box<dyn FnOnce() + Send + '_>, Job>(job) };
+    if queue.send(job).is_err() {
+        return Err(NotRun::Ended);
+    }
+    match finished.recv() {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(panic)) => Err(NotRun::Panicked(panic)),
+        Err(_) => Err(NotRun::Ended),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+
+    #[test]
+    fn borrowed_data_is_seen_and_changed() {
+        let (queue, jobs) = channel::<Job>();
+        let worker = std::thread::spawn(move || jobs.into_iter().for_each(|job| job()));
+        let mut seen = Vec::new();
+        let word = String::from("here");
+        for round in 0..100 {
+            let got = run_on(&queue, || {
+                seen.push(round);
+                word.as_str()
+            });
+            assert!(matches!(got, Ok("here")));
+        }
+        assert_eq!(seen.len(), 100);
+        drop(queue);
+        worker.join().unwrap();
+    }
+
+    #[test]
+    fn a_thread_that_is_gone_is_an_error() {
+        let (queue, jobs) = channel::<Job>();
+        drop(jobs);
+        assert!(matches!(run_on(&queue, || ()), Err(NotRun::Ended)));
+    }
+}

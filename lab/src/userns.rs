@@ -1,0 +1,277 @@
+//! A lab without root: in a user namespace of its own.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use rustix::io::Errno;
+use rustix::mount::{MountPropagationFlags, mount_change};
+use rustix::thread::{CapabilitySet, UnshareFlags, capabilities};
+use serde::Serialize;
+
+use crate::rtnetlink::{self, Connection};
+use crate::sys;
+
+/// With what rights the process goes on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case", tag = "privilege")]
+pub enum Privilege {
+    /// It has the capabilities a lab needs.
+    Root,
+    /// It is root in a user namespace it made: enough for a lab, not for what belongs to the
+    /// whole machine.
+    UserNamespace {
+        /// The user it is outside.
+        outside: u32,
+    },
+    /// Neither is to be had.
+    Forbidden {
+        /// Which rule of this machine is in the way.
+        why: String,
+        /// How to allow it, or what to do instead.
+        how_to_allow: String,
+    },
+}
+
+impl fmt::Display for Privilege {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Root => write!(f, "root"),
+            Self::UserNamespace { outside } => {
+                write!(f, "root in a user namespace of user {outside}")
+            }
+            Self::Forbidden { why, how_to_allow } => write!(
+                f,
+                "cannot make a network namespace: needs CAP_SYS_ADMIN (run as root), \
+                 or unprivileged user namespaces: {why}; {how_to_allow}"
+            ),
+        }
+    }
+}
+
+/// Makes the process root in a user namespace of its own, if it lacks the capabilities for a lab.
+///
+/// To be called first of all in `main`: the kernel lets only a process with a single thread change
+/// its user namespace. The process gets a network namespace (with loopback up) and a mount
+/// namespace with it. The present user becomes root in there, and files are made as that user.
+///
+/// After [`Privilege::Forbidden`] the process may be inside a user namespace that is of no use
+/// (Ubuntu's AppArmor rule lets it be made and takes its rights away), so it had better say why
+/// and end.
+pub fn enter_if_needed() -> Privilege {
+    if has_capabilities() {
+        return Privilege::Root;
+    }
+    let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
+    if let Err(errno) = sys::unshare(NEEDED) {
+        return forbidden(errno);
+    }
+    match become_root(uid.as_raw(), gid.as_raw()) {
+        Ok(()) => Privilege::UserNamespace { outside: uid.as_raw() },
+        Err((what, error)) => Privilege::Forbidden {
+            why: format!("a user namespace was made, but {what} failed: {error}"),
+            how_to_allow: match restriction(&Proc) {
+                Some((_, how)) => how,
+                None => "run as root".to_owned(),
+            },
+        },
+    }
+}
+
+/// What [`enter_if_needed`] would return, tried in a child process.
+pub fn probe() -> Privilege {
+    if has_capabilities() {
+        return Privilege::Root;
+    }
+    match sys::try_unshare(NEEDED) {
+        Ok(()) => Privilege::UserNamespace { outside: rustix::process::geteuid().as_raw() },
+        Err(error) => forbidden(error),
+    }
+}
+
+const NEEDED: UnshareFlags = UnshareFlags::NEWUSER.union(UnshareFlags::NEWNS).union(UnshareFlags::NEWNET);
+
+fn has_capabilities() -> bool {
+    capabilities(None)
+        .is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN | CapabilitySet::NET_ADMIN))
+}
+
+fn become_root(uid: u32, gid: u32) -> Result<(), (&'static str, io::Error)> {
+    // Without this the kernel takes no group map from an ordinary user (since Linux 3.19).
+    write("/proc/self/setgroups", "deny")?;
+    write("/proc/self/uid_map", &format!("0 {uid} 1"))?;
+    write("/proc/self/gid_map", &format!("0 {gid} 1"))?;
+    mount_change(c"/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
+        .map_err(|e| ("making mounts private", e.into()))?;
+    Connection::open()
+        .map_err(|e| ("opening a netlink socket", e))?
+        .change(rtnetlink::link_up(crate::lab::LOOPBACK))
+        .map_err(|refused| ("bringing up lo", refused.source))
+}
+
+fn write(path: &'static str, text: &str) -> Result<(), (&'static str, io::Error)> {
+    fs::write(path, text).map_err(|e| (path, e))
+}
+
+fn forbidden(errno: Errno) -> Privilege {
+    let (why, how_to_allow) = explain(&Proc, errno);
+    Privilege::Forbidden { why, how_to_allow }
+}
+
+/// Why `unshare` refuses a network namespace here, for an error message.
+pub(crate) fn why_not_unshare(errno: Errno) -> String {
+    if errno != Errno::PERM {
+        // Not a question of rights: limits, or a kernel without network namespaces.
+        let (why, how) = explain(&Proc, errno);
+        return format!("{why}; {how}");
+    }
+    match probe() {
+        Privilege::Forbidden { why, how_to_allow } => format!("{why}; {how_to_allow}"),
+        Privilege::UserNamespace { .. } => {
+            "they are allowed here, but this process did not enter one before it had threads".to_owned()
+        }
+        Privilege::Root => {
+            "the capability is there, and yet the kernel refuses; a container's seccomp filter \
+             does that: allow unshare and mount in it"
+                .to_owned()
+        }
+    }
+}
+
+/// Where the rules of the machine are read.
+trait Rules {
+    /// A file below /proc, trimmed.
+    fn read(&self, path: &str) -> Option<String>;
+}
+
+struct Proc;
+
+impl Rules for Proc {
+    fn read(&self, path: &str) -> Option<String> {
+        let text = fs::read_to_string(Path::new("/proc").join(path)).ok()?;
+        Some(text.trim().to_owned())
+    }
+}
+
+/// The rule that forbids unprivileged user namespaces, and how to lift it.
+fn restriction(rules: &dyn Rules) -> Option<(String, String)> {
+    let is = |path: &str, value: &str| rules.read(path).is_some_and(|found| found == value);
+    let lift = |setting: &str, value: &str| format!("allow it: sysctl -w {setting}={value}");
+    if is("sys/user/max_user_namespaces", "0") {
+        return Some(("user.max_user_namespaces is 0".to_owned(), lift("user.max_user_namespaces", "10000")));
+    }
+    // Debian's and Arch's patch.
+    if is("sys/kernel/unprivileged_userns_clone", "0") {
+        return Some((
+            "kernel.unprivileged_userns_clone is 0".to_owned(),
+            lift("kernel.unprivileged_userns_clone", "1"),
+        ));
+    }
+    // Ubuntu 23.10 and later.
+    if is("sys/kernel/apparmor_restrict_unprivileged_userns", "1") {
+        return Some((
+            "kernel.apparmor_restrict_unprivileged_userns is 1".to_owned(),
+            lift("kernel.apparmor_restrict_unprivileged_userns", "0"),
+        ));
+    }
+    None
+}
+
+/// What an error number of `unshare` means here, and what to do about it.
+fn explain(rules: &dyn Rules, errno: Errno) -> (String, String) {
+    const ROOT: &str = "run as root";
+    if let Some((why, how)) = restriction(rules) {
+        return (why, format!("{how}, or {ROOT}"));
+    }
+    let filtered = rules.read("self/status").is_some_and(|status| {
+        let mode = status.lines().find_map(|line| line.strip_prefix("Seccomp:"));
+        mode.is_some_and(|mode| mode.trim() == "2")
+    });
+    match errno {
+        Errno::PERM if filtered => (
+            "a seccomp filter forbids unshare (a container's, most likely)".to_owned(),
+            format!("start the container with --security-opt seccomp=unconfined, or {ROOT}"),
+        ),
+        Errno::PERM | Errno::ACCESS => {
+            ("a security module or a chroot forbids it".to_owned(), ROOT.to_owned())
+        }
+        Errno::NOSPC | Errno::USERS => (
+            "the limit of namespaces is reached (user.max_user_namespaces, \
+             user.max_net_namespaces, user.max_mnt_namespaces)"
+                .to_owned(),
+            format!("raise it, or {ROOT}"),
+        ),
+        Errno::INVAL => (
+            "the process has more than one thread, or the kernel has no user namespaces \
+             (CONFIG_USER_NS)"
+                .to_owned(),
+            ROOT.to_owned(),
+        ),
+        other => (io::Error::from(other).to_string(), ROOT.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Fake(&'static [(&'static str, &'static str)]);
+
+    impl Rules for Fake {
+        fn read(&self, path: &str) -> Option<String> {
+            let found = self.0.iter().find(|(known, _)| *known == path);
+            found.map(|(_, text)| (*text).to_owned())
+        }
+    }
+
+    #[test]
+    fn each_rule_is_named_with_its_remedy() {
+        for (file, setting, value) in [
+            ("sys/user/max_user_namespaces", "user.max_user_namespaces", "0"),
+            ("sys/kernel/unprivileged_userns_clone", "kernel.unprivileged_userns_clone", "0"),
+            (
+                "sys/kernel/apparmor_restrict_unprivileged_userns",
+                "kernel.apparmor_restrict_unprivileged_userns",
+                "1",
+            ),
+        ] {
+            let rules: &'static [(&str, &str)] = Box::leak(Box::new([(file, value)]));
+            let (why, how) = explain(&Fake(rules), Errno::PERM);
+            assert!(why.contains(setting), "{why}");
+            assert!(how.contains(&format!("sysctl -w {setting}=")), "{how}");
+            assert!(how.ends_with("or run as root"), "{how}");
+        }
+    }
+
+    #[test]
+    fn a_seccomp_filter_is_recognised() {
+        let rules = Fake(&[("self/status", "Name:\tx\nSeccomp:\t2\nSeccomp_filters:\t1")]);
+        assert!(explain(&rules, Errno::PERM).0.contains("seccomp"));
+        let rules = Fake(&[("self/status", "Name:\tx\nSeccomp:\t0")]);
+        assert!(!explain(&rules, Errno::PERM).0.contains("seccomp"));
+    }
+
+    #[test]
+    fn a_limit_is_not_taken_for_a_ban() {
+        let rules = Fake(&[("sys/user/max_user_namespaces", "10000")]);
+        assert!(explain(&rules, Errno::NOSPC).0.contains("limit"));
+    }
+
+    #[test]
+    fn the_line_says_what_why_and_what_to_do() {
+        let line = forbidden_line();
+        assert_eq!(
+            line,
+            "cannot make a network namespace: needs CAP_SYS_ADMIN (run as root), or unprivileged \
+             user namespaces: user.max_user_namespaces is 0; allow it: sysctl -w \
+             user.max_user_namespaces=10000, or run as root"
+        );
+    }
+
+    fn forbidden_line() -> String {
+        let rules = Fake(&[("sys/user/max_user_namespaces", "0")]);
+        let (why, how_to_allow) = explain(&rules, Errno::NOSPC);
+        Privilege::Forbidden { why, how_to_allow }.to_string()
+    }
+}
