@@ -1,1 +1,10 @@
-//! Results as text and HTML.
+//! Results as people read them: text for a terminal, HTML for a browser.
+
+pub(crate) mod format;
+pub(crate) mod ladder_text;
+pub(crate) mod style;
+
+mod summary;
+
+#[cfg(test)]
+mod made_up;

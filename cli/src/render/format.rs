@@ -1,0 +1,394 @@
+//! Numbers as people read them: three significant digits, decimal prefixes, the unit beside.
+//!
+//! What is not a finite number is shown as `?`, never as zero.
+
+/// Shown where a value is not known.
+pub(crate) const UNKNOWN: &str = "?";
+
+/// A rate or count with a decimal prefix: `950`, `412 k`, `1.23 M`.
+pub(crate) fn rate(per_second: f64) -> String {
+    let (text, prefix) = scaled(per_second);
+    joined(text, prefix)
+}
+
+/// Two ends of an interval under one prefix: `401–423 k`.
+pub(crate) fn rate_range(low: f64, high: f64) -> String {
+    let (low_text, low_prefix) = scaled(low);
+    let (high_text, high_prefix) = scaled(high);
+    if low_prefix != high_prefix {
+        return format!("{}–{}", joined(low_text, low_prefix), joined(high_text, high_prefix));
+    }
+    if low_text == high_text {
+        return joined(low_text, low_prefix);
+    }
+    joined(format!("{low_text}–{high_text}"), low_prefix)
+}
+
+/// The wider side of an interval as a share of its median: `±3 %`.
+pub(crate) fn plus_minus(median: f64, low: f64, high: f64) -> String {
+    if median <= 0.0 || !(median.is_finite() && low.is_finite() && high.is_finite()) {
+        return format!("±{UNKNOWN}");
+    }
+    let share = (high - median).max(median - low).max(0.0) / median * 100.0;
+    match share {
+        share if share < 0.05 => "±0 %".to_owned(),
+        share if share < 0.95 => format!("±{share:.1} %"),
+        share => format!("±{share:.0} %"),
+    }
+}
+
+/// A fraction of one as a percentage: `5.5 %`, `0.02 %`, `<0.01 %`, `100 %`.
+pub(crate) fn percent(ratio: f64) -> String {
+    let value = ratio * 100.0;
+    if !value.is_finite() {
+        return UNKNOWN.to_owned();
+    }
+    if value == 0.0 {
+        return "0 %".to_owned();
+    }
+    if value.abs() < 0.01 {
+        return "<0.01 %".to_owned();
+    }
+    if value.abs() < 0.995 {
+        return format!("{value:.2} %");
+    }
+    if value.abs() < 9.95 {
+        return format!("{value:.1} %");
+    }
+    format!("{value:.0} %")
+}
+
+/// A ratio of two rates: `×1.23`, `×0.063`, `×26.0`.
+pub(crate) fn ratio(value: f64) -> String {
+    if !value.is_finite() {
+        return UNKNOWN.to_owned();
+    }
+    if value.abs() < 0.1 {
+        return format!("×{value:.3}");
+    }
+    if value.abs() < 9.995 {
+        return format!("×{value:.2}");
+    }
+    format!("×{}", significant(value))
+}
+
+/// Nanoseconds as microseconds, without the unit: `3.45`, `118`, `1,234`.
+pub(crate) fn microseconds(nanoseconds: u64) -> String {
+    // Exact: percentiles of latency stay far below 2^53 ns.
+    let value = nanoseconds as f64 / 1e3;
+    if value < 999.5 { significant(value) } else { grouped(value.round() as u64) }
+}
+
+/// A span of time with the unit that suits it: `106 ns`, `1.33 us`, `5.00 ms`, `2.00 s`.
+pub(crate) fn time_span(nanoseconds: f64) -> String {
+    if !nanoseconds.is_finite() {
+        return UNKNOWN.to_owned();
+    }
+    for (size, unit) in [(1.0, "ns"), (1e3, "us"), (1e6, "ms")] {
+        let text = significant(nanoseconds / size);
+        if rounded(nanoseconds / size).abs() < 1000.0 {
+            return format!("{text} {unit}");
+        }
+    }
+    format!("{} s", significant(nanoseconds / 1e9))
+}
+
+/// Bits a second as megabits, without the unit: `0.33`, `547`, `5,640`.
+pub(crate) fn megabits(bits_per_second: f64) -> String {
+    let value = bits_per_second / 1e6;
+    if !value.is_finite() {
+        return UNKNOWN.to_owned();
+    }
+    if value < 999.5 { significant(value) } else { grouped(value.round() as u64) }
+}
+
+/// A link's speed as it is written on the box: `10G`, `2.5G`, `100M`.
+pub(crate) fn link(bits_per_second: u64) -> String {
+    for (size, unit) in [(1_000_000_000_000, "T"), (1_000_000_000, "G"), (1_000_000, "M"), (1_000, "k")] {
+        if bits_per_second >= size {
+            return format!("{}{unit}", bits_per_second as f64 / size as f64);
+        }
+    }
+    bits_per_second.to_string()
+}
+
+/// A whole number with thousands separators: `14,880,952`.
+pub(crate) fn grouped(value: u64) -> String {
+    let digits = value.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// CPU numbers as ranges: `0-3,8`.
+pub(crate) fn cpu_list(cpus: &[u32]) -> String {
+    let mut sorted = cpus.to_vec();
+    sorted.sort_unstable();
+    sorted.dedup();
+    let mut ranges: Vec<(u32, u32)> = Vec::new();
+    for cpu in sorted {
+        match ranges.last_mut() {
+            Some((_, last)) if last.checked_add(1) == Some(cpu) => *last = cpu,
+            _ => ranges.push((cpu, cpu)),
+        }
+    }
+    let texts: Vec<String> = ranges
+        .into_iter()
+        .map(|(first, last)| if first == last { first.to_string() } else { format!("{first}-{last}") })
+        .collect();
+    if texts.is_empty() { UNKNOWN.to_owned() } else { texts.join(",") }
+}
+
+/// A time of day in UTC: `2026-03-01 09:05 UTC`.
+pub(crate) fn utc(unix_seconds: u64) -> String {
+    let (days, seconds) = (unix_seconds / 86_400, unix_seconds % 86_400);
+    // Counting years from 1 March puts the leap day last, so that month lengths need no table.
+    let shifted = days + 719_468;
+    let era = shifted / 146_097;
+    let day_of_era = shifted % 146_097;
+    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = era * 400 + year_of_era + u64::from(month <= 2);
+    format!("{year}-{month:02}-{day:02} {:02}:{:02} UTC", seconds / 3_600, seconds % 3_600 / 60)
+}
+
+/// Wall-clock time a person waited: `42 s`, `5 min 03 s`.
+pub(crate) fn elapsed(seconds: f64) -> String {
+    if !seconds.is_finite() || seconds < 0.0 {
+        return UNKNOWN.to_owned();
+    }
+    let whole = seconds.round() as u64;
+    match whole {
+        0..60 => format!("{whole} s"),
+        60..3_600 => format!("{} min {:02} s", whole / 60, whole % 60),
+        _ => format!("{} h {:02} min", whole / 3_600, whole % 3_600 / 60),
+    }
+}
+
+/// An argument list as a shell would take it back.
+pub(crate) fn command_line(argv: &[String]) -> String {
+    let quoted: Vec<String> = argv.iter().map(|argument| quoted(argument)).collect();
+    quoted.join(" ")
+}
+
+fn quoted(argument: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,+@%".contains(c);
+    if !argument.is_empty() && argument.chars().all(plain) {
+        argument.to_owned()
+    } else {
+        format!("'{}'", argument.replace('\'', r"'\''"))
+    }
+}
+
+/// Three significant digits: `0.0123`, `1.23`, `12.3`, `123`, `1230`.
+pub(crate) fn significant(value: f64) -> String {
+    if !value.is_finite() {
+        return UNKNOWN.to_owned();
+    }
+    let value = rounded(value);
+    format!("{value:.0$}", decimals(value))
+}
+
+/// A value rounded to three significant digits, so that 999.9 is seen to need the next prefix.
+fn rounded(value: f64) -> f64 {
+    if value == 0.0 || !value.is_finite() {
+        return value;
+    }
+    let unit = 10f64.powi(value.abs().log10().floor() as i32 - 2);
+    (value / unit).round() * unit
+}
+
+/// Decimals that leave three significant digits of an already rounded value.
+fn decimals(value: f64) -> usize {
+    if value == 0.0 {
+        return 0;
+    }
+    // The nudge keeps 9.999999 (a rounded 10.0) from being given the decimals of 9.99.
+    let magnitude = (value.abs() * (1.0 + 1e-12)).log10().floor() as i32;
+    usize::try_from(2 - magnitude).unwrap_or(0).min(9)
+}
+
+fn scaled(value: f64) -> (String, &'static str) {
+    if !value.is_finite() {
+        return (UNKNOWN.to_owned(), "");
+    }
+    if rounded(value).abs() < 1.0 {
+        return (significant(value), "");
+    }
+    let (mut scaled, mut prefix) = (value, "");
+    for next in ["k", "M", "G", "T"] {
+        if rounded(scaled).abs() < 999.5 {
+            break;
+        }
+        (scaled, prefix) = (scaled / 1e3, next);
+    }
+    // Below a thousand a rate is a count of whole things unless it is small.
+    if prefix.is_empty() && scaled.fract() == 0.0 {
+        return (format!("{scaled:.0}"), prefix);
+    }
+    (significant(scaled), prefix)
+}
+
+fn joined(text: String, prefix: &str) -> String {
+    if prefix.is_empty() { text } else { format!("{text} {prefix}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_have_three_digits_and_a_prefix() {
+        for (value, expected) in [
+            (0.0, "0"),
+            (0.5, "0.500"),
+            (7.0, "7"),
+            (950.4, "950"),
+            (999.4, "999"),
+            (999.6, "1.00 k"),
+            (1_000.0, "1.00 k"),
+            (17_000.0, "17.0 k"),
+            (412_345.0, "412 k"),
+            (999_499.0, "999 k"),
+            (999_999.0, "1.00 M"),
+            (5_050_000.0, "5.05 M"),
+            (14_880_952.0, "14.9 M"),
+            (f64::NAN, "?"),
+            (f64::INFINITY, "?"),
+        ] {
+            assert_eq!(rate(value), expected, "{value}");
+        }
+    }
+
+    #[test]
+    fn ranges_share_a_prefix_where_they_can() {
+        assert_eq!(rate_range(401_000.0, 423_000.0), "401–423 k");
+        assert_eq!(rate_range(990_000.0, 1_010_000.0), "990 k–1.01 M");
+        assert_eq!(rate_range(412_100.0, 412_200.0), "412 k");
+    }
+
+    #[test]
+    fn doubt_is_the_wider_side() {
+        assert_eq!(plus_minus(100.0, 97.0, 101.0), "±3 %");
+        assert_eq!(plus_minus(1000.0, 998.0, 1000.0), "±0.2 %");
+        assert_eq!(plus_minus(1000.0, 1000.0, 1000.0), "±0 %");
+        assert_eq!(plus_minus(0.0, 0.0, 0.0), "±?");
+    }
+
+    #[test]
+    fn percentages_lose_decimals_as_they_grow() {
+        for (value, expected) in [
+            (0.0, "0 %"),
+            (0.000_01, "<0.01 %"),
+            (0.000_2, "0.02 %"),
+            (0.009_96, "1.0 %"),
+            (0.054_7, "5.5 %"),
+            (0.5, "50 %"),
+            (1.0, "100 %"),
+            (f64::NAN, "?"),
+        ] {
+            assert_eq!(percent(value), expected, "{value}");
+        }
+    }
+
+    #[test]
+    fn ratios_stay_readable_at_both_ends() {
+        for (value, expected) in [
+            (0.063, "×0.063"),
+            (0.96, "×0.96"),
+            (1.234, "×1.23"),
+            (9.999, "×10.0"),
+            (26.0, "×26.0"),
+            (149.4, "×149"),
+        ] {
+            assert_eq!(ratio(value), expected, "{value}");
+        }
+    }
+
+    #[test]
+    fn latency_is_in_microseconds() {
+        for (value, expected) in
+            [(7, "0.00700"), (3_450, "3.45"), (118_400, "118"), (999_400, "999"), (1_234_000, "1,234")]
+        {
+            assert_eq!(microseconds(value), expected, "{value}");
+        }
+    }
+
+    #[test]
+    fn spans_choose_their_unit() {
+        for (value, expected) in [
+            (106.24, "106 ns"),
+            (67.2, "67.2 ns"),
+            (999.9, "1.00 us"),
+            (1_328.0, "1.33 us"),
+            (5e6, "5.00 ms"),
+            (2e9, "2.00 s"),
+            (0.0, "0 ns"),
+        ] {
+            assert_eq!(time_span(value), expected, "{value}");
+        }
+    }
+
+    #[test]
+    fn bits_and_links() {
+        assert_eq!(megabits(358_560_000.0), "359");
+        assert_eq!(megabits(9_999_999_616.0), "10,000");
+        assert_eq!(megabits(332_000.0), "0.332");
+        assert_eq!(link(10_000_000_000), "10G");
+        assert_eq!(link(2_500_000_000), "2.5G");
+        assert_eq!(link(100_000_000), "100M");
+        assert_eq!(link(9_600), "9.6k");
+    }
+
+    #[test]
+    fn counts_are_grouped() {
+        for (value, expected) in
+            [(0, "0"), (999, "999"), (1_000, "1,000"), (7_530_120, "7,530,120"), (14_880_952, "14,880,952")]
+        {
+            assert_eq!(grouped(value), expected);
+        }
+    }
+
+    #[test]
+    fn cpus_become_ranges() {
+        assert_eq!(cpu_list(&[0, 1, 2, 3, 8]), "0-3,8");
+        assert_eq!(cpu_list(&[5, 1, 5]), "1,5");
+        assert_eq!(cpu_list(&[u32::MAX]), "4294967295");
+        assert_eq!(cpu_list(&[]), "?");
+    }
+
+    #[test]
+    fn dates_cross_leap_days_and_centuries() {
+        for (value, expected) in [
+            (0, "1970-01-01 00:00 UTC"),
+            (951_782_400, "2000-02-29 00:00 UTC"),
+            (951_868_800, "2000-03-01 00:00 UTC"),
+            (1_735_689_599, "2024-12-31 23:59 UTC"),
+            (4_107_542_400, "2100-03-01 00:00 UTC"),
+        ] {
+            assert_eq!(utc(value), expected);
+        }
+    }
+
+    #[test]
+    fn waiting_times() {
+        assert_eq!(elapsed(41.6), "42 s");
+        assert_eq!(elapsed(303.0), "5 min 03 s");
+        assert_eq!(elapsed(3_725.0), "1 h 02 min");
+        assert_eq!(elapsed(f64::NAN), "?");
+    }
+
+    #[test]
+    fn arguments_survive_a_shell() {
+        let argv = ["linerate", "lab", "--html", "my report.html", "it's", ""].map(str::to_owned);
+        assert_eq!(command_line(&argv), r"linerate lab --html 'my report.html' 'it'\''s' ''");
+    }
+}

@@ -1,0 +1,119 @@
+//! How text output may look: how wide, and whether in colour.
+
+use std::io::IsTerminal;
+
+/// Width used where there is no terminal to ask.
+const WIDTH_WITHOUT_TERMINAL: usize = 100;
+
+/// How text output may look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Style {
+    /// Columns there are.
+    pub(crate) width: usize,
+    /// Whether escape sequences for colour may be written.
+    pub(crate) colour: bool,
+}
+
+/// What a piece of text means, from which its colour follows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tone {
+    /// As the terminal writes.
+    Plain,
+    /// A heading, or the figure that matters most.
+    Strong,
+    /// An improvement.
+    Good,
+    /// A deterioration, or a warning.
+    Bad,
+    /// Context that may be overlooked.
+    Faint,
+}
+
+impl Style {
+    /// The style that suits standard output: colour for a terminal unless `NO_COLOR` is set (to
+    /// anything but nothing, as no-color.org asks) or the terminal is `dumb`.
+    pub(crate) fn stdout() -> Self {
+        let terminal = std::io::stdout().is_terminal();
+        let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let dumb = std::env::var_os("TERM").is_some_and(|value| value == "dumb");
+        let width = comfy_table::Table::new().width().map(usize::from).filter(|&width| width > 0);
+        Self { width: width.unwrap_or(WIDTH_WITHOUT_TERMINAL), colour: terminal && !refused && !dumb }
+    }
+
+    /// The text in its tone.
+    pub(crate) fn paint(self, tone: Tone, text: &str) -> String {
+        let code = match tone {
+            _ if !self.colour => return text.to_owned(),
+            Tone::Plain => return text.to_owned(),
+            Tone::Strong => "1",
+            Tone::Good => "32",
+            Tone::Bad => "31",
+            Tone::Faint => "2",
+        };
+        format!("\u{1b}[{code}m{text}\u{1b}[0m")
+    }
+}
+
+/// Text broken at blanks into lines of at most `width` columns.
+///
+/// A number stays with its unit, and a word longer than a line is cut.
+pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
+    let width = width.max(1);
+    let mut lines: Vec<String> = Vec::new();
+    let mut line = String::new();
+    for word in words(text) {
+        if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > width {
+            lines.push(std::mem::take(&mut line));
+        }
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        for character in word.chars() {
+            if line.chars().count() == width {
+                lines.push(std::mem::take(&mut line));
+            }
+            line.push(character);
+        }
+    }
+    lines.push(line);
+    lines
+}
+
+/// What may not be broken: a word, or a number with its unit.
+fn words(text: &str) -> Vec<String> {
+    const UNITS: &[&str] = &["%", "k", "M", "ns", "us", "ms", "s", "min", "B"];
+    let mut words: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        let bare = word.trim_end_matches([',', ';', '.', ':', ')']);
+        match words.last_mut() {
+            Some(last) if UNITS.contains(&bare) && last.ends_with(|c: char| c.is_ascii_digit()) => {
+                last.push(' ');
+                last.push_str(word);
+            }
+            _ => words.push(word.to_owned()),
+        }
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paint_writes_escapes_only_in_colour() {
+        let plain = Style { width: 80, colour: false };
+        let colour = Style { colour: true, ..plain };
+        assert_eq!(plain.paint(Tone::Good, "better"), "better");
+        assert_eq!(colour.paint(Tone::Good, "better"), "\u{1b}[32mbetter\u{1b}[0m");
+        assert_eq!(colour.paint(Tone::Plain, "as is"), "as is");
+    }
+
+    #[test]
+    fn wrap_breaks_between_words_only() {
+        assert_eq!(wrap("one two  three", 7), ["one two", "three"]);
+        assert_eq!(wrap("unbreakable on", 4), ["unbr", "eaka", "ble", "on"]);
+        assert_eq!(wrap("a loss of 12 % there", 12), ["a loss of", "12 % there"]);
+        assert_eq!(wrap("", 4), [""]);
+    }
+}

@@ -1,0 +1,322 @@
+//! What a climb comes to in words, the same in every rendering.
+
+use linerate_ladder::report::{Report, RungReport, WarningKind};
+use linerate_measure::stats::Verdict;
+
+use super::format;
+
+/// One doubt, and the rungs it applies to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Doubt {
+    /// Which kind, for ordering.
+    pub(crate) kind: WarningKind,
+    /// The evidence, as first given.
+    pub(crate) detail: String,
+    /// Rungs with exactly this evidence.
+    pub(crate) rungs: Vec<String>,
+    /// Rungs whose evidence differs in its figures only.
+    pub(crate) alike: Vec<String>,
+    /// Whether it applies to the climb as a whole.
+    pub(crate) whole_climb: bool,
+}
+
+/// Every warning once, ordered by kind, then by first appearance.
+pub(crate) fn doubts(report: &Report) -> Vec<Doubt> {
+    let of_climb = report.warnings.iter().map(|warning| (None, warning));
+    let of_rungs = report
+        .rungs
+        .iter()
+        .flat_map(|rung| rung.warnings.iter().map(move |warning| (Some(rung.id.as_str()), warning)));
+    let mut found: Vec<Doubt> = Vec::new();
+    for (rung, warning) in of_climb.chain(of_rungs) {
+        let key = without_figures(&warning.detail);
+        let known = found
+            .iter_mut()
+            .find(|doubt| doubt.kind == warning.kind && without_figures(&doubt.detail) == key);
+        let doubt = match known {
+            Some(doubt) => doubt,
+            None => {
+                found.push(Doubt {
+                    kind: warning.kind,
+                    detail: warning.detail.clone(),
+                    rungs: Vec::new(),
+                    alike: Vec::new(),
+                    whole_climb: false,
+                });
+                let last = found.len() - 1;
+                &mut found[last]
+            }
+        };
+        match rung {
+            None => doubt.whole_climb = true,
+            Some(rung) => {
+                let list = if doubt.detail == warning.detail { &mut doubt.rungs } else { &mut doubt.alike };
+                if list.last().is_none_or(|last| last != rung) {
+                    list.push(rung.to_owned());
+                }
+            }
+        }
+    }
+    found.sort_by_key(|doubt| doubt.kind);
+    found
+}
+
+impl Doubt {
+    /// Where it applies: `whole climb`, `rungs baseline, xps`.
+    pub(crate) fn scope(&self) -> String {
+        let mut parts = Vec::new();
+        if self.whole_climb {
+            parts.push("the whole climb".to_owned());
+        }
+        match self.rungs.as_slice() {
+            [] => {}
+            [one] => parts.push(format!("rung {one}")),
+            many => parts.push(format!("rungs {}", many.join(", "))),
+        }
+        if !self.alike.is_empty() {
+            parts.push(format!("with other figures {}", self.alike.join(", ")));
+        }
+        parts.join("; ")
+    }
+}
+
+/// The name of a kind of doubt, as in JSON.
+pub(crate) fn kind_name(kind: WarningKind) -> &'static str {
+    match kind {
+        WarningKind::GeneratorBound => "generator-bound",
+        WarningKind::SharedCpus => "shared-cpus",
+        WarningKind::CpuSteal => "cpu-steal",
+        WarningKind::Noisy => "noisy",
+        WarningKind::Unknown => "unknown",
+        WarningKind::Fallback => "fallback",
+        WarningKind::NoEffectExpected => "no-effect-expected",
+        WarningKind::Interrupted => "interrupted",
+    }
+}
+
+/// A verdict in words short enough for a table.
+pub(crate) fn verdict_name(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Better => "better",
+        Verdict::Worse => "worse",
+        Verdict::NoDifferenceShown => "no difference",
+    }
+}
+
+/// Whether the generator, not the server, was the limit of a rung's rate.
+pub(crate) fn is_lower_bound(rung: &RungReport) -> bool {
+    rung.warnings.iter().any(|warning| warning.kind == WarningKind::GeneratorBound)
+}
+
+/// Whether a rung was measured and then taken back by the policy.
+pub(crate) fn was_reverted(report: &Report, rung: &RungReport) -> bool {
+    rung.applied && !rung.kept && report.method.policy != "keep-all"
+}
+
+/// The best rung against the first one measured, one or two sentences.
+pub(crate) fn best(report: &Report) -> String {
+    let measured: Vec<_> = report
+        .rungs
+        .iter()
+        .filter_map(|rung| rung.transactions_per_second.map(|rate| (rung, rate)))
+        .filter(|(_, rate)| rate.median.is_finite())
+        .collect();
+    let Some(&(first, first_rate)) = measured.first() else {
+        return "No rung was measured.".to_owned();
+    };
+    let best = measured.iter().skip(1).max_by(|a, b| a.1.median.total_cmp(&b.1.median));
+    let Some(&(best, best_rate)) = best else {
+        return format!("Only {} was measured: {} tps.", first.id, format::rate(first_rate.median));
+    };
+    if best_rate.median <= first_rate.median {
+        return format!("No rung did better than {}: {} tps.", first.id, format::rate(first_rate.median));
+    }
+    let mut sentence = format!(
+        "Best: {} with {}{} tps, {} times the {} of {}.",
+        best.id,
+        if is_lower_bound(best) { "at least " } else { "" },
+        format::rate(best_rate.median),
+        format::significant(best_rate.median / first_rate.median),
+        format::rate(first_rate.median),
+        first.id,
+    );
+    if best_rate.low <= first_rate.high {
+        sentence.push_str(" Their intervals overlap, so it may be chance.");
+    }
+    sentence
+}
+
+/// What the figures of a lab are of; nothing to say for a bench with a real link.
+pub(crate) fn caveat(report: &Report) -> Option<String> {
+    let shared = report.generator.shares_cpus_with_server;
+    match (report.method.bench.as_str(), shared) {
+        ("lab", true) => Some(format!(
+            "Generator and server ran on the same CPUs ({}) over a virtual link: the figures are of this machine, \
+             not of a network card.",
+            format::cpu_list(&report.generator.cpus),
+        )),
+        ("lab", false) => Some(
+            "Generator and server ran on one machine over a virtual link: the figures are of this machine, not of \
+             a network card."
+                .to_owned(),
+        ),
+        (_, true) => Some(format!(
+            "Generator and server ran on the same CPUs ({}): the figures are of this machine, not of its network card.",
+            format::cpu_list(&report.generator.cpus),
+        )),
+        (_, false) => None,
+    }
+}
+
+/// The published ladders that the ratios shown beside the measured ones come from.
+pub(crate) fn published_sources(report: &Report) -> Vec<&str> {
+    let shown: Vec<&str> = report
+        .rungs
+        .iter()
+        .filter(|rung| rung.published_ratio.is_some())
+        .map(|rung| rung.id.as_str())
+        .collect();
+    report
+        .published
+        .iter()
+        .filter(|ladder| {
+            let steps = ladder.steps.iter().map(|step| step.id.as_str());
+            let asides = ladder.asides.iter().map(|aside| aside.id.as_str());
+            steps.skip(1).chain(asides).any(|id| shown.contains(&id))
+        })
+        .map(|ladder| ladder.id.as_str())
+        .collect()
+}
+
+/// The machine in one line.
+pub(crate) fn machine(report: &Report) -> String {
+    let host = &report.host;
+    let mut parts = vec![
+        format!("Linux {} {}", host.kernel, host.architecture),
+        host.cpu_model.clone().unwrap_or_else(|| "CPU model unknown".to_owned()),
+        plural(host.cpus.len() as u64, "CPU"),
+    ];
+    if host.hypervisor == Some(true) {
+        parts.push("virtual machine".to_owned());
+    }
+    parts.push(host.privilege.replace('-', " "));
+    parts.join(" · ")
+}
+
+/// The method in one line.
+pub(crate) fn method(report: &Report) -> String {
+    let (method, generator) = (&report.method, &report.generator);
+    [
+        format!("{} B payload", format::grouped(generator.payload_bytes.into())),
+        plural(generator.flows.into(), "flow"),
+        plural(method.workers.into(), "worker"),
+        plural(method.queues.into(), "queue"),
+        format!("loss up to {}", format::percent(method.max_loss_ratio)),
+        format!("line rate {}", format::link(method.link_bits_per_second)),
+        plural(method.samples.into(), "sample"),
+        format!("took {}", format::elapsed(report.elapsed_seconds)),
+    ]
+    .join(" · ")
+}
+
+fn plural(count: u64, noun: &str) -> String {
+    format!("{} {noun}{}", format::grouped(count), if count == 1 { "" } else { "s" })
+}
+
+/// The sentence with every figure replaced, so that two that differ in their figures compare equal.
+fn without_figures(detail: &str) -> String {
+    let mut key = String::with_capacity(detail.len());
+    let mut characters = detail.chars().peekable();
+    while let Some(character) = characters.next() {
+        if !character.is_ascii_digit() {
+            key.push(character);
+            continue;
+        }
+        key.push('#');
+        // A separator belongs to the figure only if a digit follows it.
+        loop {
+            let mut ahead = characters.clone();
+            let separated =
+                matches!(ahead.next(), Some('.' | ',')) && ahead.next().is_some_and(|c| c.is_ascii_digit());
+            if separated || characters.peek().is_some_and(char::is_ascii_digit) {
+                characters.next();
+            } else {
+                break;
+            }
+        }
+    }
+    key
+}
+
+#[cfg(test)]
+mod tests {
+    use linerate_ladder::report::Warning;
+
+    use super::*;
+    use crate::render::made_up;
+
+    fn warning(kind: WarningKind, detail: &str) -> Warning {
+        Warning { kind, detail: detail.to_owned() }
+    }
+
+    #[test]
+    fn a_doubt_is_told_once_and_names_its_rungs() {
+        let mut report = made_up::climb();
+        report.warnings.clear();
+        for rung in &mut report.rungs {
+            rung.warnings.clear();
+        }
+        report.warnings.push(warning(WarningKind::Unknown, "no cycles: no counters"));
+        report.rungs[0].warnings.push(warning(WarningKind::Unknown, "no cycles: no counters"));
+        report.rungs[1].warnings.push(warning(WarningKind::CpuSteal, "lost 3.5 % of 2 CPUs"));
+        report.rungs[2].warnings.push(warning(WarningKind::CpuSteal, "lost 12 % of 2 CPUs"));
+        let doubts = doubts(&report);
+        assert_eq!(doubts.len(), 2);
+        assert_eq!(doubts[0].kind, WarningKind::CpuSteal);
+        assert_eq!(
+            doubts[0].scope(),
+            format!("rung {}; with other figures {}", report.rungs[1].id, report.rungs[2].id)
+        );
+        assert_eq!(doubts[1].scope(), "the whole climb; rung baseline");
+    }
+
+    #[test]
+    fn figures_are_told_from_the_words_around_them() {
+        assert_eq!(without_figures("lost 3.5 % of 2 CPUs."), "lost # % of # CPUs.");
+        assert_eq!(without_figures("7,530,120, then 5"), "#, then #");
+    }
+
+    #[test]
+    fn the_best_rung_is_told_with_its_doubt() {
+        let mut report = made_up::climb();
+        assert!(best(&report).starts_with("Best: "), "{}", best(&report));
+        assert!(!best(&report).contains("overlap"));
+        for rung in &mut report.rungs {
+            if let Some(rate) = &mut rung.transactions_per_second {
+                rate.low = 1.0;
+            }
+        }
+        assert!(best(&report).ends_with("Their intervals overlap, so it may be chance."));
+        report.rungs.truncate(1);
+        assert_eq!(best(&report), "Only baseline was measured: 204 k tps.");
+        report.rungs.clear();
+        assert_eq!(best(&report), "No rung was measured.");
+    }
+
+    #[test]
+    fn a_climb_that_only_fell_says_so() {
+        let mut report = made_up::climb();
+        report.rungs.truncate(2);
+        assert_eq!(best(&report), "No rung did better than baseline: 204 k tps.");
+    }
+
+    #[test]
+    fn the_caveat_names_the_shared_cpus_of_a_lab() {
+        let mut report = made_up::climb();
+        assert!(caveat(&report).is_some_and(|text| text.contains("same CPUs (0-1)")));
+        report.generator.shares_cpus_with_server = false;
+        assert!(caveat(&report).is_some_and(|text| text.contains("one machine")));
+        report.method.bench = "nic".to_owned();
+        assert_eq!(caveat(&report), None);
+    }
+}
