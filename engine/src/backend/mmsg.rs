@@ -1,0 +1,98 @@
+//! Many transactions a system call: `recvmmsg`, then `sendmmsg`.
+
+use std::io;
+use std::ops::Range;
+
+use super::{Job, Receive, Tally, judge, too_long};
+use crate::service::{Action, Request, Service};
+use crate::sys::batch::{Batch, Outgoing};
+use crate::worker::Phase;
+
+/// Serves until told to end and everything queued is answered.
+pub(crate) fn run<S: Service>(mut job: Job<'_, S>) -> io::Result<()> {
+    let mut batch = Batch::new(job.shape);
+    let mut tally = Tally::new(job.counters);
+    loop {
+        let flags = match job.ending.phase() {
+            // Waits for the first message only and takes what else is there.
+            Phase::Serve => libc::MSG_WAITFORONE,
+            Phase::Drain => libc::MSG_DONTWAIT,
+            Phase::End => return Ok(()),
+        };
+        tally.counts.syscalls += 1;
+        match batch.receive(job.socket, flags) {
+            Ok(received) if received.is_empty() => job.ending.woken(),
+            Ok(received) => {
+                answer(&mut batch, received, &mut job, &mut tally);
+                tally.publish();
+            }
+            Err(error) => match judge(error) {
+                Receive::Again => {}
+                Receive::Empty => job.ending.empty(),
+                Receive::Failed => {
+                    tally.counts.receive_errors += 1;
+                    tally.publish();
+                }
+                Receive::Broken(error) => return Err(error),
+            },
+        }
+    }
+}
+
+#[inline(always)]
+fn answer<S: Service>(
+    batch: &mut Batch,
+    received: Range<usize>,
+    job: &mut Job<'_, S>,
+    tally: &mut Tally<'_>,
+) {
+    tally.counts.batches += 1;
+    tally.counts.received += received.len() as u64;
+    let deliver_truncated = job.deliver_truncated;
+    let service = &mut *job.service;
+    let mut replies = batch.process(received.clone(), |incoming| {
+        if incoming.truncated {
+            tally.counts.truncated += 1;
+            if !deliver_truncated {
+                return Outgoing::Nothing;
+            }
+        }
+        let space = incoming.reply.len();
+        let request = Request::new(incoming.payload, incoming.name, incoming.control, incoming.truncated);
+        match service.answer(&request, incoming.reply) {
+            Action::Echo => Outgoing::Same,
+            Action::Reply(length) if length <= space => Outgoing::Reply(length),
+            Action::ReplyTo { length, to } if length <= space => {
+                tally.counts.redirected += 1;
+                Outgoing::ReplyTo(length, to)
+            }
+            Action::Reply(_) | Action::ReplyTo { .. } => {
+                tally.send_failed(&too_long());
+                Outgoing::Nothing
+            }
+            Action::Drop => {
+                tally.counts.dropped += 1;
+                Outgoing::Nothing
+            }
+        }
+    });
+    while !replies.is_empty() {
+        tally.counts.syscalls += 1;
+        match batch.send(job.socket, replies.clone()) {
+            Ok(sent) => {
+                tally.counts.answered += sent as u64;
+                replies.start += sent;
+            }
+            Err(error) => match error.raw_os_error() {
+                Some(libc::EINTR) => {}
+                // The wait for room in the send buffer is over; every other message would wait as long.
+                Some(libc::EAGAIN) => replies.by_ref().for_each(|_| tally.send_failed(&error)),
+                _ => {
+                    tally.send_failed(&error);
+                    replies.start += 1;
+                }
+            },
+        }
+    }
+    batch.rearm(received);
+}

@@ -1,0 +1,110 @@
+//! One transaction at a time: `recvfrom`, then `sendto`, as a plain server does it. The baseline to compare with.
+//!
+//! On a wildcard address `recvmsg` and `sendmsg` take their place, since only they carry the address to reply from.
+
+use std::io;
+
+use super::{Job, Receive, Tally, judge, too_long};
+use crate::service::{Action, Request, Service};
+use crate::sys::control::{Control, Pktinfo};
+use crate::sys::name::Name;
+use crate::sys::single::{Received, receive_from, receive_message, send_message, send_to};
+use crate::worker::Phase;
+
+/// Everything one transaction needs, made once.
+struct Buffers {
+    request: Box<[u8]>,
+    reply: Box<[u8]>,
+    name: Name,
+    control: Control,
+}
+
+/// Serves until told to end and everything queued is answered.
+pub(crate) fn run<S: Service>(mut job: Job<'_, S>) -> io::Result<()> {
+    let mut buffers = Buffers {
+        request: vec![0; job.shape.request].into_boxed_slice(),
+        reply: vec![0; job.shape.reply].into_boxed_slice(),
+        name: Name::ZERO,
+        control: Control::EMPTY,
+    };
+    let mut tally = Tally::new(job.counters);
+    loop {
+        let flags = match job.ending.phase() {
+            Phase::Serve => 0,
+            Phase::Drain => libc::MSG_DONTWAIT,
+            Phase::End => return Ok(()),
+        };
+        tally.counts.syscalls += 1;
+        let Buffers { request, name, control, .. } = &mut buffers;
+        let received = match job.shape.pktinfo {
+            Pktinfo::Off => receive_from(job.socket, request, name, flags),
+            pktinfo => receive_message(job.socket, request, name, control, pktinfo, flags),
+        };
+        match received {
+            Ok(Received { named: false, .. }) => job.ending.woken(),
+            Ok(Received { length, .. }) => {
+                answer(&mut buffers, length, &mut job, &mut tally);
+                tally.publish();
+            }
+            Err(error) => match judge(error) {
+                Receive::Again => {}
+                Receive::Empty => job.ending.empty(),
+                Receive::Failed => {
+                    tally.counts.receive_errors += 1;
+                    tally.publish();
+                }
+                Receive::Broken(error) => return Err(error),
+            },
+        }
+    }
+}
+
+fn answer<S: Service>(buffers: &mut Buffers, length: usize, job: &mut Job<'_, S>, tally: &mut Tally<'_>) {
+    let Buffers { request, reply, name, control } = buffers;
+    let pktinfo = job.shape.pktinfo;
+    tally.counts.batches += 1;
+    tally.counts.received += 1;
+    let truncated = length > request.len();
+    if truncated {
+        tally.counts.truncated += 1;
+        if !job.deliver_truncated {
+            return;
+        }
+    }
+    let payload = &request[..length.min(request.len())];
+    let seen = Request::new(payload, name, (pktinfo != Pktinfo::Off).then_some(&*control), truncated);
+    let outgoing = match job.service.answer(&seen, reply) {
+        Action::Drop => {
+            tally.counts.dropped += 1;
+            return;
+        }
+        Action::Echo => Some(payload),
+        Action::Reply(length) => reply.get(..length),
+        Action::ReplyTo { length, to } => {
+            tally.counts.redirected += 1;
+            if to.is_ipv4() != name.is_ipv4() {
+                *control = Control::EMPTY;
+            }
+            *name = Name::encode(to, job.shape.family).unwrap_or(Name::ZERO);
+            reply.get(..length)
+        }
+    };
+    let Some(outgoing) = outgoing else {
+        tally.send_failed(&too_long());
+        return;
+    };
+    let control_length = control.make_reply(pktinfo);
+    loop {
+        tally.counts.syscalls += 1;
+        let sent = match pktinfo {
+            Pktinfo::Off => send_to(job.socket, outgoing, name, job.shape.family),
+            _ => send_message(job.socket, outgoing, name, job.shape.family, control, control_length),
+        };
+        match sent {
+            Ok(()) => tally.counts.answered += 1,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => tally.send_failed(&error),
+        }
+        return;
+    }
+}

@@ -1,0 +1,27 @@
+//! Which CPUs there are to work with.
+
+use std::io;
+use std::thread;
+
+use crate::error::Error;
+use crate::sys::thread::{allowed_cpus, pin};
+
+/// The CPUs this process may run on now, ascending: online and inside its cpuset, whatever the calling thread itself
+/// is pinned to is not widened.
+pub(crate) fn allowed() -> io::Result<Vec<u32>> {
+    allowed_cpus()
+}
+
+/// Finds the first CPU of `wanted` that no thread of ours can be pinned to. Tried, on a thread that ends after it,
+/// since the kernel alone knows what the cpuset and CPU hotplug leave.
+pub(crate) fn check(wanted: &[u32]) -> Result<(), Error> {
+    let refused = thread::scope(|scope| {
+        let trial = || wanted.iter().copied().find(|cpu| pin(*cpu).is_err());
+        // A trial that cannot be made says nothing; the workers then find out for themselves.
+        scope.spawn(trial).join().unwrap_or(None)
+    });
+    match refused {
+        Some(cpu) => Err(Error::Cpu { cpu, allowed: allowed().unwrap_or_default() }),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,159 @@
+//! Why a server could not be built, started or stopped cleanly.
+
+use std::io;
+use std::net::SocketAddr;
+
+use crate::steer;
+
+/// Why a server could not be built, started or stopped cleanly.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// [`Builder::bind`](crate::Builder::bind) was not called.
+    #[error("no address to serve on: give one with Builder::bind")]
+    NoAddress,
+    /// The number of workers is 0.
+    #[error("0 workers cannot answer anything: give at least 1")]
+    NoWorkers,
+    /// The list of CPUs is empty.
+    #[error("no free CPU: the list of CPUs for {purpose} is empty, give at least one")]
+    NoCpu {
+        /// What the list was for.
+        purpose: &'static str,
+    },
+    /// A CPU a worker was to run on is not to be had.
+    #[error("CPU {cpu} cannot be used: it does not exist, is offline, or is outside the cpuset of this process \
+             (allowed here: {})", Ranges(.allowed))]
+    Cpu {
+        /// The CPU's number.
+        cpu: u32,
+        /// The CPUs this process may run on.
+        allowed: Vec<u32>,
+    },
+    /// Steering by CPU needs a socket for each worker and a CPU for each socket.
+    #[error(
+        "{workers} workers cannot be steered to by {cpus} CPUs: a CPU feeds one socket, so at most {cpus} \
+             workers would get requests; use fewer workers or list more CPUs"
+    )]
+    MoreWorkersThanCpus {
+        /// Workers asked for.
+        workers: usize,
+        /// Different CPUs listed.
+        cpus: usize,
+    },
+    /// A stray CPU was mapped to a worker that does not exist, or mapped without steering.
+    #[error("stray CPU {cpu} cannot go to worker {worker}: {why}")]
+    Stray {
+        /// The CPU's number.
+        cpu: u32,
+        /// The worker named for it.
+        worker: usize,
+        /// What is wrong with that.
+        why: &'static str,
+    },
+    /// The batch size is 0 or more than one system call takes.
+    #[error("a batch of {batch} messages is not possible: recvmmsg takes 1 to 1024 (UIO_MAXIOV)")]
+    Batch {
+        /// The size asked for.
+        batch: u16,
+    },
+    /// A size setting is outside what it can be.
+    #[error("{what} of {value} is not possible: {limit}")]
+    Size {
+        /// The setting.
+        what: &'static str,
+        /// The value asked for.
+        value: usize,
+        /// What is possible.
+        limit: &'static str,
+    },
+    /// Somebody has the port.
+    #[error("{address} is in use: `ss -ulpn 'sport = :{}'` shows by whom{}", .address.port(),
+            if *.shareable { "; it can be joined with Builder::join, which splits the traffic" } else { "" })]
+    InUse {
+        /// The address asked for.
+        address: SocketAddr,
+        /// Whether the present owner allows others to bind the port too.
+        shareable: bool,
+    },
+    /// The port needs privilege.
+    #[error(
+        "not permitted to bind {address}: ports below net.ipv4.ip_unprivileged_port_start (1024) need \
+             CAP_NET_BIND_SERVICE; grant it or take a higher port"
+    )]
+    BindNotPermitted {
+        /// The address asked for.
+        address: SocketAddr,
+    },
+    /// The address is not one of this host's.
+    #[error(
+        "{address} is not an address of this host: `ip address` lists them; Builder::bind takes one of those or \
+             a wildcard"
+    )]
+    NotLocal {
+        /// The address asked for.
+        address: SocketAddr,
+    },
+    /// A system call on a socket failed.
+    #[error("{what} failed on the socket for {address}: {source}")]
+    Socket {
+        /// What was tried.
+        what: &'static str,
+        /// The address the socket is for.
+        address: SocketAddr,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The sockets could not be steered.
+    #[error(transparent)]
+    Steer(#[from] steer::Error),
+    /// A worker thread could not be started.
+    #[error("worker {worker} could not {what}: {source}")]
+    Worker {
+        /// The worker's number.
+        worker: usize,
+        /// What it was doing.
+        what: &'static str,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// A worker's service panicked. The other workers served on, or were stopped in good order.
+    #[error("worker {worker} panicked: {message}")]
+    Panicked {
+        /// The worker's number.
+        worker: usize,
+        /// What it said.
+        message: String,
+    },
+}
+
+/// Shows a sorted list of CPUs the way the kernel does: `0-3,8`.
+struct Ranges<'a>(&'a [u32]);
+
+impl std::fmt::Display for Ranges<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut separator = "";
+        for run in self.0.chunk_by(|a, b| a + 1 == *b) {
+            match run {
+                [single] => write!(f, "{separator}{single}")?,
+                [first, .., last] => write!(f, "{separator}{first}-{last}")?,
+                [] => {}
+            }
+            separator = ",";
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpus_are_shown_as_ranges() {
+        let shown = |cpus: &[u32]| Ranges(cpus).to_string();
+        assert_eq!(shown(&[]), "");
+        assert_eq!(shown(&[3]), "3");
+        assert_eq!(shown(&[0, 1, 2, 8, 10, 11]), "0-2,8,10-11");
+    }
+}

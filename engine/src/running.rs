@@ -1,0 +1,193 @@
+//! A server at work.
+
+use std::any::Any;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+
+use serde::{Deserialize, Serialize};
+use socket2::Socket;
+
+use crate::counters::{Counters, Counts};
+use crate::error::Error;
+use crate::server::Server;
+use crate::service::Service;
+use crate::socket::{Fallback, SocketReport};
+use crate::sys::option::shutdown_receive;
+use crate::worker::{Start, Stop};
+
+/// A server at work. Dropping it stops it, as [`stop`](Self::stop) does.
+#[derive(Debug)]
+pub struct Running {
+    address: SocketAddr,
+    sockets: Vec<Arc<Socket>>,
+    reports: Vec<SocketReport>,
+    fallbacks: Vec<Fallback>,
+    stop: Arc<Stop>,
+    counters: Vec<Arc<Counters>>,
+    threads: Vec<JoinHandle<io::Result<()>>>,
+    thread_ids: Vec<i32>,
+}
+
+/// What a server did from start to stop.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Report {
+    /// By worker.
+    pub workers: Vec<Counts>,
+    /// Its sockets, in bind order.
+    pub sockets: Vec<SocketReport>,
+    /// What was asked for and could not be had.
+    pub fallbacks: Vec<Fallback>,
+}
+
+impl Report {
+    /// All workers together.
+    #[must_use]
+    pub fn total(&self) -> Counts {
+        sum(&self.workers)
+    }
+}
+
+impl Running {
+    pub(crate) fn start<S: Service + 'static>(
+        server: Server,
+        mut service: impl FnMut(usize) -> S,
+    ) -> Result<Self, Error> {
+        let workers = server.placement.len();
+        let mut running = Self {
+            address: server.address,
+            sockets: server.sockets,
+            reports: server.reports,
+            fallbacks: server.fallbacks,
+            stop: Arc::new(Stop::new(server.drain)),
+            counters: (0..workers).map(|_| Arc::default()).collect(),
+            threads: Vec::with_capacity(workers),
+            thread_ids: vec![0; workers],
+        };
+        let (ready, reports) = mpsc::channel();
+        for (worker, cpu) in server.placement.into_iter().enumerate() {
+            let start = Start {
+                worker,
+                socket: Arc::clone(&running.sockets[worker % running.sockets.len()]),
+                cpu,
+                nice: server.nice,
+                backend: server.backend,
+                shape: server.shape,
+                deliver_truncated: server.deliver_truncated,
+                service: service(worker),
+                counters: Arc::clone(&running.counters[worker]),
+                stop: Arc::clone(&running.stop),
+            };
+            let what = "start its thread";
+            let thread =
+                start.spawn(ready.clone()).map_err(|source| Error::Worker { worker, what, source })?;
+            running.threads.push(thread);
+        }
+        drop(ready);
+        // Ends when every worker has reported. An early return drops `running`, which stops those that serve.
+        for (worker, placed) in reports {
+            running.thread_ids[worker] = placed?;
+        }
+        Ok(running)
+    }
+
+    /// The address it serves on.
+    #[must_use]
+    pub fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What each worker did so far.
+    #[must_use]
+    pub fn counters(&self) -> Vec<Counts> {
+        self.counters.iter().map(|counters| counters.snapshot()).collect()
+    }
+
+    /// What all workers did so far.
+    #[must_use]
+    pub fn total(&self) -> Counts {
+        sum(&self.counters())
+    }
+
+    /// Its sockets, in bind order.
+    #[must_use]
+    pub fn sockets(&self) -> &[SocketReport] {
+        &self.reports
+    }
+
+    /// What was asked for and could not be had.
+    #[must_use]
+    pub fn fallbacks(&self) -> &[Fallback] {
+        &self.fallbacks
+    }
+
+    /// Thread id of each worker, as in `/proc/self/task`.
+    #[must_use]
+    pub fn thread_ids(&self) -> &[i32] {
+        &self.thread_ids
+    }
+
+    /// Workers that ended without being asked to: their service panicked, or their socket broke. [`stop`](Self::stop)
+    /// tells why.
+    #[must_use]
+    pub fn ended(&self) -> Vec<usize> {
+        self.threads
+            .iter()
+            .enumerate()
+            .filter(|(_, thread)| thread.is_finished())
+            .map(|(worker, _)| worker)
+            .collect()
+    }
+
+    /// Stops the server: what was taken from a socket is answered, and so is what is queued there now, for at most
+    /// [`Builder::drain_limit`](crate::Builder::drain_limit). Then waits for the workers to end and closes the sockets.
+    ///
+    /// The error is that of the first worker that did not end well; the others have ended in good order.
+    pub fn stop(mut self) -> Result<Report, Error> {
+        self.join()?;
+        Ok(Report {
+            workers: self.counters(),
+            sockets: std::mem::take(&mut self.reports),
+            fallbacks: std::mem::take(&mut self.fallbacks),
+        })
+    }
+
+    fn join(&mut self) -> Result<(), Error> {
+        self.stop.request();
+        for socket in &self.sockets {
+            shutdown_receive(&**socket);
+        }
+        let mut outcome = Ok(());
+        for (worker, thread) in self.threads.drain(..).enumerate() {
+            let ended = match thread.join() {
+                Ok(Ok(())) => Ok(()),
+                Ok(Err(source)) => Err(Error::Worker { worker, what: "go on receiving", source }),
+                Err(panic) => Err(Error::Panicked { worker, message: message(&*panic) }),
+            };
+            outcome = outcome.and(ended);
+        }
+        outcome
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Nobody is left to be told.
+        let _ = self.join();
+    }
+}
+
+fn sum(workers: &[Counts]) -> Counts {
+    let mut total = Counts::default();
+    for counts in workers {
+        total += *counts;
+    }
+    total
+}
+
+fn message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
+}

@@ -1,0 +1,441 @@
+//! Building a server: settings in, bound sockets out, then workers.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use socket2::Socket;
+
+use crate::cpus;
+use crate::error::Error;
+use crate::running::Running;
+use crate::service::Service;
+use crate::socket::{self, Fallback, Options, PathMtuDiscovery, SocketReport};
+use crate::steer::{self, Program, Table};
+use crate::sys::batch::Shape;
+
+/// How workers get at the port's requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Sockets {
+    /// One socket that all workers read. They, and the softirqs that fill it, contend for its lock.
+    Shared,
+    /// A socket for each worker (`SO_REUSEPORT`, Linux 3.9); the kernel picks one by a hash of the addresses and
+    /// ports of a request.
+    #[default]
+    Reuseport,
+    /// A socket for each worker, picked by the CPU on which the kernel processes the request.
+    SteeredByCpu(Program),
+}
+
+/// How workers call the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Backend {
+    /// One `recvfrom` and one `sendto` a transaction (`recvmsg` and `sendmsg` on a wildcard address).
+    Recvfrom,
+    /// `recvmmsg` and `sendmmsg`, up to `batch` transactions a call, 1 to 1024.
+    Mmsg {
+        /// Most messages a call.
+        batch: u16,
+    },
+}
+
+impl Default for Backend {
+    fn default() -> Self {
+        Self::Mmsg { batch: 64 }
+    }
+}
+
+/// On which CPU a worker runs.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Pinning {
+    /// Wherever the scheduler puts it.
+    #[default]
+    None,
+    /// Each on its own CPU of [`Builder::cpus`].
+    Own,
+    /// Worker `i` on CPU `cpus[i % cpus.len()]`.
+    Cpus(Vec<u32>),
+}
+
+/// Where requests go that were processed on a CPU not in [`Builder::cpus`]. Only of use with steering.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Stray {
+    /// To a worker chosen by the kernel's hash of addresses and ports.
+    #[default]
+    Hash,
+    /// All to one worker.
+    Worker(usize),
+    /// By CPU: pairs of a CPU and the worker that serves it. The kernel's hash for those not listed either.
+    Map(Vec<(u32, usize)>),
+}
+
+/// Settings of a server. Made by [`Server::builder`]; only [`bind`](Self::bind) must be called.
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct Builder {
+    address: Option<SocketAddr>,
+    workers: Option<usize>,
+    sockets: Sockets,
+    pinning: Pinning,
+    cpus: Option<Vec<u32>>,
+    stray: Stray,
+    backend: Backend,
+    options: Options,
+    join: bool,
+    max_request: usize,
+    max_reply: usize,
+    deliver_truncated: bool,
+    nice: Option<i32>,
+    drain: Duration,
+}
+
+impl Builder {
+    fn new() -> Self {
+        Self {
+            address: None,
+            workers: None,
+            sockets: Sockets::default(),
+            pinning: Pinning::default(),
+            cpus: None,
+            stray: Stray::default(),
+            backend: Backend::default(),
+            options: Options::default(),
+            join: false,
+            max_request: 2048,
+            max_reply: 2048,
+            deliver_truncated: false,
+            nice: None,
+            drain: Duration::from_millis(250),
+        }
+    }
+
+    /// The address to serve on. Port 0 takes a free one, the same for all sockets. On a wildcard address replies
+    /// leave from the address their request came to.
+    pub fn bind(mut self, address: SocketAddr) -> Self {
+        self.address = Some(address);
+        self
+    }
+
+    /// How many worker threads. Default: as many as there are [`cpus`](Self::cpus).
+    pub fn workers(mut self, workers: usize) -> Self {
+        self.workers = Some(workers);
+        self
+    }
+
+    /// How workers get at requests. Default: [`Sockets::Reuseport`].
+    pub fn sockets(mut self, sockets: Sockets) -> Self {
+        self.sockets = sockets;
+        self
+    }
+
+    /// On which CPU each worker runs. Default: [`Pinning::None`].
+    pub fn pinning(mut self, pinning: Pinning) -> Self {
+        self.pinning = pinning;
+        self
+    }
+
+    /// The CPUs the workers belong to, in the order of the workers: worker `i` has `cpus[i % cpus.len()]`. With
+    /// steering, those left over when there are fewer workers are dealt out in turn. Default: every CPU this
+    /// process may run on, ascending.
+    pub fn cpus(mut self, cpus: impl Into<Vec<u32>>) -> Self {
+        self.cpus = Some(cpus.into());
+        self
+    }
+
+    /// Where requests go that were processed on any other CPU. Default: [`Stray::Hash`].
+    pub fn stray(mut self, stray: Stray) -> Self {
+        self.stray = stray;
+        self
+    }
+
+    /// How workers call the kernel. Default: [`Backend::Mmsg`] with batches of 64.
+    pub fn backend(mut self, backend: Backend) -> Self {
+        self.backend = backend;
+        self
+    }
+
+    /// What is done with replies that do not fit the path. Default: [`PathMtuDiscovery::System`].
+    pub fn path_mtu_discovery(mut self, discovery: PathMtuDiscovery) -> Self {
+        self.options.path_mtu_discovery = discovery;
+        self
+    }
+
+    /// How long a receive that finds nothing polls the device itself before it sleeps (`SO_BUSY_POLL`, whole
+    /// microseconds). Needs `CAP_NET_ADMIN`; without it the server runs without and says so in
+    /// [`Server::fallbacks`]. Default: as the system has it (`net.core.busy_read`).
+    pub fn busy_poll(mut self, duration: Option<Duration>) -> Self {
+        self.options.busy_poll = duration;
+        self
+    }
+
+    /// Bytes of receive buffer a socket. The kernel doubles it, see [`SocketReport::receive_buffer_bytes`]. Past
+    /// `net.core.rmem_max` only with `CAP_NET_ADMIN`; a smaller grant is noted in [`Server::fallbacks`]. Default: the
+    /// system's.
+    pub fn receive_buffer(mut self, bytes: usize) -> Self {
+        self.options.receive_buffer = Some(bytes);
+        self
+    }
+
+    /// Bytes of send buffer a socket, in the same way, with `net.core.wmem_max`.
+    pub fn send_buffer(mut self, bytes: usize) -> Self {
+        self.options.send_buffer = Some(bytes);
+        self
+    }
+
+    /// Whether a server on an IPv6 wildcard address leaves IPv4 alone. Default: false, it serves both.
+    pub fn only_v6(mut self, only: bool) -> Self {
+        self.options.only_v6 = only;
+        self
+    }
+
+    /// Whether to join the sockets of another process of the same user that shares the port, for a hand-over
+    /// without a gap. The kernel deals requests out over all of them, and attached steering is one for all. Default:
+    /// false, the port must be free.
+    pub fn join(mut self, join: bool) -> Self {
+        self.join = join;
+        self
+    }
+
+    /// The longest request in bytes, 1 to 65,535. Longer ones are counted as truncated and not delivered. Default: 2048.
+    pub fn max_request(mut self, bytes: usize) -> Self {
+        self.max_request = bytes;
+        self
+    }
+
+    /// The longest reply in bytes, 1 to 65,535: the size of the buffer a service writes to. Default: 2048.
+    pub fn max_reply(mut self, bytes: usize) -> Self {
+        self.max_reply = bytes;
+        self
+    }
+
+    /// Whether requests over [`max_request`](Self::max_request) are delivered without their end, for protocols that
+    /// can still answer them with an error. Default: false.
+    pub fn deliver_truncated(mut self, deliver: bool) -> Self {
+        self.deliver_truncated = deliver;
+        self
+    }
+
+    /// Nice value of the worker threads, -20 to 19. Default: untouched.
+    pub fn nice(mut self, nice: i32) -> Self {
+        self.nice = Some(nice);
+        self
+    }
+
+    /// How long a stopping server goes on answering what is already queued in its sockets. Default: 250 ms.
+    pub fn drain_limit(mut self, limit: Duration) -> Self {
+        self.drain = limit;
+        self
+    }
+
+    /// Checks the settings, opens and binds the sockets and steers them. From then on requests queue; nothing
+    /// answers them before [`Server::start`]. Privilege for ports, buffers and eBPF is needed here and not later.
+    pub fn prepare(self) -> Result<Server, Error> {
+        let plan = self.plan()?;
+        let asked = plan.address;
+        let several = self.sockets != Sockets::Shared;
+        if several && !self.join && asked.port() != 0 {
+            self.options.check_free(asked)?;
+        }
+        let mut fallbacks = Vec::new();
+        let first = self.options.open(asked, several, &mut fallbacks)?;
+        let address = socket::local_address(&first, asked)?;
+        let mut sockets = vec![first];
+        while several && sockets.len() < plan.workers {
+            sockets.push(self.options.open(address, true, &mut fallbacks)?);
+        }
+        if let (Sockets::SteeredByCpu(program), Some(table)) = (self.sockets, &plan.table) {
+            steer::attach(&sockets, table, program)?;
+        }
+        let reports = sockets
+            .iter()
+            .enumerate()
+            .map(|(index, socket)| {
+                let (receive_buffer_bytes, send_buffer_bytes) = socket::buffers(socket, address)?;
+                let workers = if several { vec![index] } else { (0..plan.workers).collect() };
+                let cpus = plan.table.as_ref().map(|table| table.cpus_of(index)).unwrap_or_default();
+                Ok(SocketReport { workers, cpus, receive_buffer_bytes, send_buffer_bytes })
+            })
+            .collect::<Result<_, Error>>()?;
+        Ok(Server {
+            address,
+            sockets: sockets.into_iter().map(Arc::new).collect(),
+            reports,
+            fallbacks,
+            placement: plan.placement,
+            shape: Shape {
+                messages: match self.backend {
+                    Backend::Recvfrom => 1,
+                    Backend::Mmsg { batch } => usize::from(batch),
+                },
+                request: self.max_request,
+                reply: self.max_reply,
+                family: address.into(),
+                pktinfo: socket::pktinfo_for(address),
+            },
+            backend: self.backend,
+            deliver_truncated: self.deliver_truncated,
+            nice: self.nice,
+            drain: self.drain,
+        })
+    }
+
+    /// [`prepare`](Self::prepare) and [`Server::start`] in one.
+    pub fn start<S: Service + 'static>(self, service: impl FnMut(usize) -> S) -> Result<Running, Error> {
+        self.prepare()?.start(service)
+    }
+
+    /// Everything that can be found wrong without opening a socket.
+    fn plan(&self) -> Result<Plan, Error> {
+        let address = self.address.ok_or(Error::NoAddress)?;
+        if let Backend::Mmsg { batch } = self.backend
+            && !(1..=1024).contains(&batch)
+        {
+            return Err(Error::Batch { batch });
+        }
+        let datagram = "a UDP datagram has at most 65,535 bytes, and 0 would hold nothing";
+        check_size("a max_request", self.max_request, 1..=65_535, datagram)?;
+        check_size("a max_reply", self.max_reply, 1..=65_535, datagram)?;
+        let int = "the kernel takes at most 1,073,741,823 bytes, since it doubles them into an int";
+        check_size("a receive buffer", self.options.receive_buffer.unwrap_or(0), 0..=(1 << 30) - 1, int)?;
+        check_size("a send buffer", self.options.send_buffer.unwrap_or(0), 0..=(1 << 30) - 1, int)?;
+
+        let cpus = match &self.cpus {
+            Some(cpus) => cpus.clone(),
+            None => {
+                let what = "reading the CPUs this process may run on";
+                cpus::allowed().map_err(|source| Error::Socket { what, address, source })?
+            }
+        };
+        if cpus.is_empty() {
+            return Err(Error::NoCpu { purpose: "the workers" });
+        }
+        let workers = self.workers.unwrap_or(cpus.len());
+        if workers == 0 {
+            return Err(Error::NoWorkers);
+        }
+        let pinned = match &self.pinning {
+            Pinning::None => None,
+            Pinning::Own => Some(&cpus),
+            Pinning::Cpus(list) => Some(list),
+        };
+        let placement = match pinned {
+            None => vec![None; workers],
+            Some(list) if list.is_empty() => return Err(Error::NoCpu { purpose: "pinning" }),
+            Some(list) => {
+                cpus::check(list)?;
+                list.iter().copied().map(Some).cycle().take(workers).collect()
+            }
+        };
+        let table = match self.sockets {
+            Sockets::SteeredByCpu(_) => Some(self.table(&cpus, workers)?),
+            Sockets::Shared | Sockets::Reuseport => None,
+        };
+        Ok(Plan { address, workers, placement, table })
+    }
+
+    fn table(&self, cpus: &[u32], workers: usize) -> Result<Table, Error> {
+        let mut different = cpus.to_vec();
+        different.sort_unstable();
+        different.dedup();
+        if workers > different.len() {
+            return Err(Error::MoreWorkersThanCpus { workers, cpus: different.len() });
+        }
+        let stray = |cpu: u32, worker: usize| {
+            let why = if worker >= workers {
+                "there is no such worker"
+            } else {
+                "it is one of the workers' own CPUs"
+            };
+            Error::Stray { cpu, worker, why }
+        };
+        let mut table =
+            Table::from_pairs(cpus.iter().enumerate().map(|(index, cpu)| (*cpu, index % workers)))?;
+        match &self.stray {
+            Stray::Hash => {}
+            Stray::Worker(worker) if *worker < workers => table.set_default(*worker)?,
+            Stray::Worker(worker) => {
+                return Err(Error::Stray { cpu: 0, worker: *worker, why: "there is no such worker" });
+            }
+            Stray::Map(pairs) => {
+                for (cpu, worker) in pairs {
+                    if *worker >= workers || different.contains(cpu) {
+                        return Err(stray(*cpu, *worker));
+                    }
+                    table.insert(*cpu, *worker)?;
+                }
+            }
+        }
+        Ok(table)
+    }
+}
+
+fn check_size(
+    what: &'static str,
+    value: usize,
+    possible: std::ops::RangeInclusive<usize>,
+    limit: &'static str,
+) -> Result<(), Error> {
+    if possible.contains(&value) { Ok(()) } else { Err(Error::Size { what, value, limit }) }
+}
+
+/// What settings come to.
+struct Plan {
+    address: SocketAddr,
+    workers: usize,
+    /// The CPU each worker is pinned to.
+    placement: Vec<Option<u32>>,
+    table: Option<Table>,
+}
+
+/// A server whose sockets are bound and which answers nothing yet.
+#[derive(Debug)]
+#[must_use]
+pub struct Server {
+    pub(crate) address: SocketAddr,
+    /// One for each worker, or one for all.
+    pub(crate) sockets: Vec<Arc<Socket>>,
+    pub(crate) reports: Vec<SocketReport>,
+    pub(crate) fallbacks: Vec<Fallback>,
+    pub(crate) placement: Vec<Option<u32>>,
+    pub(crate) shape: Shape,
+    pub(crate) backend: Backend,
+    pub(crate) deliver_truncated: bool,
+    pub(crate) nice: Option<i32>,
+    pub(crate) drain: Duration,
+}
+
+impl Server {
+    /// Settings to start from.
+    pub fn builder() -> Builder {
+        Builder::new()
+    }
+
+    /// The address it is bound to, with the port that was given.
+    #[must_use]
+    pub fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Its sockets, in bind order.
+    #[must_use]
+    pub fn sockets(&self) -> &[SocketReport] {
+        &self.reports
+    }
+
+    /// What was asked for and could not be had.
+    #[must_use]
+    pub fn fallbacks(&self) -> &[Fallback] {
+        &self.fallbacks
+    }
+
+    /// Starts the workers, each with the service that `service` makes for its number. Returns once all of them are
+    /// where they belong; if one fails, none is left running.
+    pub fn start<S: Service + 'static>(self, service: impl FnMut(usize) -> S) -> Result<Running, Error> {
+        Running::start(self, service)
+    }
+}

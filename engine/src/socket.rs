@@ -1,0 +1,267 @@
+//! The sockets of a server, and what the kernel granted them.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::error::Error;
+use crate::sys::control::Pktinfo;
+use crate::sys::option;
+
+/// What is done with replies that do not fit the path (`IP_MTU_DISCOVER` and `IPV6_MTU_DISCOVER`, ip(7)).
+///
+/// With [`Do`](Self::Do) and [`Probe`](Self::Probe) the kernel sets Don't Fragment, and replies without fragments
+/// need no IP identification, which saves picking one for each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PathMtuDiscovery {
+    /// As the system has it (`net.ipv4.ip_no_pmtu_disc`): the option is not touched.
+    #[default]
+    System,
+    /// Always Don't Fragment. Replies longer than the known path MTU fail and are counted as too long.
+    Do,
+    /// Never Don't Fragment.
+    Dont,
+    /// Fragments by the known path MTU, else Don't Fragment.
+    Want,
+    /// Don't Fragment, and the known path MTU is ignored.
+    Probe,
+    /// Never Don't Fragment, no longer than the interface's MTU, and ICMP cannot lower it (Linux 3.14).
+    Interface,
+    /// As [`Interface`](Self::Interface), but fragments what is longer (Linux 3.15).
+    Omit,
+}
+
+impl PathMtuDiscovery {
+    /// The kernel's number, the same for both families (include/uapi/linux/in.h, in6.h).
+    fn value(self) -> Option<i32> {
+        match self {
+            Self::System => None,
+            Self::Dont => Some(0),
+            Self::Want => Some(1),
+            Self::Do => Some(2),
+            Self::Probe => Some(3),
+            Self::Interface => Some(4),
+            Self::Omit => Some(5),
+        }
+    }
+}
+
+/// Something that was asked for and could not be had, so that the server runs without it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fallback {
+    /// What was asked for, and what is used instead.
+    pub what: String,
+    /// Why.
+    pub why: String,
+}
+
+/// One socket of a server.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SocketReport {
+    /// The workers that read it.
+    pub workers: Vec<usize>,
+    /// The CPUs whose packets are steered to it; empty without steering.
+    pub cpus: Vec<u32>,
+    /// Bytes of socket memory granted for receiving, as `getsockopt` tells it. The kernel grants twice what is asked
+    /// for, to pay for its own bookkeeping of each packet (socket(7)); without the privilege to exceed it, at most
+    /// twice `net.core.rmem_max`.
+    pub receive_buffer_bytes: usize,
+    /// The same for sending, with `net.core.wmem_max`.
+    pub send_buffer_bytes: usize,
+}
+
+/// How sockets are to be set up.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Options {
+    pub(crate) path_mtu_discovery: PathMtuDiscovery,
+    pub(crate) busy_poll: Option<Duration>,
+    pub(crate) receive_buffer: Option<usize>,
+    pub(crate) send_buffer: Option<usize>,
+    pub(crate) only_v6: bool,
+}
+
+/// How long a send waits for room in the send buffer. Only a link that does not take packets makes it wait so long;
+/// without an end to it a worker could not be stopped.
+const SEND_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// The control data needed so that replies leave from where requests came to.
+pub(crate) fn pktinfo_for(address: SocketAddr) -> Pktinfo {
+    match address {
+        _ if !address.ip().to_canonical().is_unspecified() => Pktinfo::Off,
+        SocketAddr::V4(_) => Pktinfo::V4,
+        SocketAddr::V6(_) => Pktinfo::V6,
+    }
+}
+
+impl Options {
+    /// Opens and binds one socket. Fallbacks are noted once: the next sockets meet the same ones.
+    pub(crate) fn open(
+        &self,
+        address: SocketAddr,
+        reuseport: bool,
+        fallbacks: &mut Vec<Fallback>,
+    ) -> Result<Socket, Error> {
+        let failed = |what: &'static str| move |source| Error::Socket { what, address, source };
+        let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))
+            .map_err(failed("opening a UDP socket"))?;
+        if address.is_ipv6() {
+            socket.set_only_v6(self.only_v6).map_err(failed("setting IPV6_V6ONLY"))?;
+        }
+        if reuseport {
+            socket.set_reuse_port(true).map_err(failed("setting SO_REUSEPORT"))?;
+        }
+        socket.set_write_timeout(Some(SEND_TIMEOUT)).map_err(failed("setting SO_SNDTIMEO"))?;
+        self.ask_for_pktinfo(&socket, address)
+            .map_err(failed("asking for the destination address (IP_PKTINFO)"))?;
+        self.set_path_mtu_discovery(&socket, address).map_err(failed("setting IP_MTU_DISCOVER"))?;
+        self.set_buffers(&socket, fallbacks).map_err(failed("setting the socket's buffers"))?;
+        self.set_busy_poll(&socket, fallbacks).map_err(failed("setting SO_BUSY_POLL"))?;
+        bind(&socket, address)?;
+        Ok(socket)
+    }
+
+    /// Whether somebody else holds the port, even one who would share it. To be asked before joining by
+    /// `SO_REUSEPORT`, which lets any process of the same user in without a word.
+    pub(crate) fn check_free(&self, address: SocketAddr) -> Result<(), Error> {
+        self.open_plain(address).and_then(|socket| bind(&socket, address)).map_err(|error| match error {
+            Error::InUse { address, .. } => Error::InUse { address, shareable: self.shares(address) },
+            other => other,
+        })
+    }
+
+    fn shares(&self, address: SocketAddr) -> bool {
+        self.open_plain(address)
+            .and_then(|socket| {
+                socket.set_reuse_port(true).map_err(|source| Error::Socket {
+                    what: "setting",
+                    address,
+                    source,
+                })?;
+                bind(&socket, address)
+            })
+            .is_ok()
+    }
+
+    fn open_plain(&self, address: SocketAddr) -> Result<Socket, Error> {
+        let failed = |source| Error::Socket { what: "opening a UDP socket", address, source };
+        let socket =
+            Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP)).map_err(failed)?;
+        if address.is_ipv6() {
+            socket.set_only_v6(self.only_v6).map_err(failed)?;
+        }
+        Ok(socket)
+    }
+
+    fn ask_for_pktinfo(&self, socket: &Socket, address: SocketAddr) -> io::Result<()> {
+        let pktinfo = pktinfo_for(address);
+        if pktinfo == Pktinfo::V6 {
+            option::set(socket, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 1)?;
+        }
+        // On a dual-stack socket it says which local address answers a broadcast; IPV6_PKTINFO does not.
+        if pktinfo == Pktinfo::V4 || pktinfo == Pktinfo::V6 && !self.only_v6 {
+            option::set(socket, libc::IPPROTO_IP, libc::IP_PKTINFO, 1)?;
+        }
+        Ok(())
+    }
+
+    fn set_path_mtu_discovery(&self, socket: &Socket, address: SocketAddr) -> io::Result<()> {
+        let Some(value) = self.path_mtu_discovery.value() else {
+            return Ok(());
+        };
+        if address.is_ipv6() {
+            option::set(socket, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, value)?;
+        }
+        if address.is_ipv4() || !self.only_v6 {
+            option::set(socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, value)?;
+        }
+        Ok(())
+    }
+
+    fn set_buffers(&self, socket: &Socket, fallbacks: &mut Vec<Fallback>) -> io::Result<()> {
+        if let Some(wanted) = self.receive_buffer {
+            let force = libc::SO_RCVBUFFORCE;
+            let granted =
+                grant(socket, wanted, force, Socket::set_recv_buffer_size, Socket::recv_buffer_size)?;
+            note_buffer(fallbacks, "receive", wanted, granted, "net.core.rmem_max");
+        }
+        if let Some(wanted) = self.send_buffer {
+            let force = libc::SO_SNDBUFFORCE;
+            let granted =
+                grant(socket, wanted, force, Socket::set_send_buffer_size, Socket::send_buffer_size)?;
+            note_buffer(fallbacks, "send", wanted, granted, "net.core.wmem_max");
+        }
+        Ok(())
+    }
+
+    fn set_busy_poll(&self, socket: &Socket, fallbacks: &mut Vec<Fallback>) -> io::Result<()> {
+        let Some(wanted) = self.busy_poll else {
+            return Ok(());
+        };
+        let microseconds = i32::try_from(wanted.as_micros()).unwrap_or(i32::MAX);
+        let Err(error) = option::set(socket, libc::SOL_SOCKET, option::SO_BUSY_POLL, microseconds) else {
+            return Ok(());
+        };
+        let why = match error.raw_os_error() {
+            Some(libc::EPERM) => "raising SO_BUSY_POLL over net.core.busy_read needs CAP_NET_ADMIN",
+            Some(libc::ENOPROTOOPT) => "this kernel was built without CONFIG_NET_RX_BUSY_POLL",
+            _ => return Err(error),
+        };
+        note(fallbacks, format!("busy polling for {microseconds} us; not used"), why.to_owned());
+        Ok(())
+    }
+}
+
+/// Sets a buffer size, past the system's limit where privilege allows it. Returns what `getsockopt` says then.
+fn grant(
+    socket: &Socket,
+    wanted: usize,
+    force: i32,
+    set: impl Fn(&Socket, usize) -> io::Result<()>,
+    get: impl Fn(&Socket) -> io::Result<usize>,
+) -> io::Result<usize> {
+    let forced = i32::try_from(wanted).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
+    if option::set(socket, libc::SOL_SOCKET, force, forced).is_err() {
+        set(socket, wanted)?;
+    }
+    get(socket)
+}
+
+fn note_buffer(fallbacks: &mut Vec<Fallback>, which: &str, wanted: usize, granted: usize, limit: &str) {
+    if granted < wanted.saturating_mul(2) {
+        let what = format!("a {which} buffer of {wanted} bytes; {} bytes granted", granted / 2);
+        note(fallbacks, what, format!("exceeding {limit} needs CAP_NET_ADMIN in the initial user namespace"));
+    }
+}
+
+fn note(fallbacks: &mut Vec<Fallback>, what: String, why: String) {
+    let fallback = Fallback { what, why };
+    if !fallbacks.contains(&fallback) {
+        fallbacks.push(fallback);
+    }
+}
+
+fn bind(socket: &Socket, address: SocketAddr) -> Result<(), Error> {
+    socket.bind(&address.into()).map_err(|source| match source.raw_os_error() {
+        Some(libc::EADDRINUSE) => Error::InUse { address, shareable: false },
+        Some(libc::EACCES) => Error::BindNotPermitted { address },
+        Some(libc::EADDRNOTAVAIL) => Error::NotLocal { address },
+        _ => Error::Socket { what: "binding", address, source },
+    })
+}
+
+/// The address a socket is really bound to.
+pub(crate) fn local_address(socket: &Socket, asked: SocketAddr) -> Result<SocketAddr, Error> {
+    let failed = |source| Error::Socket { what: "reading the bound address", address: asked, source };
+    let address = socket.local_addr().map_err(failed)?;
+    address.as_socket().ok_or_else(|| failed(io::Error::from_raw_os_error(libc::EAFNOSUPPORT)))
+}
+
+/// Bytes granted for receiving and sending.
+pub(crate) fn buffers(socket: &Socket, address: SocketAddr) -> Result<(usize, usize), Error> {
+    let read = || Ok((socket.recv_buffer_size()?, socket.send_buffer_size()?));
+    read().map_err(|source| Error::Socket { what: "reading the buffer sizes", address, source })
+}

@@ -1,0 +1,183 @@
+//! Steering: which socket of an `SO_REUSEPORT` group gets a packet, by the CPU that processes it.
+//!
+//! Usable alone, by servers with their own event loop. Make one socket a thread with `SO_REUSEPORT`, pin each thread
+//! to a CPU, and have packets processed on a CPU go to the socket of the thread there: no two CPUs then contend for
+//! a socket, and the data is in the right cache. It works for UDP sockets and for TCP listeners.
+//!
+//! ```
+//! use linerate_engine::steer::{self, Program, Table};
+//! use socket2::{Domain, Socket, Type};
+//!
+//! let mut sockets = Vec::new();
+//! let mut address: std::net::SocketAddr = "127.0.0.1:0".parse()?;
+//! for _ in 0..2 {
+//!     let socket = Socket::new(Domain::IPV4, Type::DGRAM, None)?;
+//!     socket.set_reuse_port(true)?;
+//!     socket.bind(&address.into())?;
+//!     address = socket.local_addr()?.as_socket().ok_or("not an IP socket")?;
+//!     sockets.push(socket);
+//! }
+//! // The first socket is for CPUs 1 and 3, the second for 0 and 2.
+//! let table = Table::new(&[[1, 3], [0, 2]])?;
+//! steer::attach(&sockets, &table, Program::Cbpf)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # What the order of the sockets means
+//!
+//! A classic program names a socket by its place in the kernel's group. UDP sockets enter it when they are bound,
+//! TCP sockets when they start to listen (net/ipv4/udp.c, `udp_lib_get_port`; net/ipv4/inet_hashtables.c,
+//! `__inet_hash`). When a socket of the group is closed, the last one takes its place (net/core/sock_reuseport.c,
+//! `__reuseport_detach_sock`), so that a table made before is wrong then. An extended program names sockets by
+//! slots of a map of its own: order of binding does not matter, and a closed socket leaves its slot empty.
+//!
+//! All sockets of a group share one program, whichever of them it was attached to; the last one attached counts.
+
+mod cbpf;
+mod ebpf;
+mod table;
+
+use std::io;
+use std::os::fd::AsFd;
+
+use serde::{Deserialize, Serialize};
+
+pub use cbpf::{Instruction, program};
+pub use table::Table;
+
+use crate::sys::option;
+
+/// The kind of program that picks the socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Program {
+    /// `SO_ATTACH_REUSEPORT_CBPF`: Linux 4.5 for UDP, 4.6 for TCP. Needs no privilege.
+    Cbpf,
+    /// `SO_ATTACH_REUSEPORT_EBPF` with a program of type `SK_REUSEPORT`: Linux 4.19. Needs `CAP_BPF` and
+    /// `CAP_NET_ADMIN` (before Linux 5.8 `CAP_SYS_ADMIN`).
+    Ebpf,
+}
+
+/// Why sockets could not be steered.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A CPU was given to two sockets.
+    #[error("CPU {cpu} is given to both socket {first} and socket {second}: a CPU feeds one socket")]
+    Twice {
+        /// The CPU's number.
+        cpu: u32,
+        /// The socket that had it first.
+        first: usize,
+        /// The other one.
+        second: usize,
+    },
+    /// The table has no entry.
+    #[error("no CPU is given to any socket: nothing to steer")]
+    Empty,
+    /// The table names a socket that was not given.
+    #[error("the table gives a CPU to socket {slot}, but there are only {sockets}, counted from 0")]
+    NoSuchSocket {
+        /// The socket's place.
+        slot: usize,
+        /// How many there are.
+        sockets: usize,
+    },
+    /// The table does not fit a classic program.
+    #[error(
+        "a table of {cpus} CPUs needs {instructions} instructions, the kernel takes at most 4096 (BPF_MAXINSNS): \
+             use Program::Ebpf"
+    )]
+    TooLong {
+        /// CPUs in the table.
+        cpus: usize,
+        /// Instructions it takes.
+        instructions: usize,
+    },
+    /// The sockets do not share a port.
+    #[error("the program could not be attached, the socket has no SO_REUSEPORT set: set it before bind")]
+    NotReuseport,
+    /// Loading an eBPF program is not allowed here.
+    #[error(
+        "not permitted to load an eBPF program: it needs CAP_BPF and CAP_NET_ADMIN (CAP_SYS_ADMIN before Linux \
+             5.8, and before 5.11 room in RLIMIT_MEMLOCK) in the initial user namespace; Program::Cbpf needs neither"
+    )]
+    NotPermitted,
+    /// The kernel's verifier refused the program.
+    #[error(
+        "the kernel refused the eBPF program: {source}; Program::Cbpf does the same. The verifier says:\n{log}"
+    )]
+    Refused {
+        /// The error of the system call.
+        source: io::Error,
+        /// The verifier's log.
+        log: String,
+    },
+    /// A socket cannot be put into the eBPF program's map.
+    #[error("socket {slot} cannot be steered to: {why} ({source})")]
+    Member {
+        /// The socket's place.
+        slot: usize,
+        /// What is wrong with it.
+        why: &'static str,
+        /// The error of the system call.
+        source: io::Error,
+    },
+    /// A system call failed.
+    #[error("{what} failed: {source}")]
+    Kernel {
+        /// What was tried.
+        what: &'static str,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+/// Steers the group of `sockets` by `table`, whose slots are places in `sockets`.
+///
+/// For [`Program::Cbpf`] these must be all sockets of the group, in the order in which they were bound (TCP: in which
+/// they began to listen). For [`Program::Ebpf`] any order will do and sockets that are missing get nothing, but
+/// all must be bound, TCP ones listening, before.
+pub fn attach<S: AsFd>(sockets: &[S], table: &Table, program: Program) -> Result<(), Error> {
+    let first = sockets.first().ok_or(Error::Empty)?;
+    if let Some(slot) = table.highest_slot().filter(|slot| *slot >= sockets.len()) {
+        return Err(Error::NoSuchSocket { slot, sockets: sockets.len() });
+    }
+    match program {
+        Program::Cbpf => cbpf::attach(first, table),
+        Program::Ebpf => ebpf::attach(sockets, table),
+    }
+}
+
+/// Takes the program off the group of `socket`: the kernel's hash picks again. Linux 5.3. Does nothing where there is
+/// none.
+pub fn detach(socket: &impl AsFd) -> Result<(), Error> {
+    match option::set(socket, libc::SOL_SOCKET, libc::SO_DETACH_REUSEPORT_BPF, 0) {
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(()),
+        done => done.map_err(|source| Error::Kernel { what: "SO_DETACH_REUSEPORT_BPF (Linux 5.3)", source }),
+    }
+}
+
+/// The CPU on which the socket's last packet was processed (`SO_INCOMING_CPU`, Linux 3.19); `None` before the first.
+/// For a TCP connection, where its packets come in; since it says where the softirq ran, it tells whether steering is
+/// right.
+pub fn incoming_cpu(socket: &impl AsFd) -> io::Result<Option<u32>> {
+    option::get(socket, libc::SOL_SOCKET, libc::SO_INCOMING_CPU).map(|cpu| u32::try_from(cpu).ok())
+}
+
+/// Prefers this socket of its reuseport group for packets processed on `cpu` (`SO_INCOMING_CPU`, honoured for that
+/// since Linux 6.2, and no program needed). Needs no privilege.
+pub fn set_incoming_cpu(socket: &impl AsFd, cpu: u32) -> io::Result<()> {
+    let cpu = i32::try_from(cpu).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
+    option::set(socket, libc::SOL_SOCKET, libc::SO_INCOMING_CPU, cpu)
+}
+
+/// The NAPI instance, that is the device queue, that the socket's last packet came from (`SO_INCOMING_NAPI_ID`, Linux
+/// 4.12); `None` where no device queue was involved, as on loopback, or the kernel was built without busy polling.
+pub fn incoming_napi_id(socket: &impl AsFd) -> io::Result<Option<u32>> {
+    match option::get(socket, libc::SOL_SOCKET, libc::SO_INCOMING_NAPI_ID) {
+        Ok(id) => Ok(u32::try_from(id).ok().filter(|id| *id != 0)),
+        Err(error) if error.raw_os_error() == Some(libc::ENOPROTOOPT) => Ok(None),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,153 @@
+//! The classic program: a comparison tree over the table.
+
+use std::os::fd::AsFd;
+
+use super::{Error, Table};
+use crate::sys::option;
+
+/// One instruction of classic BPF (`struct sock_filter`, include/uapi/linux/filter.h).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Instruction {
+    /// Operation.
+    pub code: u16,
+    /// Instructions to skip where a comparison holds.
+    pub jump_true: u8,
+    /// Instructions to skip where it does not.
+    pub jump_false: u8,
+    /// Operand.
+    pub operand: u32,
+}
+
+const LOAD: u16 = 0x20; // BPF_LD | BPF_W | BPF_ABS
+const JUMP: u16 = 0x05; // BPF_JMP | BPF_JA
+const IF_EQUAL: u16 = 0x15; // BPF_JMP | BPF_JEQ | BPF_K
+const IF_AT_LEAST: u16 = 0x35; // BPF_JMP | BPF_JGE | BPF_K
+const RETURN: u16 = 0x06; // BPF_RET | BPF_K
+/// `SKF_AD_OFF + SKF_AD_CPU`: loads the number of the CPU the program runs on.
+const CPU: u32 = (-0x1000i32 + 36) as u32;
+/// No group is so large: a result out of range leaves the choice to the hash (net/core/sock_reuseport.c,
+/// `reuseport_select_sock`).
+const BY_HASH: u32 = u32::MAX;
+/// `BPF_MAXINSNS`.
+const LONGEST: usize = 4096;
+
+/// The classic BPF program for a table, as [`attach`](super::attach) attaches it: returns the slot for the CPU it
+/// runs on, or a number out of range for a CPU without one. Takes as many comparisons as the table's size has bits.
+pub fn program(table: &Table) -> Result<Vec<Instruction>, Error> {
+    let pairs = table.pairs();
+    let mut program = vec![plain(LOAD, CPU)];
+    emit(&pairs, table.default_slot().unwrap_or(BY_HASH), &mut program);
+    if program.len() > LONGEST {
+        return Err(Error::TooLong { cpus: pairs.len(), instructions: program.len() });
+    }
+    Ok(program)
+}
+
+pub(super) fn attach(socket: &impl AsFd, table: &Table) -> Result<(), Error> {
+    let program: Vec<libc::sock_filter> = program(table)?
+        .into_iter()
+        .map(|Instruction { code, jump_true, jump_false, operand }| libc::sock_filter {
+            code,
+            jt: jump_true,
+            jf: jump_false,
+            k: operand,
+        })
+        .collect();
+    option::attach_reuseport_cbpf(socket, &program).map_err(|source| match source.raw_os_error() {
+        Some(libc::EINVAL) => Error::NotReuseport,
+        _ => Error::Kernel { what: "SO_ATTACH_REUSEPORT_CBPF (Linux 4.5)", source },
+    })
+}
+
+fn plain(code: u16, operand: u32) -> Instruction {
+    Instruction { code, jump_true: 0, jump_false: 0, operand }
+}
+
+fn emit(pairs: &[(u32, u32)], otherwise: u32, program: &mut Vec<Instruction>) {
+    match pairs {
+        [] => program.push(plain(RETURN, otherwise)),
+        [(cpu, slot)] => {
+            program.push(Instruction { code: IF_EQUAL, jump_true: 0, jump_false: 1, operand: *cpu });
+            program.push(plain(RETURN, *slot));
+            program.push(plain(RETURN, otherwise));
+        }
+        _ => {
+            let (low, high) = pairs.split_at(pairs.len() / 2);
+            // A comparison skips at most 255 instructions, so the way to the upper half is an unconditional jump.
+            program.push(Instruction { code: IF_AT_LEAST, jump_true: 0, jump_false: 1, operand: high[0].0 });
+            let jump = program.len();
+            program.push(plain(JUMP, 0));
+            emit(low, otherwise, program);
+            program[jump].operand = u32::try_from(program.len() - jump - 1).unwrap_or(u32::MAX);
+            emit(high, otherwise, program);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    /// What the kernel would make of the program on a CPU; also how many instructions it took.
+    fn interpret(program: &[Instruction], cpu: u32) -> (u32, usize) {
+        let (mut at, mut accumulator, mut steps) = (0, 0, 0);
+        loop {
+            let Instruction { code, jump_true, jump_false, operand } = program[at];
+            (at, steps) = (at + 1, steps + 1);
+            let mut jump = |holds: bool| at += usize::from(if holds { jump_true } else { jump_false });
+            match code {
+                LOAD => {
+                    assert_eq!(operand, 0xffff_f024);
+                    accumulator = cpu;
+                }
+                IF_EQUAL => jump(accumulator == operand),
+                IF_AT_LEAST => jump(accumulator >= operand),
+                JUMP => at += operand as usize,
+                RETURN => return (operand, steps),
+                other => panic!("no such instruction: {other:#x}"),
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_cpu_finds_its_slot(
+            slots in prop::collection::btree_map(0u32..2000, 0usize..600, 1..700),
+            default in prop::option::of(0usize..600),
+            strangers in prop::collection::vec(any::<u32>(), 20),
+        ) {
+            let mut table = Table::from_pairs(slots.clone())?;
+            if let Some(slot) = default {
+                table.set_default(slot)?;
+            }
+            let program = program(&table)?;
+            let neighbours = slots.keys().flat_map(|cpu| [cpu.wrapping_sub(1), *cpu, cpu + 1]);
+            for cpu in neighbours.chain(strangers) {
+                let (result, steps) = interpret(&program, cpu);
+                let expected = slots.get(&cpu).copied().or(default).map_or(BY_HASH, |slot| slot as u32);
+                prop_assert_eq!(result, expected, "on CPU {}", cpu);
+                prop_assert!(steps <= 3 + 2 * (slots.len().ilog2() as usize + 1), "{} steps", steps);
+            }
+        }
+    }
+
+    #[test]
+    fn a_table_that_does_not_fit_is_an_error() -> Result<(), Error> {
+        let sized = |cpus: u32| Table::from_pairs((0..cpus).map(|cpu| (cpu, 0)));
+        assert!(program(&sized(819)?).is_ok());
+        let error = program(&sized(820)?).map_err(|error| error.to_string());
+        assert!(error.is_err_and(|text| text.contains("820 CPUs") && text.contains("Program::Ebpf")));
+        Ok(())
+    }
+
+    #[test]
+    fn the_smallest_program() -> Result<(), Error> {
+        let program = program(&Table::from_pairs(BTreeMap::from([(5, 0)]))?)?;
+        assert_eq!(program.len(), 4);
+        assert_eq!(interpret(&program, 5).0, 0);
+        assert_eq!(interpret(&program, 0).0, BY_HASH);
+        Ok(())
+    }
+}

@@ -1,0 +1,137 @@
+//! The extended program: two maps, and the few instructions that look up both.
+
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+
+use super::{Error, Table};
+use crate::sys::bpf::{self, Instruction, LoadError};
+
+/// In the map of CPUs: no slot. Out of range for any map of sockets, so that looking it up finds none.
+const NONE: u32 = u32::MAX;
+/// The kernel's own error number (include/linux/errno.h), which user space has no name for.
+const ENOTSUPP: i32 = 524;
+
+pub(super) fn attach<S: AsFd>(sockets: &[S], table: &Table) -> Result<(), Error> {
+    let cpus = by_cpu(table);
+    let refused = |what| {
+        move |source: std::io::Error| match source.raw_os_error() {
+            Some(libc::EPERM) => Error::NotPermitted,
+            _ => Error::Kernel { what, source },
+        }
+    };
+    let length = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+    let slots = bpf::create_map(bpf::MAP_ARRAY, size_of::<u32>(), length(cpus.len()))
+        .map_err(refused("making the map of CPUs"))?;
+    let members = bpf::create_map(bpf::MAP_REUSEPORT_SOCKARRAY, size_of::<u64>(), length(sockets.len()))
+        .map_err(refused("making the map of sockets (Linux 4.19)"))?;
+    for (cpu, slot) in cpus.iter().enumerate() {
+        bpf::update_map(&slots, length(cpu), &slot.to_ne_bytes())
+            .map_err(refused("filling the map of CPUs"))?;
+    }
+    for (slot, socket) in sockets.iter().enumerate() {
+        let descriptor = u64::try_from(socket.as_fd().as_raw_fd()).unwrap_or(u64::MAX);
+        bpf::update_map(&members, length(slot), &descriptor.to_ne_bytes()).map_err(|source| {
+            Error::Member {
+                slot,
+                why: match source.raw_os_error() {
+                    Some(libc::EINVAL) => "it must have SO_REUSEPORT and be bound, a TCP one listening",
+                    Some(libc::EBUSY) => {
+                        "it is already in the map of another steering program, which is for good"
+                    }
+                    Some(ENOTSUPP) => "it is neither UDP nor TCP",
+                    _ => "the kernel does not take it",
+                },
+                source,
+            }
+        })?;
+    }
+    let program = assemble(slots.as_raw_fd(), members.as_raw_fd());
+    let program = bpf::load(bpf::PROG_SK_REUSEPORT, &program).map_err(|error| match error {
+        LoadError { source, .. } if source.raw_os_error() == Some(libc::EPERM) => Error::NotPermitted,
+        LoadError { source, log } => Error::Refused { source, log },
+    })?;
+    let first = sockets.first().ok_or(Error::Empty)?;
+    // The group holds the program, and the program its maps: nothing needs to be kept here.
+    crate::sys::option::set(first, libc::SOL_SOCKET, libc::SO_ATTACH_REUSEPORT_EBPF, program.as_raw_fd())
+        .map_err(|source| match source.raw_os_error() {
+            Some(libc::EINVAL) => Error::NotReuseport,
+            _ => Error::Kernel {
+                what: "SO_ATTACH_REUSEPORT_EBPF (Linux 4.5; this kind of program 4.19)",
+                source,
+            },
+        })
+}
+
+/// The slot of every CPU from 0. A default needs an entry for every CPU there may be, so that the table is then as
+/// long as the kernel's largest (CONFIG_NR_CPUS is at most 8192).
+fn by_cpu(table: &Table) -> Vec<u32> {
+    const LARGEST: u32 = 8192;
+    let pairs = table.pairs();
+    let listed = pairs.iter().map(|(cpu, _)| cpu + 1).filter(|length| *length <= LARGEST).max().unwrap_or(1);
+    let length = if table.default_slot().is_some() { LARGEST } else { listed };
+    let mut slots = vec![table.default_slot().unwrap_or(NONE); length as usize];
+    for (cpu, slot) in pairs {
+        if let Some(entry) = slots.get_mut(cpu as usize) {
+            *entry = slot;
+        }
+    }
+    slots
+}
+
+/// ```c
+/// u32 cpu = bpf_get_smp_processor_id();
+/// u32 *slot = bpf_map_lookup_elem(&slots, &cpu);
+/// if (slot)
+///         bpf_sk_select_reuseport(ctx, &members, slot, 0);
+/// return SK_PASS;
+/// ```
+/// Where nothing was selected, `SK_PASS` leaves the choice to the hash (net/core/filter.c, `bpf_run_sk_reuseport`).
+fn assemble(slots: RawFd, members: RawFd) -> Vec<Instruction> {
+    const SK_PASS: i32 = 1;
+    let [slots_low, slots_high] = bpf::load_map(1, slots);
+    let [members_low, members_high] = bpf::load_map(2, members);
+    vec![
+        bpf::move_register(6, 1),
+        bpf::call(bpf::GET_SMP_PROCESSOR_ID),
+        bpf::store_word(10, -4, 0),
+        slots_low,
+        slots_high,
+        bpf::move_register(2, 10),
+        bpf::add_immediate(2, -4),
+        bpf::call(bpf::MAP_LOOKUP_ELEM),
+        bpf::jump_if_zero(0, 8),
+        // The helper wants the key on the stack or in a map; a copy on the stack satisfies every verifier.
+        bpf::load_word(1, 0, 0),
+        bpf::store_word(10, -8, 1),
+        bpf::move_register(1, 6),
+        members_low,
+        members_high,
+        bpf::move_register(3, 10),
+        bpf::add_immediate(3, -8),
+        bpf::move_immediate(4, 0),
+        bpf::call(bpf::SK_SELECT_REUSEPORT),
+        bpf::move_immediate(0, SK_PASS),
+        bpf::exit(),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_map_of_cpus_follows_the_table() -> Result<(), Error> {
+        let mut table = Table::from_pairs([(3, 1), (1, 0), (4_000_000_000, 2)])?;
+        assert_eq!(by_cpu(&table), [NONE, 0, NONE, 1]);
+        table.set_default(2)?;
+        assert_eq!(by_cpu(&table)[..5], [2, 0, 2, 1, 2]);
+        Ok(())
+    }
+
+    #[test]
+    fn the_jump_over_the_selection_lands_on_its_end() {
+        let program = assemble(3, 4);
+        let jump = program.iter().position(|instruction| instruction.is_jump_if_zero());
+        let target = jump.map(|at| at + 1 + 9);
+        assert_eq!(target.map(|at| program[at]), Some(bpf::move_immediate(0, 1)));
+    }
+}

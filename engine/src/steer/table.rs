@@ -1,0 +1,106 @@
+//! Which CPU goes to which socket.
+
+use std::collections::BTreeMap;
+
+use super::Error;
+
+/// Gives CPUs to sockets. A socket is named by its slot: its place, from 0, in the list given to
+/// [`attach`](super::attach).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Table {
+    slots: BTreeMap<u32, u32>,
+    default: Option<u32>,
+}
+
+impl Table {
+    /// Slot `i` serves the CPUs in `cpus[i]`, which may be none.
+    pub fn new(cpus: &[impl AsRef<[u32]>]) -> Result<Self, Error> {
+        let pairs = cpus.iter().enumerate();
+        Self::from_pairs(pairs.flat_map(|(slot, cpus)| cpus.as_ref().iter().map(move |cpu| (*cpu, slot))))
+    }
+
+    /// From pairs of a CPU and the slot that serves it.
+    pub fn from_pairs(pairs: impl IntoIterator<Item = (u32, usize)>) -> Result<Self, Error> {
+        let mut table = Self { slots: BTreeMap::new(), default: None };
+        for (cpu, slot) in pairs {
+            table.insert(cpu, slot)?;
+        }
+        if table.slots.is_empty() { Err(Error::Empty) } else { Ok(table) }
+    }
+
+    /// Gives one more CPU to a slot. Saying the same twice is no error.
+    pub fn insert(&mut self, cpu: u32, slot: usize) -> Result<(), Error> {
+        let known = self.slots.insert(cpu, small(slot)?);
+        match known.map(|first| first as usize).filter(|first| *first != slot) {
+            Some(first) => Err(Error::Twice { cpu, first, second: slot }),
+            None => Ok(()),
+        }
+    }
+
+    /// Gives every CPU not in the table to a slot. Without it the kernel's hash picks a socket for those.
+    pub fn set_default(&mut self, slot: usize) -> Result<(), Error> {
+        self.default = Some(small(slot)?);
+        Ok(())
+    }
+
+    /// The slot for a CPU; `None` leaves it to the kernel's hash.
+    #[must_use]
+    pub fn slot_of(&self, cpu: u32) -> Option<usize> {
+        self.slots.get(&cpu).copied().or(self.default).map(|slot| slot as usize)
+    }
+
+    /// The CPUs listed for a slot, ascending.
+    #[must_use]
+    pub fn cpus_of(&self, slot: usize) -> Vec<u32> {
+        self.slots.iter().filter(|(_, own)| **own as usize == slot).map(|(cpu, _)| *cpu).collect()
+    }
+
+    pub(super) fn highest_slot(&self) -> Option<usize> {
+        self.slots.values().copied().chain(self.default).max().map(|slot| slot as usize)
+    }
+
+    /// Pairs of CPU and slot, ascending by CPU.
+    pub(super) fn pairs(&self) -> Vec<(u32, u32)> {
+        self.slots.iter().map(|(cpu, slot)| (*cpu, *slot)).collect()
+    }
+
+    pub(super) fn default_slot(&self) -> Option<u32> {
+        self.default
+    }
+}
+
+/// A reuseport group has at most 65,535 sockets (net/core/sock_reuseport.c, U16_MAX).
+fn small(slot: usize) -> Result<u32, Error> {
+    match u16::try_from(slot) {
+        Ok(slot) => Ok(slot.into()),
+        Err(_) => Err(Error::NoSuchSocket { slot, sockets: usize::from(u16::MAX) }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cpu_given_twice_is_an_error() {
+        let error = Table::new(&[vec![0, 1], vec![1]]).map_err(|error| error.to_string());
+        assert!(error.is_err_and(|text| text.contains("CPU 1") && text.contains("socket 0 and socket 1")));
+        assert!(Table::new(&[[4], [4]]).is_err());
+        assert!(Table::from_pairs([(4, 1), (4, 1)]).is_ok());
+    }
+
+    #[test]
+    fn an_empty_table_is_an_error() {
+        assert!(matches!(Table::new(&[[0u32; 0]; 2]), Err(Error::Empty)));
+    }
+
+    #[test]
+    fn cpus_not_listed_have_the_default_or_none() -> Result<(), Error> {
+        let mut table = Table::new(&[[7], [3]])?;
+        assert_eq!((table.slot_of(7), table.slot_of(3), table.slot_of(0)), (Some(0), Some(1), None));
+        table.set_default(1)?;
+        assert_eq!(table.slot_of(0), Some(1));
+        assert_eq!(table.cpus_of(1), [3]);
+        Ok(())
+    }
+}

@@ -1,0 +1,9 @@
+//! All `unsafe` of this crate: the system calls that no library wraps, behind safe functions.
+
+pub(crate) mod batch;
+pub(crate) mod bpf;
+pub(crate) mod control;
+pub(crate) mod name;
+pub(crate) mod option;
+pub(crate) mod single;
+pub(crate) mod thread;

@@ -1,0 +1,336 @@
+//! Many messages a system call: `recvmmsg(2)` and `sendmmsg(2)` over memory laid out once.
+//!
+//! One array of headers serves both ways: a request's header, name and control data become the reply's. Where a
+//! request gets no reply, its header swaps places with a later one, so that the replies stay in one run; a header
+//! always keeps its own [`Slot`], whichever place it has.
+//!
+//! Between two receives only what differs is written back: the buffer's address and length, and the length of the
+//! control data. The kernel writes the name's length too, but on one socket always the same, and takes the header's
+//! flags as output only (net/socket.c, `___sys_recvmsg`, `___sys_sendmsg`).
+
+use std::io;
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::os::fd::{AsFd, AsRawFd};
+use std::{ptr, slice};
+
+use super::control::{Control, Pktinfo};
+use super::name::{Family, Name};
+
+/// The shape of a batch.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Shape {
+    /// Messages a call, at least 1.
+    pub(crate) messages: usize,
+    /// Bytes of a request that are kept.
+    pub(crate) request: usize,
+    /// Bytes a reply may have.
+    pub(crate) reply: usize,
+    pub(crate) family: Family,
+    pub(crate) pktinfo: Pktinfo,
+}
+
+/// What belongs to one header for good.
+#[repr(C)]
+struct Slot {
+    /// First, so that a header's `msg_iov` points to its slot.
+    iov: libc::iovec,
+    /// Where requests are received to; the reply buffer follows at `Batch::reply_offset`.
+    request: *mut u8,
+    name: Name,
+    control: Control,
+}
+
+/// One received message, as shown to the closure that decides about it.
+pub(crate) struct Incoming<'a> {
+    pub(crate) payload: &'a [u8],
+    pub(crate) name: &'a Name,
+    pub(crate) control: Option<&'a Control>,
+    pub(crate) truncated: bool,
+    pub(crate) reply: &'a mut [u8],
+}
+
+/// What is to be sent for a received message.
+pub(crate) enum Outgoing {
+    Nothing,
+    /// The request itself.
+    Same,
+    /// So many bytes of the reply buffer, cut to its size.
+    Reply(usize),
+    /// The same, to elsewhere. An address the socket cannot send to becomes one the kernel refuses.
+    ReplyTo(usize, SocketAddr),
+}
+
+/// Headers, names, control data and buffers for one worker. Allocates when made and never again.
+pub(crate) struct Batch {
+    headers: *mut libc::mmsghdr,
+    slots: *mut [Slot],
+    buffers: *mut [u8],
+    reply_offset: usize,
+    shape: Shape,
+}
+
+/// Distance between two buffers in bytes. An odd number of cache lines: with a power of two the first line of every
+/// buffer, the only one that short requests use, would fall in the same few sets of the cache.
+fn stride(length: usize) -> usize {
+    (length.div_ceil(64) | 1) * 64
+}
+
+impl Batch {
+    pub(crate) fn new(shape: Shape) -> Self {
+        let reply_offset = stride(shape.request);
+        // Two odd numbers of lines make an even one: one line more.
+        let pair = reply_offset + stride(shape.reply) + 64;
+        let buffers = Box::into_raw(vec![0u8; pair * shape.messages].into_boxed_slice());
+        let base: *mut u8 = buffers.cast();
+        let slots: Vec<Slot> = (0..shape.messages)
+            .map(|index| {
+                let request = base.wrapping_add(pair * index);
+                Slot {
+                    iov: libc::iovec { iov_base: request.cast(), iov_len: shape.request },
+                    request,
+                    name: Name::ZERO,
+                    control: Control::EMPTY,
+                }
+            })
+            .collect();
+        let slots = Box::into_raw(slots.into_boxed_slice());
+        let first: *mut Slot = slots.cast();
+        let headers: Vec<libc::mmsghdr> = (0..shape.messages)
+            .map(|index| {
+                let slot = first.wrapping_add(index);
+                // SAFETY: all-zero bytes are a valid mmsghdr; it has private padding on some targets, hence zeroed.
+                let mut header: libc::mmsghdr = unsafe { std::mem::zeroed() };
+                // SAFETY: `slot` is inside the allocation made above, and nothing else refers to it now.
+                let slot = unsafe { &mut *slot };
+                header.msg_hdr.msg_name = slot.name.as_mut_ptr().cast();
+                header.msg_hdr.msg_namelen = shape.family.name_length();
+                header.msg_hdr.msg_iov = first.wrapping_add(index).cast();
+                header.msg_hdr.msg_iovlen = 1;
+                if shape.pktinfo != Pktinfo::Off {
+                    header.msg_hdr.msg_control = slot.control.as_mut_ptr();
+                    header.msg_hdr.msg_controllen = shape.pktinfo.capacity() as _;
+                }
+                header
+            })
+            .collect();
+        let headers: *mut [libc::mmsghdr] = Box::into_raw(headers.into_boxed_slice());
+        Self { headers: headers.cast(), slots, buffers, reply_offset, shape }
+    }
+
+    /// Receives up to a batch. The range is where the messages are; it is empty when the call was woken because the
+    /// socket was shut down.
+    #[inline]
+    pub(crate) fn receive(&mut self, socket: &impl AsFd, flags: i32) -> io::Result<Range<usize>> {
+        // SAFETY: `headers` are `messages` valid headers, whose pointers lead to memory that `self` owns and that is
+        // as long as the headers say. No timeout.
+        let received = unsafe {
+            libc::recvmmsg(
+                socket.as_fd().as_raw_fd(),
+                self.headers,
+                self.shape.messages as libc::c_uint,
+                flags as _,
+                ptr::null_mut(),
+            )
+        };
+        if received < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: a batch has at least one message.
+        let first = unsafe { &mut *self.headers };
+        if received > 0 && first.msg_hdr.msg_namelen == 0 {
+            // A datagram has a sender, even one without bytes. The blocking first receive came back from shutdown.
+            first.msg_hdr.msg_namelen = self.shape.family.name_length();
+            first.msg_hdr.msg_controllen = self.shape.pktinfo.capacity() as _;
+            return Ok(1..received as usize);
+        }
+        Ok(0..received as usize)
+    }
+
+    /// Has `decide` look at every message in `range` and returns the range of those to send.
+    #[inline(always)]
+    pub(crate) fn process(
+        &mut self,
+        range: Range<usize>,
+        mut decide: impl FnMut(Incoming<'_>) -> Outgoing,
+    ) -> Range<usize> {
+        assert!(range.end <= self.shape.messages);
+        let Shape { reply: reply_length, family, pktinfo, .. } = self.shape;
+        let start = range.start;
+        let mut kept = start;
+        for index in range {
+            // SAFETY: `index` is within the headers, and nothing else refers to them: `self` is borrowed mutably.
+            let header = unsafe { &mut *self.headers.add(index) };
+            // SAFETY: a header's `msg_iov` points to its slot (`iov` is its first field, the struct is repr(C)) and
+            // keeps the slots' provenance. Each slot has one header, so this is the only reference.
+            let slot = unsafe { &mut *header.msg_hdr.msg_iov.cast::<Slot>() };
+            if pktinfo != Pktinfo::Off {
+                slot.control.set_filled(header.msg_hdr.msg_controllen as _);
+            }
+            // SAFETY: the kernel put `msg_len` bytes here, at most as many as the iovec offered. The reply buffer
+            // follows, `reply_length` long, and overlaps nothing. Both were zeroed at allocation.
+            let (payload, reply) = unsafe {
+                (
+                    slice::from_raw_parts(slot.request.cast_const(), header.msg_len as usize),
+                    slice::from_raw_parts_mut(slot.request.add(self.reply_offset), reply_length),
+                )
+            };
+            let outgoing = decide(Incoming {
+                payload,
+                name: &slot.name,
+                control: (pktinfo != Pktinfo::Off).then_some(&slot.control),
+                truncated: header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0,
+                reply,
+            });
+            match outgoing {
+                Outgoing::Nothing => continue,
+                Outgoing::Same => slot.iov.iov_len = header.msg_len as usize,
+                Outgoing::Reply(length) => {
+                    slot.iov.iov_base = slot.request.wrapping_add(self.reply_offset).cast();
+                    slot.iov.iov_len = length.min(reply_length);
+                }
+                Outgoing::ReplyTo(length, to) => {
+                    slot.iov.iov_base = slot.request.wrapping_add(self.reply_offset).cast();
+                    slot.iov.iov_len = length.min(reply_length);
+                    if to.is_ipv4() != slot.name.is_ipv4() {
+                        slot.control.set_filled(0);
+                    }
+                    slot.name = Name::encode(to, family).unwrap_or(Name::ZERO);
+                }
+            }
+            if pktinfo != Pktinfo::Off {
+                header.msg_hdr.msg_controllen = slot.control.make_reply(pktinfo) as _;
+            }
+            if kept != index {
+                // SAFETY: both are within the headers, and `header` is used no more.
+                unsafe { ptr::swap(self.headers.add(kept), self.headers.add(index)) };
+            }
+            kept += 1;
+        }
+        start..kept
+    }
+
+    /// Sends the messages in `range` with one call; returns how many the kernel took, counted from its start. An
+    /// error is about the first of them.
+    #[inline]
+    pub(crate) fn send(&mut self, socket: &impl AsFd, range: Range<usize>) -> io::Result<usize> {
+        assert!(range.start <= range.end && range.end <= self.shape.messages);
+        // SAFETY: the headers in `range` exist; their pointers lead to memory that `self` owns, as long as they say.
+        let sent = unsafe {
+            libc::sendmmsg(
+                socket.as_fd().as_raw_fd(),
+                self.headers.add(range.start),
+                range.len() as libc::c_uint,
+                0,
+            )
+        };
+        if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(sent as usize) }
+    }
+
+    /// Makes the messages in `range` ready to be received into again.
+    #[inline]
+    pub(crate) fn rearm(&mut self, range: Range<usize>) {
+        assert!(range.end <= self.shape.messages);
+        let capacity = self.shape.pktinfo.capacity();
+        for index in range {
+            // SAFETY: as in `process`.
+            let header = unsafe { &mut *self.headers.add(index) };
+            // SAFETY: as in `process`.
+            let slot = unsafe { &mut *header.msg_hdr.msg_iov.cast::<Slot>() };
+            slot.iov.iov_base = slot.request.cast();
+            slot.iov.iov_len = self.shape.request;
+            header.msg_hdr.msg_controllen = capacity as _;
+        }
+    }
+}
+
+impl Drop for Batch {
+    fn drop(&mut self) {
+        // SAFETY: all three came from Box::into_raw in `new`, with these lengths, and are freed once.
+        unsafe {
+            drop(Box::from_raw(ptr::slice_from_raw_parts_mut(self.headers, self.shape.messages)));
+            drop(Box::from_raw(self.slots));
+            drop(Box::from_raw(self.buffers));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::UdpSocket;
+
+    fn shape(pktinfo: Pktinfo) -> Shape {
+        Shape { messages: 8, request: 64, reply: 32, family: Family::V4, pktinfo }
+    }
+
+    #[test]
+    fn strides_are_odd_numbers_of_cache_lines() {
+        for length in [1, 64, 65, 2048, 65_507] {
+            assert!(stride(length) >= length);
+            assert_eq!(stride(length) / 64 % 2, 1);
+        }
+    }
+
+    #[test]
+    fn slots_survive_any_order_of_drops() -> io::Result<()> {
+        let server = UdpSocket::bind("127.0.0.1:0")?;
+        let client = UdpSocket::bind("127.0.0.1:0")?;
+        client.connect(server.local_addr()?)?;
+        let mut batch = Batch::new(shape(Pktinfo::Off));
+        let mut random = fastrand::Rng::with_seed(7);
+        for round in 0..200u8 {
+            let count = random.usize(1..=8);
+            for index in 0..count {
+                client.send(&[round, index as u8])?;
+            }
+            let range = batch.receive(&server, libc::MSG_WAITFORONE)?;
+            assert_eq!(range, 0..count);
+            let mut expected = Vec::new();
+            let keep = batch.process(range.clone(), |incoming| {
+                assert_eq!(incoming.payload[0], round);
+                match random.u8(..3) {
+                    0 => Outgoing::Nothing,
+                    1 => {
+                        expected.push(incoming.payload.to_vec());
+                        Outgoing::Same
+                    }
+                    _ => {
+                        incoming.reply[..2].copy_from_slice(&[99, incoming.payload[1]]);
+                        expected.push(incoming.reply[..2].to_vec());
+                        Outgoing::Reply(2)
+                    }
+                }
+            });
+            assert_eq!(keep.len(), expected.len());
+            if !keep.is_empty() {
+                assert_eq!(batch.send(&server, keep)?, expected.len());
+            }
+            batch.rearm(range);
+            let mut answer = [0; 8];
+            for want in expected {
+                let length = client.recv(&mut answer)?;
+                assert_eq!(&answer[..length], want);
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn shutdown_wakes_and_is_told_from_an_empty_datagram() -> io::Result<()> {
+        let server = UdpSocket::bind("127.0.0.1:0")?;
+        let client = UdpSocket::bind("127.0.0.1:0")?;
+        client.send_to(b"", server.local_addr()?)?;
+        let mut batch = Batch::new(shape(Pktinfo::Off));
+        assert_eq!(batch.receive(&server, libc::MSG_WAITFORONE)?, 0..1);
+        batch.rearm(0..1);
+        crate::sys::option::shutdown_receive(&server);
+        assert!(batch.receive(&server, libc::MSG_WAITFORONE)?.is_empty());
+        client.send_to(b"x", server.local_addr()?)?;
+        assert_eq!(batch.receive(&server, libc::MSG_DONTWAIT)?, 0..1);
+        batch.rearm(0..1);
+        let nothing = batch.receive(&server, libc::MSG_DONTWAIT).map_err(|error| error.kind());
+        assert_eq!(nothing, Err(io::ErrorKind::WouldBlock));
+        Ok(())
+    }
+}

@@ -1,0 +1,60 @@
+//! Socket options that the libraries do not know, all of them `int`.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+
+/// Since Linux 3.11 (include/uapi/asm-generic/socket.h); libc has it only for some targets.
+pub(crate) const SO_BUSY_POLL: i32 = libc::SO_BUSY_POLL;
+
+/// Sets an option that is an `int`.
+pub(crate) fn set(socket: &impl AsFd, level: i32, name: i32, value: i32) -> io::Result<()> {
+    // SAFETY: the pointer and length describe `value`, which outlives the call.
+    let done = unsafe {
+        libc::setsockopt(
+            socket.as_fd().as_raw_fd(),
+            level,
+            name,
+            (&raw const value).cast(),
+            size_of::<i32>() as libc::socklen_t,
+        )
+    };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Reads an option that is an `int`.
+pub(crate) fn get(socket: &impl AsFd, level: i32, name: i32) -> io::Result<i32> {
+    let mut value = 0i32;
+    let mut length = size_of::<i32>() as libc::socklen_t;
+    // SAFETY: the pointers describe `value` and its size, which outlive the call; the kernel writes no more than that.
+    let done = unsafe {
+        libc::getsockopt(socket.as_fd().as_raw_fd(), level, name, (&raw mut value).cast(), &raw mut length)
+    };
+    if done == 0 { Ok(value) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Attaches a classic BPF program that chooses the socket of a reuseport group (`SO_ATTACH_REUSEPORT_CBPF`).
+pub(crate) fn attach_reuseport_cbpf(socket: &impl AsFd, program: &[libc::sock_filter]) -> io::Result<()> {
+    let length = u16::try_from(program.len()).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
+    // The kernel only reads the program; the field is a mutable pointer for C's sake.
+    let header = libc::sock_fprog { len: length, filter: program.as_ptr().cast_mut() };
+    // SAFETY: `header` points to `length` instructions that live until the call returns; the kernel copies them.
+    let done = unsafe {
+        libc::setsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_REUSEPORT_CBPF,
+            (&raw const header).cast(),
+            size_of::<libc::sock_fprog>() as libc::socklen_t,
+        )
+    };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Stops the receiving half. A blocked receiver of an unconnected socket wakes although the call says `ENOTCONN`
+/// (net/ipv4/af_inet.c, inet_shutdown); queued datagrams can still be read.
+pub(crate) fn shutdown_receive(socket: &impl AsFd) {
+    // SAFETY: takes no pointers. The result is ENOTCONN by design, see above, and nothing else can be done anyway.
+    unsafe {
+        libc::shutdown(socket.as_fd().as_raw_fd(), libc::SHUT_RD);
+    }
+}
