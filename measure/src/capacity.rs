@@ -1,0 +1,149 @@
+//! Which paced rate still holds, and what happens above it.
+//!
+//! A rate *holds* when few enough requests are lost, no queue grows while it lasts, and the generator was able to
+//! offer it. Capacity is the highest rate that holds, found by search and confirmed by repeats. Throughput of an
+//! unpaced flood is no measure of capacity: beyond it many servers answer less, down to nothing.
+
+mod overload;
+mod probe;
+mod search;
+#[cfg(test)]
+mod simulation;
+#[cfg(test)]
+mod tests;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::error::Error;
+use crate::latency::Latency;
+
+pub use overload::{Overload, overload};
+pub use probe::{Probe, Verdict};
+pub use search::search;
+
+/// How a search is done.
+#[derive(Clone, Copy)]
+pub struct SearchOptions<'a> {
+    /// The largest share of lost requests at which a rate still holds; 0.001 by default.
+    pub max_loss: f64,
+    /// How long each rate is offered; 250 ms by default.
+    pub slot: Duration,
+    /// The longest wait for stragglers after each; 100 ms by default.
+    pub drain: Duration,
+    /// Where to start without a bracket, requests a second; 1000 by default.
+    pub start_per_second: f64,
+    /// Where capacity is believed to be, requests a second: a rate that should hold and one that should not. Being
+    /// wrong costs time, not correctness.
+    pub bracket: Option<(f64, f64)>,
+    /// The search ends when a rate holds and one this much higher does not; a ratio over 1, 1.04 by default.
+    pub resolution: f64,
+    /// How often the rate found must hold again; 2 by default.
+    pub confirm: u32,
+    /// The most time to take; 30 s by default. When it is over, what is known by then is the result.
+    pub budget: Duration,
+    /// Ends the search when set; what is known by then is the result.
+    pub cancel: Option<&'a AtomicBool>,
+    /// Told of each slot before and after it.
+    pub observer: Option<&'a dyn Fn(Event<'_>)>,
+}
+
+/// What an observer of a search is told.
+#[derive(Debug, Clone, Copy)]
+pub enum Event<'a> {
+    /// A rate is about to be offered.
+    Offering {
+        /// Requests a second.
+        per_second: f64,
+        /// How long, drain not included.
+        slot: Duration,
+    },
+    /// It was offered.
+    Offered(&'a Probe),
+}
+
+impl Default for SearchOptions<'_> {
+    fn default() -> Self {
+        SearchOptions {
+            max_loss: 0.001,
+            slot: Duration::from_millis(250),
+            drain: Duration::from_millis(100),
+            start_per_second: 1_000.0,
+            bracket: None,
+            resolution: 1.04,
+            confirm: 2,
+            budget: Duration::from_secs(30),
+            cancel: None,
+            observer: None,
+        }
+    }
+}
+
+impl SearchOptions<'_> {
+    fn check(&self) -> Result<(), Error> {
+        let wrong = |option, problem: String| Err(Error::Option { option, problem });
+        if !(0.0..1.0).contains(&self.max_loss) {
+            return wrong("max_loss", format!("{} is not a share from 0 to below 1", self.max_loss));
+        }
+        if !(self.resolution > 1.0 && self.resolution <= 4.0) {
+            return wrong("resolution", format!("{} is not a ratio over 1 and up to 4", self.resolution));
+        }
+        if !(self.start_per_second > 0.0 && self.start_per_second.is_finite()) {
+            return wrong("start_per_second", format!("{} is not a positive rate", self.start_per_second));
+        }
+        if self.slot < Duration::from_millis(1) {
+            return Err(Error::Duration);
+        }
+        match self.bracket {
+            Some((low, high)) if !(low > 0.0 && low < high && high.is_finite()) => {
+                wrong("bracket", format!("{low} to {high} is not a range of positive rates"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn cancelled(&self) -> bool {
+        self.cancel.is_some_and(|flag| flag.load(Ordering::Relaxed))
+    }
+
+    fn tell(&self, event: Event<'_>) {
+        if let Some(observer) = self.observer {
+            observer(event);
+        }
+    }
+}
+
+/// What a search found.
+#[derive(Debug, Clone, Serialize)]
+pub struct CapacitySample {
+    /// Capacity: goodput at the highest rate that holds, the median of the confirming slots; 0 if none does.
+    pub transactions_per_second: f64,
+    /// That rate as it was offered.
+    pub offered_per_second: f64,
+    /// Share of requests lost at it, over all confirming slots; 1 if no rate holds.
+    pub loss_ratio: f64,
+    /// Latency at it, over all confirming slots.
+    pub latency_ns: Latency,
+    /// Whether the generator was the limit: then capacity is a lower bound.
+    pub generator_bound: bool,
+    /// How the search ended.
+    pub ended: Ended,
+    /// Every slot, in order.
+    pub slots: Vec<Probe>,
+}
+
+/// How a search ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Ended {
+    /// A rate holds and was confirmed, and one a little higher does not.
+    Confirmed,
+    /// Even the lowest rate does not hold.
+    NothingHolds,
+    /// The time was over; the result is the best rate that held by then.
+    OutOfTime,
+    /// It was cancelled; the result is the best rate that held by then.
+    Cancelled,
+}

@@ -1,0 +1,75 @@
+//! What is still answered above capacity.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::error::Error;
+use crate::generator::{Generator, MAX_RATE, Mode, Slot};
+use crate::known::Known;
+
+/// The least share of the overload asked for that must have been offered for the figure to count.
+const LEAST_OFFERED: f64 = 0.95;
+
+/// Goodput at a multiple of capacity.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Overload {
+    /// How many times capacity was asked for.
+    pub factor: f64,
+    /// The rate really offered.
+    pub offered_per_second: f64,
+    /// Goodput as a share of capacity; unknown where the generator could not offer the overload.
+    pub goodput_ratio: Known<f64>,
+}
+
+/// Offers multiples of `capacity` (transactions a second), each for `slot`, and tells what share of capacity is
+/// still answered: 1 is a service that overload does not hurt, 0 a livelock.
+///
+/// # Errors
+/// A generator that cannot run a slot.
+pub fn overload(
+    generator: &mut dyn Generator,
+    capacity: f64,
+    factors: &[f64],
+    slot: Duration,
+) -> Result<Vec<Overload>, Error> {
+    factors.iter().map(|factor| overload_by(generator, capacity, *factor, slot)).collect()
+}
+
+fn overload_by(
+    generator: &mut dyn Generator,
+    capacity: f64,
+    factor: f64,
+    slot: Duration,
+) -> Result<Overload, Error> {
+    let per_second = capacity * factor;
+    let unknown = |offered_per_second, why: String| Overload {
+        factor,
+        offered_per_second,
+        goodput_ratio: Known::Unknown { why },
+    };
+    if !(capacity > 0.0 && capacity.is_finite()) {
+        return Ok(unknown(0.0, "capacity is not known, so there is nothing to exceed".to_owned()));
+    }
+    if !(per_second > 0.0 && per_second <= MAX_RATE) {
+        return Ok(unknown(0.0, format!("{factor} x capacity is beyond any generator")));
+    }
+    let outcome = generator.run(&Slot {
+        mode: Mode::Rate { per_second },
+        duration: slot,
+        drain: Duration::from_millis(100),
+    })?;
+    let offered = outcome.offered_per_second;
+    if offered < per_second * LEAST_OFFERED {
+        let share = offered / per_second * 100.0;
+        return Ok(unknown(
+            offered,
+            format!("the generator offered {offered:.0} requests/s, {share:.0} % of {factor} x capacity"),
+        ));
+    }
+    Ok(Overload {
+        factor,
+        offered_per_second: offered,
+        goodput_ratio: Known::Value(outcome.answered_per_second / capacity),
+    })
+}

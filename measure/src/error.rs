@@ -1,0 +1,147 @@
+//! What can go wrong when load is generated.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+
+use crate::header::{HEADER_BYTES, MAX_PAYLOAD_BYTES};
+
+/// Why a generator could not be made or a slot could not be run. One line each: what, where, what to do.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The list of targets is empty.
+    #[error("no target given: name at least one ADDR:PORT")]
+    NoTargets,
+    /// A target's port is 0.
+    #[error("target {0} has port 0: name the port the service listens on")]
+    PortZero(SocketAddr),
+    /// A target is neither loopback, lab nor private, and was not named as allowed.
+    #[error(
+        "destination {0} is neither loopback, lab nor private: nothing was sent; if that host is yours to load, add --allow-destination {0}"
+    )]
+    DestinationRefused(IpAddr),
+    /// Zero threads.
+    #[error("zero threads: a generator needs at least one")]
+    NoThreads,
+    /// Zero flows.
+    #[error("zero flows: a generator needs at least one source port")]
+    NoFlows,
+    /// Fewer flows than threads.
+    #[error(
+        "{threads} threads but only {flows} flows: every thread needs a flow of its own, ask for fewer threads or more flows"
+    )]
+    FewerFlowsThanThreads {
+        /// Threads asked for.
+        threads: usize,
+        /// Flows asked for.
+        flows: usize,
+    },
+    /// Fewer flows than targets.
+    #[error(
+        "{targets} targets but only {flows} flows: a target without a flow would get nothing, ask for at least {targets} flows"
+    )]
+    FewerFlowsThanTargets {
+        /// Targets given.
+        targets: usize,
+        /// Flows asked for.
+        flows: usize,
+    },
+    /// More open files than the process may have.
+    #[error(
+        "{wanted} open files needed for {flows} flows, but RLIMIT_NOFILE is {limit}: fewer flows, or raise it (ulimit -n {wanted})"
+    )]
+    TooManyFlows {
+        /// Flows asked for.
+        flows: usize,
+        /// Open files needed in all, with a reserve.
+        wanted: u64,
+        /// The soft limit.
+        limit: u64,
+    },
+    /// The payload cannot hold the header.
+    #[error("payload of {0} bytes is smaller than the request header of {HEADER_BYTES} bytes")]
+    PayloadTooSmall(usize),
+    /// The payload does not fit a UDP datagram.
+    #[error("payload of {0} bytes is larger than a UDP datagram holds ({MAX_PAYLOAD_BYTES} bytes)")]
+    PayloadTooLarge(usize),
+    /// The payload would be fragmented, which was forbidden.
+    #[error(
+        "payload of {payload} bytes does not fit the path MTU of {mtu} bytes to {target} unfragmented: at most {most} bytes, or allow fragments"
+    )]
+    PayloadOverMtu {
+        /// Bytes of payload asked for.
+        payload: usize,
+        /// The path MTU as the kernel sees it.
+        mtu: usize,
+        /// The most that fits.
+        most: usize,
+        /// Where to.
+        target: SocketAddr,
+    },
+    /// No source address has the target's family.
+    #[error("no source address of the family of target {0}: give one, or none at all")]
+    NoSourceFor(SocketAddr),
+    /// The list of CPUs is empty.
+    #[error("empty list of CPUs to pin to: name at least one, or do not pin")]
+    NoCpus,
+    /// A thread could not be pinned.
+    #[error(
+        "cannot pin a generator thread to CPU {cpu}: {source} (it does not exist, is offline, or is outside this process's cpuset)"
+    )]
+    Cpu {
+        /// The CPU asked for.
+        cpu: u32,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The niceness could not be set.
+    #[error(
+        "cannot set niceness {nice} on a generator thread: {source} (a lower value than now needs CAP_SYS_NICE)"
+    )]
+    Nice {
+        /// The niceness asked for.
+        nice: i32,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// A rate that is not a positive number.
+    #[error("rate of {0} requests/s: it must be a positive number of at most 1e9")]
+    Rate(f64),
+    /// A window of zero or beyond what is kept in view.
+    #[error("window of {0} outstanding requests a flow: it must be 1 to {most}", most = crate::generator::MAX_WINDOW)]
+    Window(u32),
+    /// A slot without duration.
+    #[error("slot of zero duration: give it at least a millisecond")]
+    Duration,
+    /// A burst of zero or more than the kernel takes at once.
+    #[error("burst of {0} requests: it must be 1 to {most}", most = crate::generator::MAX_BURST)]
+    Burst(usize),
+    /// A system call failed.
+    #[error("{what}: {source}")]
+    System {
+        /// What was attempted, and on what.
+        what: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// A thread of the generator is gone.
+    #[error("a generator thread ended unexpectedly; start a new generator")]
+    Worker,
+    /// Stopped from outside before anything was measured.
+    #[error("cancelled")]
+    Cancelled,
+    /// An option of a search is out of range.
+    #[error("search option {option}: {problem}")]
+    Option {
+        /// Its name.
+        option: &'static str,
+        /// What is wrong with it.
+        problem: String,
+    },
+}
+
+impl Error {
+    pub(crate) fn system(what: impl Into<String>, source: impl Into<io::Error>) -> Self {
+        Error::System { what: what.into(), source: source.into() }
+    }
+}

@@ -1,0 +1,217 @@
+//! What a socket generator is to be made of.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use rustix::process::{Resource, getrlimit};
+
+use super::socket::SocketGenerator;
+use super::{Description, MAX_BURST};
+use crate::destination::{self, Net};
+use crate::error::Error;
+use crate::header::{HEADER_BYTES, MAX_PAYLOAD_BYTES};
+
+/// Open files a process has besides the generator's: a guess on the safe side.
+const OTHER_FILES: u64 = 32;
+
+/// Settings of a [`SocketGenerator`]; see [`SocketGenerator::builder`].
+#[derive(Debug, Clone)]
+pub struct Builder {
+    pub(super) targets: Vec<SocketAddr>,
+    pub(super) sources: Vec<IpAddr>,
+    pub(super) allowed: Vec<Net>,
+    pub(super) threads: usize,
+    pub(super) flows: usize,
+    pub(super) payload: usize,
+    pub(super) burst: usize,
+    pub(super) cpus: Option<Vec<u32>>,
+    pub(super) nice: Option<i32>,
+    pub(super) no_fragment: bool,
+    pub(super) timeout: Duration,
+    pub(super) cancel: Arc<AtomicBool>,
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        Builder {
+            targets: Vec::new(),
+            sources: Vec::new(),
+            allowed: Vec::new(),
+            threads: 1,
+            flows: 16,
+            payload: 100,
+            burst: MAX_BURST,
+            cpus: None,
+            nice: None,
+            no_fragment: false,
+            timeout: Duration::from_millis(200),
+            cancel: Arc::default(),
+        }
+    }
+}
+
+impl Builder {
+    /// Where requests go. Flows take the targets in turn; the families may be mixed.
+    #[must_use]
+    pub fn targets(mut self, targets: Vec<SocketAddr>) -> Self {
+        self.targets = targets;
+        self
+    }
+
+    /// Threads that send and receive; 1 if not set.
+    #[must_use]
+    pub fn threads(mut self, threads: usize) -> Self {
+        self.threads = threads;
+        self
+    }
+
+    /// CPUs to pin the threads to, in turn; not pinned if not set.
+    #[must_use]
+    pub fn cpus(mut self, cpus: Option<Vec<u32>>) -> Self {
+        self.cpus = cpus;
+        self
+    }
+
+    /// Source ports over all threads; 16 if not set.
+    #[must_use]
+    pub fn flows(mut self, flows: usize) -> Self {
+        self.flows = flows;
+        self
+    }
+
+    /// Source addresses, taken in turn by the flows of their family; the kernel chooses if empty.
+    #[must_use]
+    pub fn sources(mut self, sources: Vec<IpAddr>) -> Self {
+        self.sources = sources;
+        self
+    }
+
+    /// Bytes of UDP payload of a request, header included; 100 if not set.
+    #[must_use]
+    pub fn payload(mut self, bytes: usize) -> Self {
+        self.payload = bytes;
+        self
+    }
+
+    /// Whether to forbid fragments (IP_MTU_DISCOVER = IP_PMTUDISC_DO). A payload over the path MTU is then refused
+    /// by [`Builder::start`].
+    #[must_use]
+    pub fn no_fragment(mut self, forbid: bool) -> Self {
+        self.no_fragment = forbid;
+        self
+    }
+
+    /// The niceness of the threads; as the caller's if not set.
+    #[must_use]
+    pub fn nice(mut self, nice: Option<i32>) -> Self {
+        self.nice = nice;
+        self
+    }
+
+    /// The most requests of one flow sent in a row; [`MAX_BURST`] if not set. Smaller bursts mix the flows more and
+    /// cost more system calls.
+    #[must_use]
+    pub fn burst(mut self, requests: usize) -> Self {
+        self.burst = requests;
+        self
+    }
+
+    /// Window mode: after how long an unanswered request gives its place to another; 200 ms if not set. It still
+    /// counts as answered if its reply comes before the drain ends.
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// Lets load go to a network that is neither loopback, lab nor private. May be called again for more.
+    #[must_use]
+    pub fn allow(mut self, net: impl Into<Net>) -> Self {
+        self.allowed.push(net.into());
+        self
+    }
+
+    /// A flag that ends a running slot early when set; the account is still complete.
+    #[must_use]
+    pub fn cancel(mut self, flag: Arc<AtomicBool>) -> Self {
+        self.cancel = flag;
+        self
+    }
+
+    /// Makes the sockets and threads, in the calling thread's network namespace. The generator stays there,
+    /// whichever thread uses it later. Nothing is sent yet.
+    ///
+    /// # Errors
+    /// Settings out of range, a destination that was not allowed, a payload over the MTU, too few open files, or a
+    /// system call that failed: one line each.
+    pub fn start(self) -> Result<SocketGenerator, Error> {
+        self.check()?;
+        SocketGenerator::start(&self)
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        if self.targets.is_empty() {
+            return Err(Error::NoTargets);
+        }
+        for target in &self.targets {
+            if target.port() == 0 {
+                return Err(Error::PortZero(*target));
+            }
+            let address = target.ip();
+            if !destination::allowed(address) && !self.allowed.iter().any(|net| net.contains(address)) {
+                return Err(Error::DestinationRefused(address));
+            }
+            if !self.sources.is_empty() && !self.sources.iter().any(|ip| ip.is_ipv4() == address.is_ipv4()) {
+                return Err(Error::NoSourceFor(*target));
+            }
+        }
+        let (threads, flows, targets) = (self.threads, self.flows, self.targets.len());
+        if threads == 0 {
+            return Err(Error::NoThreads);
+        }
+        if flows == 0 {
+            return Err(Error::NoFlows);
+        }
+        if flows < threads {
+            return Err(Error::FewerFlowsThanThreads { threads, flows });
+        }
+        if flows < targets {
+            return Err(Error::FewerFlowsThanTargets { targets, flows });
+        }
+        if self.payload < HEADER_BYTES {
+            return Err(Error::PayloadTooSmall(self.payload));
+        }
+        if self.payload > MAX_PAYLOAD_BYTES {
+            return Err(Error::PayloadTooLarge(self.payload));
+        }
+        if !(1..=MAX_BURST).contains(&self.burst) {
+            return Err(Error::Burst(self.burst));
+        }
+        if self.cpus.as_ref().is_some_and(Vec::is_empty) {
+            return Err(Error::NoCpus);
+        }
+        let wanted = flows as u64 + threads as u64 + OTHER_FILES;
+        match getrlimit(Resource::Nofile).current {
+            Some(limit) if wanted > limit => Err(Error::TooManyFlows { flows, wanted, limit }),
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn describe(&self, receive_buffer_bytes: u64, fallbacks: Vec<String>) -> Description {
+        Description {
+            backend: "socket".to_owned(),
+            threads: self.threads,
+            flows: self.flows,
+            payload_bytes: self.payload,
+            targets: self.targets.clone(),
+            sources: self.sources.clone(),
+            cpus: self.cpus.clone().unwrap_or_default(),
+            no_fragment: self.no_fragment,
+            nice: self.nice,
+            receive_buffer_bytes,
+            fallbacks,
+        }
+    }
+}

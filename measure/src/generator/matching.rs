@@ -1,0 +1,227 @@
+//! Which replies answer which requests: one ledger a flow.
+
+/// The fewest sequences a ledger keeps in view.
+const LEAST_IN_VIEW: u64 = 1 << 16;
+
+/// The most; a reply to an older request counts as late.
+const MOST_IN_VIEW: u64 = 1 << 24;
+
+/// What a reply is to its flow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// The first to its request.
+    First {
+        /// A later request of the flow had been answered before.
+        reordered: bool,
+    },
+    /// The request had been answered already.
+    Duplicate,
+    /// The request is out of view.
+    Late,
+    /// No such request was sent.
+    NeverSent,
+}
+
+/// Requests of one flow and slot: sequences sent, answered, and holding a place in the window.
+#[derive(Debug)]
+pub(super) struct Ledger {
+    answered: Box<[u64]>,
+    released: Box<[u64]>,
+    in_view: u64,
+    next: u64,
+    highest: Option<u64>,
+    oldest_held: u64,
+    outstanding: u64,
+}
+
+impl Ledger {
+    pub(super) fn new() -> Self {
+        let words = (LEAST_IN_VIEW / 64) as usize;
+        Ledger {
+            answered: vec![0; words].into_boxed_slice(),
+            released: vec![0; words].into_boxed_slice(),
+            in_view: LEAST_IN_VIEW,
+            next: 0,
+            highest: None,
+            oldest_held: 0,
+            outstanding: 0,
+        }
+    }
+
+    /// Starts a slot in which about `expected` requests will be sent.
+    pub(super) fn begin(&mut self, expected: u64) {
+        let wanted = expected.clamp(LEAST_IN_VIEW, MOST_IN_VIEW).next_power_of_two();
+        if wanted > self.in_view {
+            self.in_view = wanted;
+            self.answered = vec![0; (wanted / 64) as usize].into_boxed_slice();
+            self.released = self.answered.clone();
+        } else {
+            self.answered.fill(0);
+            self.released.fill(0);
+        }
+        self.next = 0;
+        self.highest = None;
+        self.oldest_held = 0;
+        self.outstanding = 0;
+    }
+
+    /// The sequence of the next request.
+    pub(super) fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// Requests sent and neither answered nor released.
+    pub(super) fn outstanding(&self) -> u64 {
+        self.outstanding
+    }
+
+    /// Notes that the next `count` requests were sent.
+    pub(super) fn sent(&mut self, count: u64) {
+        for sequence in self.next..self.next + count {
+            let (word, bit) = self.place(sequence);
+            // The place belonged to a request that now goes out of view: if it still held a place in the window,
+            // that is free again.
+            if sequence >= self.in_view && (self.answered[word] | self.released[word]) & bit == 0 {
+                self.outstanding -= 1;
+            }
+            self.answered[word] &= !bit;
+            self.released[word] &= !bit;
+        }
+        self.next += count;
+        self.outstanding += count;
+    }
+
+    /// Notes a reply to `sequence`.
+    pub(super) fn answer(&mut self, sequence: u64) -> Answer {
+        if sequence >= self.next {
+            return Answer::NeverSent;
+        }
+        if self.next - sequence > self.in_view {
+            return Answer::Late;
+        }
+        let (word, bit) = self.place(sequence);
+        if self.answered[word] & bit != 0 {
+            return Answer::Duplicate;
+        }
+        self.answered[word] |= bit;
+        if self.released[word] & bit == 0 {
+            self.outstanding -= 1;
+        }
+        let reordered = self.highest.is_some_and(|highest| sequence < highest);
+        if !reordered {
+            self.highest = Some(sequence);
+        }
+        Answer::First { reordered }
+    }
+
+    /// Releases the places of unanswered requests before sequence `before`; returns how many. An answer to them
+    /// still counts.
+    pub(super) fn release(&mut self, before: u64) -> u64 {
+        let first = self.oldest_held.max(self.next.saturating_sub(self.in_view));
+        let before = before.min(self.next);
+        let mut count = 0;
+        for sequence in first..before {
+            let (word, bit) = self.place(sequence);
+            if (self.answered[word] | self.released[word]) & bit == 0 {
+                self.released[word] |= bit;
+                count += 1;
+            }
+        }
+        self.oldest_held = self.oldest_held.max(before);
+        self.outstanding -= count;
+        count
+    }
+
+    #[inline]
+    fn place(&self, sequence: u64) -> (usize, u64) {
+        let at = sequence & (self.in_view - 1);
+        ((at / 64) as usize, 1 << (at % 64))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn first_duplicate_reordered_late_and_never_sent() {
+        let mut ledger = Ledger::new();
+        ledger.begin(0);
+        ledger.sent(3);
+        assert_eq!(ledger.answer(1), Answer::First { reordered: false });
+        assert_eq!(ledger.answer(1), Answer::Duplicate);
+        assert_eq!(ledger.answer(0), Answer::First { reordered: true });
+        assert_eq!(ledger.answer(3), Answer::NeverSent);
+        ledger.sent(LEAST_IN_VIEW);
+        assert_eq!(ledger.answer(2), Answer::Late);
+        assert_eq!(ledger.answer(3), Answer::First { reordered: false });
+    }
+
+    #[test]
+    fn a_slot_that_sends_more_keeps_more_in_view() {
+        let mut ledger = Ledger::new();
+        ledger.begin(3 * LEAST_IN_VIEW);
+        ledger.sent(3 * LEAST_IN_VIEW);
+        assert_eq!(ledger.answer(0), Answer::First { reordered: false });
+        ledger.begin(1);
+        assert_eq!(ledger.answer(0), Answer::NeverSent);
+    }
+
+    #[test]
+    fn a_released_place_is_given_back_once() {
+        let mut ledger = Ledger::new();
+        ledger.begin(0);
+        ledger.sent(4);
+        assert_eq!(ledger.release(2), 2);
+        assert_eq!(ledger.release(2), 0);
+        assert_eq!(ledger.outstanding(), 2);
+        assert_eq!(ledger.answer(0), Answer::First { reordered: false });
+        assert_eq!(ledger.outstanding(), 2);
+        ledger.answer(3);
+        assert_eq!(ledger.outstanding(), 1);
+        assert_eq!(ledger.release(u64::MAX), 1);
+        assert_eq!(ledger.outstanding(), 0);
+    }
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        Sent(u64),
+        Answer(u64),
+        Release(u64),
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let step = prop_oneof![
+            (0..40_000u64).prop_map(Step::Sent),
+            (0..200_000u64).prop_map(Step::Answer),
+            (0..200_000u64).prop_map(Step::Release),
+        ];
+        prop::collection::vec(step, 0..60)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(32))]
+        #[test]
+        fn places_are_never_lost_or_made_up(steps in steps()) {
+            let mut ledger = Ledger::new();
+            ledger.begin(0);
+            let mut answered = std::collections::HashSet::new();
+            for step in steps {
+                match step {
+                    Step::Sent(count) => ledger.sent(count),
+                    Step::Release(before) => { ledger.release(before); }
+                    Step::Answer(sequence) => match ledger.answer(sequence) {
+                        Answer::First { .. } => prop_assert!(answered.insert(sequence)),
+                        Answer::Duplicate => prop_assert!(answered.contains(&sequence)),
+                        Answer::Late => prop_assert!(ledger.next() - sequence > LEAST_IN_VIEW),
+                        Answer::NeverSent => prop_assert!(sequence >= ledger.next()),
+                    },
+                }
+                prop_assert!(ledger.outstanding() + answered.len() as u64 <= ledger.next());
+            }
+            ledger.release(u64::MAX);
+            prop_assert_eq!(ledger.outstanding(), 0);
+        }
+    }
+}

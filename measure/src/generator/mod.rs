@@ -1,0 +1,129 @@
+//! Offering requests and accounting for every one.
+//!
+//! [`Generator`] is what searches and comparisons drive; [`SocketGenerator`] drives a service through ordinary UDP
+//! sockets. A generator lives over many slots, so that threads and sockets are made once.
+
+mod builder;
+mod clock;
+mod inbox;
+mod matching;
+mod pace;
+mod socket;
+mod window;
+mod worker;
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::error::Error;
+use crate::outcome::SlotOutcome;
+
+pub use builder::Builder;
+pub use socket::SocketGenerator;
+
+/// The most outstanding requests a flow may have in window mode.
+pub const MAX_WINDOW: u32 = 1 << 16;
+
+/// The most requests sent by one system call.
+pub const MAX_BURST: usize = 64;
+
+/// The highest rate that can be asked for, requests a second.
+pub const MAX_RATE: f64 = 1e9;
+
+/// Something that offers load slot by slot.
+pub trait Generator: Send {
+    /// What it is made of, for the report.
+    fn describe(&self) -> Description;
+
+    /// Offers load as `slot` says, waits for stragglers and accounts for every request.
+    ///
+    /// # Errors
+    /// A slot out of range, or a failure that leaves no sound account. Requests that could not be sent are no
+    /// error: they are counted in the outcome.
+    fn run(&mut self, slot: &Slot) -> Result<SlotOutcome, Error>;
+}
+
+/// A stretch of load.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Slot {
+    /// How requests are timed.
+    pub mode: Mode,
+    /// How long requests are sent.
+    pub duration: Duration,
+    /// The longest wait for stragglers afterwards. It ends early when all are answered, or when nothing has come for
+    /// a quarter of it.
+    pub drain: Duration,
+}
+
+/// How requests are timed.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Mode {
+    /// Open loop: a fixed schedule over all flows, whatever the answers do.
+    Rate {
+        /// Requests a second over all flows.
+        per_second: f64,
+    },
+    /// Closed loop: each flow keeps a number of requests outstanding.
+    Window {
+        /// Requests a flow.
+        outstanding: u32,
+    },
+}
+
+impl Slot {
+    /// Open loop at `per_second` for `duration`, with a drain of 200 ms.
+    pub fn rate(per_second: f64, duration: Duration) -> Self {
+        Slot { mode: Mode::Rate { per_second }, duration, drain: Duration::from_millis(200) }
+    }
+
+    /// Closed loop with `outstanding` requests a flow for `duration`, with a drain of 200 ms.
+    pub fn window(outstanding: u32, duration: Duration) -> Self {
+        Slot { mode: Mode::Window { outstanding }, duration, drain: Duration::from_millis(200) }
+    }
+
+    /// Whether it can be run at all.
+    ///
+    /// # Errors
+    /// A rate that is not positive and finite, a window of zero or over [`MAX_WINDOW`], no duration.
+    pub fn check(&self) -> Result<(), Error> {
+        match self.mode {
+            Mode::Rate { per_second } if !(per_second > 0.0 && per_second <= MAX_RATE) => {
+                return Err(Error::Rate(per_second));
+            }
+            Mode::Window { outstanding } if !(1..=MAX_WINDOW).contains(&outstanding) => {
+                return Err(Error::Window(outstanding));
+            }
+            _ => {}
+        }
+        if self.duration < Duration::from_millis(1) { Err(Error::Duration) } else { Ok(()) }
+    }
+}
+
+/// What a generator is made of.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Description {
+    /// Its way into the kernel: `socket` here.
+    pub backend: String,
+    /// Threads that send and receive.
+    pub threads: usize,
+    /// Source ports over all threads.
+    pub flows: usize,
+    /// UDP payload of a request.
+    pub payload_bytes: usize,
+    /// Where requests go; flows take turns.
+    pub targets: Vec<SocketAddr>,
+    /// Where they come from; empty if the kernel chooses.
+    pub sources: Vec<IpAddr>,
+    /// The CPUs its threads are pinned to; empty if they are not.
+    pub cpus: Vec<u32>,
+    /// Whether fragments are forbidden (IP_MTU_DISCOVER = IP_PMTUDISC_DO).
+    pub no_fragment: bool,
+    /// The niceness set on its threads.
+    pub nice: Option<i32>,
+    /// The smallest receive buffer the kernel granted a flow, as SO_RCVBUF reads back.
+    pub receive_buffer_bytes: u64,
+    /// Asked for and not had, one line each.
+    pub fallbacks: Vec<String>,
+}

@@ -1,0 +1,92 @@
+//! Open loop: a fixed schedule, kept whatever the answers do.
+
+use std::time::Duration;
+
+use super::clock;
+use super::worker::{Plan, Sending, Timing, Worker};
+
+/// A tick at rates where one holds fewer than a burst of requests.
+const TICK_NS: u64 = 100_000;
+
+/// A tick at higher rates.
+const SHORT_TICK_NS: u64 = 50_000;
+
+/// The longest sleep, so that replies are read and a cancellation is seen.
+const LONGEST_SLEEP_NS: u64 = 1_000_000;
+
+/// Bursts sent in a row before replies are looked at.
+const BURSTS_A_LOOK: u32 = 4;
+
+/// The least time given after the end for what is still due when a thread was held up at the end.
+const LEAST_OVERTIME_NS: u64 = 10_000_000;
+
+/// The tick for a thread that sends `per_second`, ns. Requests that fall within one leave together.
+pub(super) fn tick_ns(per_second: f64) -> u64 {
+    let in_a_tick = per_second * TICK_NS as f64 / 1e9;
+    if in_a_tick < super::MAX_BURST as f64 / 2.0 { TICK_NS } else { SHORT_TICK_NS }
+}
+
+impl Worker {
+    /// Sends this thread's share of a schedule.
+    pub(super) fn pace(&mut self, plan: &Plan) {
+        let Timing::Paced { interval_ns, first, stride, total, tick_ns } = plan.timing else { return };
+        let share = total.saturating_sub(first).div_ceil(stride);
+        let step_ns = interval_ns * stride as f64;
+        let offset_ns = interval_ns * first as f64;
+        let intended = |index: u64| plan.start_ns + (offset_ns + step_ns * index as f64) as u64;
+        let due_at = |now_ns: u64| {
+            let elapsed_ns = now_ns.saturating_sub(plan.start_ns) as f64 - offset_ns;
+            // Before the first request this is negative, and the cast makes it none.
+            ((elapsed_ns / step_ns + 1.0).floor() as u64).min(share)
+        };
+        let overtime_ns = LEAST_OVERTIME_NS.max(plan.duration_ns / 100);
+        let limit_ns = plan.start_ns + plan.duration_ns + overtime_ns;
+
+        let mut done = 0;
+        let mut turn = 0;
+        let mut bursts = 0;
+        loop {
+            let tick_began_ns = clock::now_ns();
+            let due = due_at(tick_began_ns);
+            let mut now_ns = tick_began_ns;
+            while done < due {
+                let result = self.send(turn, due - done, now_ns, |index| intended(done + index));
+                turn = if turn + 1 < self.flows.len() { turn + 1 } else { 0 };
+                match result {
+                    Sending::Sent(count) => done += count,
+                    Sending::GivenUp => done += 1,
+                    Sending::Full => break,
+                }
+                bursts += 1;
+                if bursts % BURSTS_A_LOOK == 0 {
+                    self.receive(Duration::ZERO);
+                }
+                now_ns = clock::now_ns();
+                if now_ns > limit_ns {
+                    break;
+                }
+            }
+            self.receive(Duration::ZERO);
+            let now_ns = clock::now_ns();
+            if done >= share || now_ns > limit_ns || self.cancelled() {
+                return;
+            }
+            let next_ns = intended(done).max(tick_began_ns + tick_ns).min(now_ns + LONGEST_SLEEP_NS);
+            if next_ns > now_ns {
+                clock::sleep_until(next_ns);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tick_never_holds_more_than_a_burst_before_it_is_shortened() {
+        assert_eq!(tick_ns(10.0), TICK_NS);
+        assert_eq!(tick_ns(300_000.0), TICK_NS);
+        assert_eq!(tick_ns(1_000_000.0), SHORT_TICK_NS);
+    }
+}

@@ -1,0 +1,373 @@
+//! The generator on ordinary UDP sockets.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use rustix::process::setpriority_process;
+use rustix::thread::{CpuSet, sched_setaffinity, set_current_timer_slack};
+use socket2::{Domain, Protocol, Socket, Type};
+
+use super::builder::Builder;
+use super::inbox::Flow;
+use super::matching::Ledger;
+use super::worker::{Plan, Report, Timing, Worker};
+use super::{Description, Generator, Mode, Slot, clock, pace};
+use crate::error::Error;
+use crate::header::Codec;
+use crate::latency::Latency;
+use crate::outcome::{BoundReason, QueueMedians, SelfWatch, SendErrors, SlotOutcome};
+use crate::sys;
+
+/// Receive buffer asked for, bytes: replies must not be lost here while a thread is held up.
+const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
+
+/// From the command to the start of a slot: time for all threads to wake up.
+const LEAD_NS: u64 = 1_000_000;
+
+/// Bytes of UDP and IP headers in front of a payload.
+const fn headers_bytes(v4: bool) -> usize {
+    if v4 { 28 } else { 48 }
+}
+
+/// A load generator on connected UDP sockets: one socket a flow, sendmmsg and recvmmsg, any number of threads.
+///
+/// Threads and sockets live until it is dropped.
+#[derive(Debug)]
+pub struct SocketGenerator {
+    threads: Vec<Thread>,
+    description: Description,
+    timeout: Duration,
+    epoch: u32,
+    cancel: std::sync::Arc<std::sync::atomic::AtomicBool>,
+}
+
+#[derive(Debug)]
+struct Thread {
+    /// None once the thread was told to end.
+    plans: Option<SyncSender<Plan>>,
+    reports: Receiver<Report>,
+    handle: Option<JoinHandle<()>>,
+}
+
+impl SocketGenerator {
+    /// Settings to start from.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    pub(super) fn start(builder: &Builder) -> Result<Self, Error> {
+        let codec = Codec::new(builder.payload).ok_or(Error::PayloadTooSmall(builder.payload))?;
+        let mut receive_buffer_bytes = u64::MAX;
+        let mut shares: Vec<Vec<Flow>> = Vec::new();
+        shares.resize_with(builder.threads, Vec::new);
+        for id in 0..builder.flows {
+            let socket = open(builder, id)?;
+            let granted = socket
+                .recv_buffer_size()
+                .map_err(|source| Error::system("cannot read SO_RCVBUF of a generator socket", source))?;
+            receive_buffer_bytes = receive_buffer_bytes.min(granted as u64);
+            shares[id % builder.threads].push(Flow { id: id as u32, socket, ledger: Ledger::new() });
+        }
+        let mut fallbacks = Vec::new();
+        if receive_buffer_bytes < RECEIVE_BUFFER_BYTES as u64 {
+            fallbacks.push(format!(
+                "receive buffers of {receive_buffer_bytes} bytes instead of {RECEIVE_BUFFER_BYTES}: more needs CAP_NET_ADMIN or a larger net.core.rmem_max"
+            ));
+        }
+        let run = fastrand::u64(..);
+        let mut generator = SocketGenerator {
+            threads: Vec::with_capacity(builder.threads),
+            description: builder.describe(receive_buffer_bytes, fallbacks),
+            timeout: builder.timeout,
+            epoch: 0,
+            cancel: builder.cancel.clone(),
+        };
+        for (index, flows) in shares.into_iter().enumerate() {
+            let cpu = builder.cpus.as_ref().and_then(|cpus| cpus.get(index % cpus.len()).copied());
+            let parts = (flows, codec.clone(), run, builder.burst, builder.cancel.clone());
+            let thread = Thread::start(index, cpu, builder.nice, move || {
+                let (flows, codec, run, burst, cancel) = parts;
+                Worker::new(flows, codec, run, burst, cancel)
+            })?;
+            generator.threads.push(thread);
+        }
+        Ok(generator)
+    }
+
+    fn timing(&self, slot: &Slot, thread: usize) -> Timing {
+        match slot.mode {
+            Mode::Rate { per_second } => {
+                let stride = self.threads.len() as u64;
+                Timing::Paced {
+                    interval_ns: 1e9 / per_second,
+                    first: thread as u64,
+                    stride,
+                    total: (per_second * slot.duration.as_secs_f64()).round().max(1.0) as u64,
+                    tick_ns: pace::tick_ns(per_second / stride as f64),
+                }
+            }
+            Mode::Window { outstanding } => Timing::Window {
+                outstanding: u64::from(outstanding),
+                timeout_ns: clock::whole_ns(self.timeout).max(1_000_000),
+            },
+        }
+    }
+}
+
+impl Generator for SocketGenerator {
+    fn describe(&self) -> Description {
+        self.description.clone()
+    }
+
+    fn run(&mut self, slot: &Slot) -> Result<SlotOutcome, Error> {
+        slot.check()?;
+        if self.cancel.load(std::sync::atomic::Ordering::Relaxed) {
+            return Err(Error::Cancelled);
+        }
+        self.epoch = self.epoch.wrapping_add(1);
+        let start_ns = clock::now_ns() + LEAD_NS;
+        let duration_ns = clock::whole_ns(slot.duration);
+        for (index, thread) in self.threads.iter().enumerate() {
+            let timing = self.timing(slot, index);
+            let plan = Plan { epoch: self.epoch, start_ns, duration_ns, drain: slot.drain, timing };
+            let sent = thread.plans.as_ref().map(|plans| plans.send(plan));
+            if !matches!(sent, Some(Ok(()))) {
+                return Err(Error::Worker);
+            }
+        }
+        let reports: Result<Vec<Report>, _> =
+            self.threads.iter().map(|thread| thread.reports.recv()).collect();
+        let reports = reports.map_err(|_| Error::Worker)?;
+        let cancelled = self.cancel.load(std::sync::atomic::Ordering::Relaxed);
+        Ok(account(slot, self.timing(slot, 0), start_ns, cancelled, &reports))
+    }
+}
+
+impl Drop for SocketGenerator {
+    fn drop(&mut self) {
+        for thread in &mut self.threads {
+            thread.plans = None;
+        }
+        for thread in &mut self.threads {
+            if let Some(handle) = thread.handle.take() {
+                // A panic has been reported already, as `Error::Worker`.
+                let _ = handle.join();
+            }
+        }
+    }
+}
+
+impl Thread {
+    /// Starts a thread and waits until it is pinned and has its worker.
+    fn start(
+        index: usize,
+        cpu: Option<u32>,
+        nice: Option<i32>,
+        make: impl FnOnce() -> Result<Worker, Error> + Send + 'static,
+    ) -> Result<Self, Error> {
+        let (plans, orders) = sync_channel::<Plan>(1);
+        let (answers, reports) = sync_channel::<Report>(1);
+        let (ready, is_ready) = sync_channel::<Result<(), Error>>(1);
+        let handle = thread::Builder::new()
+            .name(format!("load-{index}"))
+            .spawn(move || {
+                let worker = prepare(cpu, nice).and_then(|()| make());
+                let mut worker = match worker {
+                    Ok(worker) => worker,
+                    Err(error) => {
+                        // If nobody waits any more, there is nobody to tell.
+                        let _ = ready.send(Err(error));
+                        return;
+                    }
+                };
+                if ready.send(Ok(())).is_err() {
+                    return;
+                }
+                while let Ok(plan) = orders.recv() {
+                    if answers.send(worker.run(&plan)).is_err() {
+                        return;
+                    }
+                }
+            })
+            .map_err(|source| Error::system("cannot start a generator thread", source))?;
+        is_ready.recv().map_err(|_| Error::Worker)??;
+        Ok(Thread { plans: Some(plans), reports, handle: Some(handle) })
+    }
+}
+
+/// Makes the calling thread a punctual one on its CPU.
+fn prepare(cpu: Option<u32>, nice: Option<i32>) -> Result<(), Error> {
+    if let Some(cpu) = cpu {
+        let mut set = CpuSet::new();
+        let known = (cpu as usize) < CpuSet::MAX_CPU;
+        if known {
+            set.set(cpu as usize);
+        }
+        let pinned = if known { sched_setaffinity(None, &set) } else { Err(rustix::io::Errno::INVAL) };
+        pinned.map_err(|source| Error::Cpu { cpu, source: source.into() })?;
+    }
+    if let Some(nice) = nice {
+        // On Linux the niceness of "the calling process" is that of the calling thread (setpriority(2)).
+        setpriority_process(None, nice).map_err(|source| Error::Nice { nice, source: source.into() })?;
+    }
+    // The default slack of 50 us would make every sleep that much longer (prctl(2), PR_SET_TIMERSLACK). Without it
+    // requests only leave later, which their latency shows.
+    let _ = set_current_timer_slack(std::num::NonZeroU64::new(1));
+    Ok(())
+}
+
+/// Opens and connects the socket of a flow.
+fn open(builder: &Builder, id: usize) -> Result<Socket, Error> {
+    let target = builder.targets[id % builder.targets.len()];
+    let v4 = target.is_ipv4();
+    let domain = if v4 { Domain::IPV4 } else { Domain::IPV6 };
+    let socket = Socket::new(domain, Type::DGRAM.cloexec(), Some(Protocol::UDP)).map_err(|source| {
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
+        match source.raw_os_error() {
+            Some(libc::EMFILE) => Error::TooManyFlows {
+                flows: builder.flows,
+                wanted: limit.saturating_add(builder.flows as u64),
+                limit,
+            },
+            _ => Error::system(format!("cannot open socket {id} of {}", builder.flows), source),
+        }
+    })?;
+    let sources: Vec<IpAddr> = builder.sources.iter().copied().filter(|ip| ip.is_ipv4() == v4).collect();
+    if !sources.is_empty() {
+        // Flows of one target differ by the number of targets, so that is divided out first.
+        let source = sources[id / builder.targets.len() % sources.len()];
+        socket
+            .bind(&SocketAddr::new(source, 0).into())
+            .map_err(|error| Error::system(format!("cannot send from {source}"), error))?;
+    }
+    socket.connect(&target.into()).map_err(|source| {
+        Error::system(
+            format!("cannot connect flow {id} of {} to {target}", builder.flows),
+            ports_used_up(source),
+        )
+    })?;
+    if builder.no_fragment {
+        sys::forbid_fragments(socket.as_fd(), v4)
+            .map_err(|source| Error::system("cannot forbid fragments (IP_MTU_DISCOVER)", source))?;
+        let mtu = sys::path_mtu(socket.as_fd(), v4)
+            .map_err(|source| Error::system(format!("cannot read the path MTU to {target}"), source))?;
+        let most = mtu.saturating_sub(headers_bytes(v4));
+        if builder.payload > most {
+            return Err(Error::PayloadOverMtu { payload: builder.payload, mtu, most, target });
+        }
+    }
+    // Beyond net.core.rmem_max where that is permitted, else as far as it allows; what was granted is reported.
+    if sys::force_receive_buffer(socket.as_fd(), RECEIVE_BUFFER_BYTES as i32).is_err() {
+        let _ = socket.set_recv_buffer_size(RECEIVE_BUFFER_BYTES);
+    }
+    sys::request_receive_stamps(socket.as_fd())
+        .map_err(|source| Error::system("cannot ask for receive times (SO_TIMESTAMPNS)", source))?;
+    Ok(socket)
+}
+
+/// EAGAIN from connect means that no source port is left (ip(7)).
+fn ports_used_up(source: io::Error) -> io::Error {
+    match source.raw_os_error() {
+        Some(libc::EAGAIN | libc::EADDRINUSE) => io::Error::new(
+            source.kind(),
+            "no free source port: fewer flows, more source addresses, or a wider net.ipv4.ip_local_port_range",
+        ),
+        _ => source,
+    }
+}
+
+/// Sums up what the threads tell.
+fn account(slot: &Slot, timing: Timing, start_ns: u64, cancelled: bool, reports: &[Report]) -> SlotOutcome {
+    let mut latency = Latency::new();
+    let (mut first_half, mut last_quarter) = (Latency::new(), Latency::new());
+    let mut errors = SendErrors::default();
+    let mut watch = SelfWatch::default();
+    for report in reports {
+        latency.merge(&report.tally.latency);
+        first_half.merge(&report.tally.first_half);
+        last_quarter.merge(&report.tally.last_quarter);
+        errors.add(&report.tally.errors);
+        watch.late_sends += report.late_sends;
+        watch.worst_lag_ns = watch.worst_lag_ns.max(report.worst_lag_ns);
+        watch.receive_drops += report.receive_drops;
+        watch.timed_out += report.timed_out;
+        watch.thread_cpu_ratio.push(report.cpu_ratio);
+    }
+    let sum = |of: fn(&Report) -> u64| reports.iter().map(of).sum::<u64>();
+    let sent = sum(|report| report.sent);
+    let answered = sum(|report| report.tally.answered);
+    let elapsed_ns =
+        reports.iter().map(|report| report.sending_ended_ns).max().unwrap_or(0).saturating_sub(start_ns);
+    let elapsed = Duration::from_nanos(elapsed_ns);
+    let duration = if cancelled { elapsed.min(slot.duration) } else { slot.duration };
+    let seconds = duration.as_secs_f64().max(1e-9);
+    let offered_per_second = sent as f64 / elapsed.max(duration).as_secs_f64().max(1e-9);
+    let asked_per_second = match slot.mode {
+        Mode::Rate { per_second } => Some(per_second),
+        Mode::Window { .. } => None,
+    };
+    if let Timing::Paced { tick_ns, interval_ns, stride, .. } = timing {
+        // Requests further apart than a tick leave at their time.
+        watch.tick_ns = if interval_ns * stride as f64 >= tick_ns as f64 { 0 } else { tick_ns };
+    }
+    watch.bound_because =
+        bound_because(asked_per_second, offered_per_second, sent, &errors, cancelled, &watch);
+    SlotOutcome {
+        sent,
+        answered,
+        lost: sent - answered,
+        duplicate: sum(|report| report.tally.duplicate),
+        reordered: sum(|report| report.tally.reordered),
+        corrupt: sum(|report| report.tally.corrupt),
+        foreign: sum(|report| report.tally.foreign),
+        late: sum(|report| report.tally.late),
+        send_errors: errors,
+        duration,
+        asked_per_second,
+        offered_per_second,
+        answered_per_second: sum(|report| report.tally.answered_in_time) as f64 / seconds,
+        latency_ns: latency,
+        queue: QueueMedians { first_half_ns: first_half.median(), last_quarter_ns: last_quarter.median() },
+        generator_bound: !watch.bound_because.is_empty(),
+        self_watch: watch,
+    }
+}
+
+fn bound_because(
+    asked: Option<f64>,
+    offered: f64,
+    sent: u64,
+    errors: &SendErrors,
+    cancelled: bool,
+    watch: &SelfWatch,
+) -> Vec<BoundReason> {
+    let mut reasons = Vec::new();
+    let share = |count: u64| count as f64 / sent.max(1) as f64;
+    match asked {
+        Some(asked) => {
+            // What the kernel would not take is no lack of speed. A refusal speaks of an earlier request.
+            let given_up = errors.total() - errors.refused;
+            let ratio = offered / asked * (sent + given_up) as f64 / sent.max(1) as f64;
+            if ratio < 0.99 && !cancelled {
+                reasons.push(BoundReason::OfferedTooLittle { ratio });
+            }
+            if share(watch.late_sends) > 0.01 {
+                reasons.push(BoundReason::SentLate { ratio: share(watch.late_sends) });
+            }
+        }
+        None => {
+            let busiest = watch.thread_cpu_ratio.iter().copied().fold(0.0, f64::max);
+            if busiest >= 0.95 {
+                reasons.push(BoundReason::ThreadBusy { cpu_ratio: busiest });
+            }
+        }
+    }
+    if share(watch.receive_drops) > 0.001 {
+        reasons.push(BoundReason::RepliesDropped { ratio: share(watch.receive_drops) });
+    }
+    reasons
+}

@@ -1,0 +1,75 @@
+//! Closed loop: each flow keeps a number of requests outstanding.
+
+use std::time::Duration;
+
+use super::clock;
+use super::worker::{Plan, Sending, Worker};
+
+/// How often flows that got nothing are looked at as well: after a full socket or a request given up.
+const SWEEP_NS: u64 = 1_000_000;
+
+/// Into how many parts the timeout is cut. A place is given back one part late at most.
+const PARTS: u64 = 8;
+
+/// How far each flow had come at a moment: what was sent before and is unanswered a timeout later gives its place
+/// back.
+struct Mark {
+    sequences: Vec<u64>,
+}
+
+impl Worker {
+    /// Keeps `outstanding` requests a flow under way until the slot ends.
+    pub(super) fn keep_windows_full(&mut self, plan: &Plan, outstanding: u64, timeout_ns: u64) {
+        let end_ns = plan.start_ns + plan.duration_ns;
+        let part_ns = timeout_ns.div_ceil(PARTS).max(1);
+        let mut marks: [Mark; PARTS as usize] =
+            std::array::from_fn(|_| Mark { sequences: vec![0; self.flows.len()] });
+        let mut mark = 0;
+        let mut next_mark_ns = plan.start_ns + part_ns;
+        let mut next_sweep_ns = plan.start_ns;
+        loop {
+            let now_ns = clock::now_ns();
+            if now_ns >= end_ns || self.cancelled() {
+                return;
+            }
+            if now_ns >= next_mark_ns {
+                next_mark_ns = now_ns + part_ns;
+                mark = (mark + 1) % marks.len();
+                // Marks are at least a part apart, so the oldest is a whole timeout old: it has served, and makes
+                // room for the newest.
+                for (sequence, flow) in marks[mark].sequences.iter_mut().zip(&mut self.flows) {
+                    self.timed_out += flow.ledger.release(*sequence);
+                    *sequence = flow.ledger.next();
+                }
+                next_sweep_ns = now_ns;
+            }
+            if now_ns >= next_sweep_ns {
+                next_sweep_ns = now_ns + SWEEP_NS;
+                for flow in 0..self.flows.len() {
+                    self.top_up(flow, outstanding);
+                }
+            }
+            let wake_ns = next_sweep_ns.min(end_ns);
+            self.receive(Duration::from_nanos(wake_ns.saturating_sub(clock::now_ns())));
+            for at in 0..self.touched.len() {
+                self.top_up(self.touched[at], outstanding);
+            }
+        }
+    }
+
+    fn top_up(&mut self, index: usize, outstanding: u64) {
+        loop {
+            let Some(flow) = self.flows.get(index) else { return };
+            let places = outstanding.saturating_sub(flow.ledger.outstanding());
+            if places == 0 {
+                return;
+            }
+            let now_ns = clock::now_ns();
+            match self.send(index, places, now_ns, |_| now_ns) {
+                Sending::Sent(count) if count > 0 => {}
+                // The sweep comes back to it.
+                _ => return,
+            }
+        }
+    }
+}

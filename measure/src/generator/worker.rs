@@ -1,0 +1,253 @@
+//! One thread of the socket generator: its flows, and the life of a slot.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use super::clock;
+use super::inbox::{Expectation, Flow, Inbox, Tally};
+use crate::error::Error;
+use crate::header::{Codec, Header};
+use crate::outcome::LATE_NS;
+use crate::sys::{self, SendBatch};
+
+/// When all is answered, how long a duplicate is still waited for.
+const AFTERMATH: Duration = Duration::from_millis(5);
+
+/// What one thread does in a slot; times in ns of the monotonic clock.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Plan {
+    pub(super) epoch: u32,
+    pub(super) start_ns: u64,
+    pub(super) duration_ns: u64,
+    pub(super) drain: Duration,
+    pub(super) timing: Timing,
+}
+
+/// When the requests of a thread leave.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Timing {
+    /// This thread's share of a schedule: request `first + i * stride` of `total`, one each `interval_ns`.
+    Paced { interval_ns: f64, first: u64, stride: u64, total: u64, tick_ns: u64 },
+    /// A window a flow.
+    Window { outstanding: u64, timeout_ns: u64 },
+}
+
+/// What a thread tells of a slot.
+#[derive(Debug)]
+pub(super) struct Report {
+    pub(super) sent: u64,
+    pub(super) tally: Tally,
+    pub(super) late_sends: u64,
+    pub(super) worst_lag_ns: u64,
+    pub(super) timed_out: u64,
+    pub(super) receive_drops: u64,
+    pub(super) cpu_ratio: f64,
+    pub(super) sending_ended_ns: u64,
+}
+
+/// What became of an attempt to send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sending {
+    /// So many requests left.
+    Sent(u64),
+    /// The socket has no room now; the request stays due.
+    Full,
+    /// One request could not be sent and is given up.
+    GivenUp,
+}
+
+/// A thread's flows and everything it needs to drive them without allocating.
+pub(super) struct Worker {
+    pub(super) flows: Vec<Flow>,
+    pub(super) burst: usize,
+    pub(super) timed_out: u64,
+    pub(super) touched: Vec<usize>,
+    inbox: Inbox,
+    codec: Codec,
+    batch: SendBatch,
+    expected: Expectation,
+    cancel: Arc<AtomicBool>,
+    sent: u64,
+    late_sends: u64,
+    worst_lag_ns: u64,
+}
+
+impl Worker {
+    pub(super) fn new(
+        flows: Vec<Flow>,
+        codec: Codec,
+        run: u64,
+        burst: usize,
+        cancel: Arc<AtomicBool>,
+    ) -> Result<Self, Error> {
+        Ok(Worker {
+            inbox: Inbox::new(&flows, codec.payload_bytes())?,
+            touched: Vec::with_capacity(flows.len()),
+            batch: SendBatch::new(burst, &codec.blank()),
+            expected: Expectation { run, ..Expectation::default() },
+            flows,
+            codec,
+            burst,
+            cancel,
+            sent: 0,
+            late_sends: 0,
+            worst_lag_ns: 0,
+            timed_out: 0,
+        })
+    }
+
+    /// Runs one slot.
+    pub(super) fn run(&mut self, plan: &Plan) -> Report {
+        self.begin(plan);
+        let drops_before = self.receive_drops();
+        while clock::now_ns() < plan.start_ns {
+            clock::sleep_until(plan.start_ns);
+        }
+        let (wall_before, cpu_before) = (clock::now_ns(), clock::thread_cpu_ns());
+        match plan.timing {
+            Timing::Paced { .. } => self.pace(plan),
+            Timing::Window { outstanding, timeout_ns } => {
+                self.keep_windows_full(plan, outstanding, timeout_ns);
+            }
+        }
+        let sending_ended_ns = clock::now_ns();
+        let wall = sending_ended_ns.saturating_sub(wall_before).max(1);
+        let cpu = clock::thread_cpu_ns().saturating_sub(cpu_before);
+        self.drain(plan.drain);
+        let drops_after = self.receive_drops();
+        let drops = drops_after.iter().zip(&drops_before).map(|(after, before)| after.wrapping_sub(*before));
+        Report {
+            sent: self.sent,
+            receive_drops: drops.map(u64::from).sum(),
+            tally: self.inbox.tally.clone(),
+            late_sends: self.late_sends,
+            worst_lag_ns: self.worst_lag_ns,
+            timed_out: self.timed_out,
+            cpu_ratio: cpu as f64 / wall as f64,
+            sending_ended_ns,
+        }
+    }
+
+    /// Whether the slot is to end before its time.
+    pub(super) fn cancelled(&self) -> bool {
+        self.cancel.load(Ordering::Relaxed)
+    }
+
+    /// Sends the next `count` requests of a flow, at most a burst; `intended` gives each one's time.
+    pub(super) fn send(
+        &mut self,
+        flow: usize,
+        count: u64,
+        now_ns: u64,
+        intended: impl Fn(u64) -> u64,
+    ) -> Sending {
+        let Some(flow) = self.flows.get_mut(flow) else { return Sending::GivenUp };
+        let count = count.min(self.burst as u64);
+        let mut header = Header {
+            run: self.expected.run,
+            epoch: self.expected.epoch,
+            flow: flow.id,
+            sequence: flow.ledger.next(),
+            intended_ns: 0,
+        };
+        for (index, payload) in (0..count).zip(self.batch.payloads()) {
+            header.intended_ns = intended(index);
+            self.codec.write(&header, payload);
+            header.sequence += 1;
+        }
+        // A connected socket reports here what ICMP said to an earlier request, and takes the next one only after.
+        let mut result = self.batch.send(flow.socket.as_fd(), count as usize);
+        for _ in 0..2 {
+            let Err(error) = &result else { break };
+            match error.raw_os_error() {
+                Some(libc::EINTR) => {}
+                Some(libc::ECONNREFUSED) => self.inbox.tally.errors.count(error),
+                _ => break,
+            }
+            result = self.batch.send(flow.socket.as_fd(), count as usize);
+        }
+        match result {
+            Ok(taken) => {
+                let taken = taken as u64;
+                flow.ledger.sent(taken);
+                self.sent += taken;
+                self.note_lag(taken, now_ns, intended);
+                Sending::Sent(taken)
+            }
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
+                Sending::Full
+            }
+            Err(error) => {
+                self.inbox.tally.errors.count(&error);
+                Sending::GivenUp
+            }
+        }
+    }
+
+    /// Takes what has arrived on any flow, waiting up to `wait` for the first; the flows are left in `touched`.
+    pub(super) fn receive(&mut self, wait: Duration) -> usize {
+        self.inbox.receive(&mut self.flows, &self.codec, &self.expected, wait, &mut self.touched)
+    }
+
+    fn note_lag(&mut self, count: u64, now_ns: u64, intended: impl Fn(u64) -> u64) {
+        // Intended times rise, so the first lags most.
+        let worst = now_ns.saturating_sub(intended(0));
+        self.worst_lag_ns = self.worst_lag_ns.max(worst);
+        if worst > LATE_NS {
+            self.late_sends +=
+                (0..count).filter(|i| now_ns.saturating_sub(intended(*i)) > LATE_NS).count() as u64;
+        }
+    }
+
+    fn begin(&mut self, plan: &Plan) {
+        let expected = match plan.timing {
+            Timing::Paced { total, stride, .. } => total / stride.max(1) / self.flows.len().max(1) as u64 + 1,
+            Timing::Window { outstanding, .. } => outstanding.saturating_mul(4),
+        };
+        for flow in &mut self.flows {
+            // Flows take bursts in turns, so one may get a few more than its even share.
+            flow.ledger.begin(expected.saturating_add(expected / 4));
+        }
+        self.inbox.clear();
+        self.expected.epoch = plan.epoch;
+        self.expected.half_ns = plan.start_ns + plan.duration_ns / 2;
+        self.expected.last_quarter_ns = plan.start_ns + plan.duration_ns / 4 * 3;
+        self.expected.end_ns = plan.start_ns + plan.duration_ns;
+        self.sent = 0;
+        self.late_sends = 0;
+        self.worst_lag_ns = 0;
+        self.timed_out = 0;
+    }
+
+    /// Waits for stragglers: until nothing more can come, nothing has come for a while, or the time is over.
+    fn drain(&mut self, drain: Duration) {
+        let drain_ns = clock::whole_ns(drain);
+        let aftermath_ns = clock::whole_ns(AFTERMATH).min(drain_ns);
+        let quiet_ns = (drain_ns / 4).max(aftermath_ns);
+        let mut active_ns = clock::now_ns();
+        let deadline_ns = active_ns + drain_ns;
+        loop {
+            let now_ns = clock::now_ns();
+            let patience_ns = if self.inbox.tally.answered == self.sent { aftermath_ns } else { quiet_ns };
+            let until_ns = deadline_ns.min(active_ns + patience_ns);
+            let wait = Duration::from_nanos(until_ns.saturating_sub(now_ns));
+            // The last look comes after the time is over, so that what waited in a buffer is not lost.
+            if self.receive(wait) > 0 {
+                active_ns = clock::now_ns();
+                if active_ns > deadline_ns {
+                    return;
+                }
+            } else if now_ns >= until_ns {
+                return;
+            }
+        }
+    }
+
+    fn receive_drops(&self) -> Vec<u32> {
+        // A kernel that cannot tell reports no drops: then they show as loss only.
+        self.flows.iter().map(|flow| sys::receive_drops(flow.socket.as_fd()).unwrap_or(0)).collect()
+    }
+}

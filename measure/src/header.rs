@@ -1,0 +1,249 @@
+//! What a request carries: a fixed header, then a deterministic fill.
+//!
+//! An echo service returns the payload unchanged, so one layout serves requests and replies. All fields are big
+//! endian:
+//!
+//! | bytes | field |
+//! |---|---|
+//! | 0..4 | magic and version, [`MAGIC`] |
+//! | 4..8 | checksum over the length, the body and the rest of the header |
+//! | 8..16 | run id: one generator's life |
+//! | 16..20 | epoch: one slot of that run |
+//! | 20..24 | flow: one source port of that run |
+//! | 24..32 | sequence: counts up from 0 in each flow and epoch |
+//! | 32..40 | intended send time, ns of `CLOCK_MONOTONIC` on the sending host |
+//!
+//! The checksum chains 32-bit words: each step is a bijection of the state for a given word and of the word for a
+//! given state, so a change within one aligned word (any single byte, for one) always changes the result; wider
+//! damage slips through once in 2^32. The body comes first in the chain. It is the same for all requests of one
+//! size, so [`Codec`] computes its part once, and a request costs nine steps however long it is.
+
+/// Bytes of the header; a smaller payload cannot be a request.
+pub const HEADER_BYTES: usize = 40;
+
+/// The most a UDP datagram over IPv4 holds: 65535 less 20 (IPv4) less 8 (UDP).
+pub const MAX_PAYLOAD_BYTES: usize = 65_507;
+
+/// First four bytes of every request: "LNR" and the version of the layout.
+pub const MAGIC: [u8; 4] = [b'L', b'N', b'R', 1];
+
+/// The fields of a request that differ from one to the next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Header {
+    /// One generator's life, drawn at random.
+    pub run: u64,
+    /// One slot of the run.
+    pub epoch: u32,
+    /// One source port of the run.
+    pub flow: u32,
+    /// Counts up from 0 in each flow and epoch.
+    pub sequence: u64,
+    /// When the request was meant to leave, ns of `CLOCK_MONOTONIC`.
+    pub intended_ns: u64,
+}
+
+/// Why bytes are not an intact request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Corrupt {
+    /// Too short to hold a header.
+    #[error("shorter than the header")]
+    Short,
+    /// It does not begin with [`MAGIC`].
+    #[error("not a request of this layout")]
+    Magic,
+    /// Some byte is not what was sent.
+    #[error("checksum does not match")]
+    Checksum,
+}
+
+/// Writes and reads requests of one payload size.
+#[derive(Debug, Clone)]
+pub struct Codec {
+    /// A whole payload: zeroed header, then the fill.
+    pattern: Vec<u8>,
+    /// The chain after length and fill.
+    body_state: u32,
+}
+
+impl Codec {
+    /// For payloads of `payload` bytes; none if that is less than [`HEADER_BYTES`] or more than
+    /// [`MAX_PAYLOAD_BYTES`].
+    pub fn new(payload: usize) -> Option<Self> {
+        if !(HEADER_BYTES..=MAX_PAYLOAD_BYTES).contains(&payload) {
+            return None;
+        }
+        let mut pattern = vec![0; payload];
+        for (at, byte) in pattern.iter_mut().enumerate().skip(HEADER_BYTES) {
+            *byte = fill(at);
+        }
+        let body_state = body_state(&pattern);
+        Some(Codec { pattern, body_state })
+    }
+
+    /// Bytes of a payload.
+    pub fn payload_bytes(&self) -> usize {
+        self.pattern.len()
+    }
+
+    /// A payload with its fill in place, ready for [`Codec::write`].
+    pub fn blank(&self) -> Vec<u8> {
+        self.pattern.clone()
+    }
+
+    /// Writes the header into a buffer that holds the fill already. A buffer shorter than the header is left alone.
+    #[inline]
+    pub fn write(&self, header: &Header, payload: &mut [u8]) {
+        let Some(bytes) = payload.first_chunk_mut::<HEADER_BYTES>() else { return };
+        bytes[..4].copy_from_slice(&MAGIC);
+        bytes[8..16].copy_from_slice(&header.run.to_be_bytes());
+        bytes[16..20].copy_from_slice(&header.epoch.to_be_bytes());
+        bytes[20..24].copy_from_slice(&header.flow.to_be_bytes());
+        bytes[24..32].copy_from_slice(&header.sequence.to_be_bytes());
+        bytes[32..40].copy_from_slice(&header.intended_ns.to_be_bytes());
+        let checksum = header_state(self.body_state, bytes);
+        bytes[4..8].copy_from_slice(&checksum.to_be_bytes());
+    }
+
+    /// Reads an intact request of any size back.
+    ///
+    /// Of this codec's own size the fill is compared, which is quick and lets no changed byte through; of another
+    /// size (a stranger's) it is summed.
+    #[inline]
+    pub fn read(&self, payload: &[u8]) -> Result<Header, Corrupt> {
+        let bytes = payload.first_chunk::<HEADER_BYTES>().ok_or(Corrupt::Short)?;
+        if bytes[..4] != MAGIC {
+            return Err(Corrupt::Magic);
+        }
+        let body = if payload.len() == self.pattern.len() {
+            if payload[HEADER_BYTES..] != self.pattern[HEADER_BYTES..] {
+                return Err(Corrupt::Checksum);
+            }
+            self.body_state
+        } else {
+            body_state(payload)
+        };
+        if header_state(body, bytes).to_be_bytes() != bytes[4..8] {
+            return Err(Corrupt::Checksum);
+        }
+        Ok(Header {
+            run: be64(bytes, 8),
+            epoch: be32(bytes, 16),
+            flow: be32(bytes, 20),
+            sequence: be64(bytes, 24),
+            intended_ns: be64(bytes, 32),
+        })
+    }
+}
+
+/// The fill at an offset: no run of equal bytes, so that a shifted body is a changed one.
+fn fill(at: usize) -> u8 {
+    let mixed = (at as u32).wrapping_mul(0x9E37_79B1);
+    (mixed >> 24) as u8
+}
+
+/// One step of the chain.
+#[inline]
+fn step(state: u32, word: u32) -> u32 {
+    // Odd multiplier and rotation: both are bijections of 32 bits.
+    (state ^ word).wrapping_mul(0x85EB_CA6B).rotate_left(15)
+}
+
+/// The chain over the length and everything behind the header.
+fn body_state(payload: &[u8]) -> u32 {
+    let mut state = step(0x4C4E_5200, payload.len() as u32);
+    let body = payload.get(HEADER_BYTES..).unwrap_or_default();
+    let (words, tail) = body.as_chunks::<4>();
+    for word in words {
+        state = step(state, u32::from_be_bytes(*word));
+    }
+    // The length is in the chain, so a zero-filled last word stands for one tail only.
+    let mut last = [0; 4];
+    last[..tail.len()].copy_from_slice(tail);
+    step(state, u32::from_be_bytes(last))
+}
+
+/// Finishes the chain with the header, leaving out the checksum's own place.
+#[inline]
+fn header_state(mut state: u32, bytes: &[u8; HEADER_BYTES]) -> u32 {
+    let (words, _) = bytes.as_chunks::<4>();
+    state = step(state, u32::from_be_bytes(words[0]));
+    for word in &words[2..] {
+        state = step(state, u32::from_be_bytes(*word));
+    }
+    state
+}
+
+#[inline]
+fn be64(bytes: &[u8; HEADER_BYTES], at: usize) -> u64 {
+    let mut word = [0; 8];
+    word.copy_from_slice(&bytes[at..at + 8]);
+    u64::from_be_bytes(word)
+}
+
+#[inline]
+fn be32(bytes: &[u8; HEADER_BYTES], at: usize) -> u32 {
+    let mut word = [0; 4];
+    word.copy_from_slice(&bytes[at..at + 4]);
+    u32::from_be_bytes(word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn headers() -> impl Strategy<Value = Header> {
+        (any::<u64>(), any::<u32>(), any::<u32>(), any::<u64>(), any::<u64>()).prop_map(
+            |(run, epoch, flow, sequence, intended_ns)| Header { run, epoch, flow, sequence, intended_ns },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(header in headers(), payload in HEADER_BYTES..600) {
+            let codec = Codec::new(payload).unwrap();
+            let mut bytes = codec.blank();
+            codec.write(&header, &mut bytes);
+            prop_assert_eq!(codec.read(&bytes), Ok(header));
+            // A codec of another size reads it as well: that is how strangers are told from damage.
+            prop_assert_eq!(Codec::new(HEADER_BYTES + 600).unwrap().read(&bytes), Ok(header));
+        }
+
+        #[test]
+        fn a_changed_byte_is_corrupt(header in headers(), payload in HEADER_BYTES..200, flip in 1..=255u8) {
+            let codec = Codec::new(payload).unwrap();
+            let stranger = Codec::new(HEADER_BYTES + 200).unwrap();
+            let mut bytes = codec.blank();
+            codec.write(&header, &mut bytes);
+            for at in 0..payload {
+                bytes[at] ^= flip;
+                prop_assert!(codec.read(&bytes).is_err(), "byte {}", at);
+                prop_assert!(stranger.read(&bytes).is_err(), "byte {} seen as a stranger's", at);
+                bytes[at] ^= flip;
+            }
+        }
+
+        #[test]
+        fn a_changed_length_is_corrupt(header in headers(), payload in HEADER_BYTES..200) {
+            let codec = Codec::new(payload).unwrap();
+            let mut bytes = codec.blank();
+            codec.write(&header, &mut bytes);
+            prop_assert!(codec.read(&bytes[..payload - 1]).is_err());
+            bytes.push(0);
+            prop_assert!(codec.read(&bytes).is_err());
+        }
+
+        #[test]
+        fn random_bytes_are_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            prop_assert!(Codec::new(100).unwrap().read(&bytes).is_err());
+        }
+    }
+
+    #[test]
+    fn sizes_out_of_range_are_refused() {
+        assert!(Codec::new(HEADER_BYTES - 1).is_none());
+        assert!(Codec::new(HEADER_BYTES).is_some());
+        assert!(Codec::new(MAX_PAYLOAD_BYTES).is_some());
+        assert!(Codec::new(MAX_PAYLOAD_BYTES + 1).is_none());
+    }
+}

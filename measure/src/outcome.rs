@@ -1,0 +1,196 @@
+//! What one slot of load came to.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Serialize, Serializer};
+
+use crate::latency::Latency;
+
+/// A request sent later than this after its intended time counts as late.
+pub(crate) const LATE_NS: u64 = 1_000_000;
+
+/// The account of one slot. `sent == answered + lost`, always.
+#[derive(Debug, Clone, Serialize)]
+pub struct SlotOutcome {
+    /// Requests handed to the kernel.
+    pub sent: u64,
+    /// Requests whose intact reply came before the drain ended.
+    pub answered: u64,
+    /// Requests without.
+    pub lost: u64,
+    /// Intact replies to requests that had been answered already.
+    pub duplicate: u64,
+    /// First replies that came after the reply to a later request of their flow; they count as answered, too.
+    pub reordered: u64,
+    /// Datagrams with a wrong checksum, length or layout. Their requests are not answered by them.
+    pub corrupt: u64,
+    /// Intact datagrams of another run or another flow, or to a request never sent.
+    pub foreign: u64,
+    /// Replies to earlier slots, or to requests too long gone to be told apart.
+    pub late: u64,
+    /// Requests that could not be sent.
+    pub send_errors: SendErrors,
+    /// The slot's length, s: what was asked for, or less if it was cancelled.
+    #[serde(rename = "duration_seconds", serialize_with = "seconds")]
+    pub duration: Duration,
+    /// The rate asked for; none in window mode.
+    pub asked_per_second: Option<f64>,
+    /// The rate really offered.
+    pub offered_per_second: f64,
+    /// Goodput: answers that arrived within the slot's duration, a second.
+    pub answered_per_second: f64,
+    /// From the intended send time to the reply's arrival in the kernel.
+    pub latency_ns: Latency,
+    /// Shows whether a queue grew during the slot.
+    pub queue: QueueMedians,
+    /// What the generator saw of itself.
+    pub self_watch: SelfWatch,
+    /// Whether the generator was the limit, so that rates are lower bounds.
+    pub generator_bound: bool,
+}
+
+impl SlotOutcome {
+    /// Share of the requests sent that were lost; 1 when nothing could be sent.
+    pub fn loss_ratio(&self) -> f64 {
+        if self.sent == 0 { 1.0 } else { self.lost as f64 / self.sent as f64 }
+    }
+
+    /// Whether the queue grew: the last quarter's median latency exceeds the first half's by more than 1 ms and more
+    /// than 2 % of the slot. A deep socket buffer hides overload from the loss of a short slot, but not from this.
+    pub fn queue_is_growing(&self) -> bool {
+        let (Some(early), Some(late)) = (self.queue.first_half_ns, self.queue.last_quarter_ns) else {
+            return false;
+        };
+        let bound = (self.duration.as_nanos() / 50).max(1_000_000);
+        u128::from(late.saturating_sub(early)) > bound
+    }
+}
+
+/// Requests that could not be sent, by reason.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct SendErrors {
+    /// ECONNREFUSED: nobody listens at the destination. Reported by an ICMP message to an earlier request.
+    pub refused: u64,
+    /// ENETUNREACH, EHOSTUNREACH, ENETDOWN: no way there.
+    pub unreachable: u64,
+    /// EMSGSIZE: over the path MTU and not to be fragmented.
+    pub too_long: u64,
+    /// EPERM, EACCES: a filter on this host forbids it.
+    pub forbidden: u64,
+    /// ENOBUFS, ENOMEM: the kernel had no memory or queue space.
+    pub no_buffers: u64,
+    /// Any other.
+    pub other: u64,
+}
+
+impl SendErrors {
+    /// All of them.
+    pub fn total(&self) -> u64 {
+        self.refused + self.unreachable + self.too_long + self.forbidden + self.no_buffers + self.other
+    }
+
+    /// Whether somebody told that nobody listens.
+    pub fn nobody_listens(&self) -> bool {
+        self.refused > 0
+    }
+
+    pub(crate) fn count(&mut self, error: &std::io::Error) {
+        let kind = match error.raw_os_error() {
+            Some(libc::ECONNREFUSED) => &mut self.refused,
+            Some(libc::ENETUNREACH | libc::EHOSTUNREACH | libc::ENETDOWN) => &mut self.unreachable,
+            Some(libc::EMSGSIZE) => &mut self.too_long,
+            Some(libc::EPERM | libc::EACCES) => &mut self.forbidden,
+            Some(libc::ENOBUFS | libc::ENOMEM) => &mut self.no_buffers,
+            _ => &mut self.other,
+        };
+        *kind += 1;
+    }
+
+    pub(crate) fn add(&mut self, other: &SendErrors) {
+        self.refused += other.refused;
+        self.unreachable += other.unreachable;
+        self.too_long += other.too_long;
+        self.forbidden += other.forbidden;
+        self.no_buffers += other.no_buffers;
+        self.other += other.other;
+    }
+}
+
+/// Median latencies of an early and a late part of a slot; none without answers there.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct QueueMedians {
+    /// Of the requests intended in the first half, ns.
+    pub first_half_ns: Option<u64>,
+    /// Of those intended in the last quarter, ns.
+    pub last_quarter_ns: Option<u64>,
+}
+
+/// What the generator saw of itself.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct SelfWatch {
+    /// Requests that left more than 1 ms after their intended time.
+    pub late_sends: u64,
+    /// The worst of all, ns.
+    pub worst_lag_ns: u64,
+    /// The length of a tick, ns: how far a request may leave behind its intended time by design, which its latency
+    /// includes. 0 in window mode.
+    pub tick_ns: u64,
+    /// Share of the wall clock each thread spent on a CPU.
+    pub thread_cpu_ratio: Vec<f64>,
+    /// Replies the generator's own sockets dropped for want of buffer space.
+    pub receive_drops: u64,
+    /// Window mode: requests that gave their place back after the timeout.
+    pub timed_out: u64,
+    /// Why the generator was the limit; empty if it was not.
+    pub bound_because: Vec<BoundReason>,
+}
+
+/// Why the generator, and not what it loads, was the limit.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case", tag = "reason")]
+pub enum BoundReason {
+    /// It offered less than 99 % of the rate asked for.
+    OfferedTooLittle {
+        /// Share of the rate asked for.
+        ratio: f64,
+    },
+    /// More than 1 % of its requests left over 1 ms late.
+    SentLate {
+        /// Share of the requests.
+        ratio: f64,
+    },
+    /// A thread had no CPU time to spare in window mode.
+    ThreadBusy {
+        /// The busiest thread's share of a CPU.
+        cpu_ratio: f64,
+    },
+    /// Its own sockets dropped more than 0.1 % of the replies.
+    RepliesDropped {
+        /// Share of the requests.
+        ratio: f64,
+    },
+}
+
+impl fmt::Display for BoundReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BoundReason::OfferedTooLittle { ratio } => {
+                write!(f, "the generator offered only {:.1} % of the rate asked for", ratio * 100.0)
+            }
+            BoundReason::SentLate { ratio } => {
+                write!(f, "{:.1} % of the requests left more than 1 ms late", ratio * 100.0)
+            }
+            BoundReason::ThreadBusy { cpu_ratio } => {
+                write!(f, "a generator thread used {:.0} % of its CPU", cpu_ratio * 100.0)
+            }
+            BoundReason::RepliesDropped { ratio } => {
+                write!(f, "the generator's own sockets dropped {:.2} % of the replies", ratio * 100.0)
+            }
+        }
+    }
+}
+
+fn seconds<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(duration.as_secs_f64())
+}

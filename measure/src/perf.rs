@@ -1,0 +1,182 @@
+//! Cycles and instructions of the whole machine: all CPUs, user and kernel.
+//!
+//! On a machine with few CPUs, cycles and instructions a transaction often say more than transactions a second.
+
+use std::io;
+
+use perf_event::events::Hardware;
+use perf_event::{Builder, Counter, ReadFormat};
+use serde::Serialize;
+
+use crate::known::Known;
+use crate::sys;
+
+/// Hardware counters over all CPUs.
+#[derive(Debug)]
+pub struct MachineCounters {
+    cycles: Vec<Counter>,
+    instructions: Vec<Counter>,
+}
+
+/// What was counted between [`MachineCounters::start`] and [`MachineCounters::stop`].
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Counts {
+    /// CPU cycles, halted ones not included.
+    pub cycles: Known<u64>,
+    /// Instructions retired.
+    pub instructions: Known<u64>,
+    /// The smallest share of the time a counter was on the hardware; below 1 others used it as well, and the counts
+    /// were scaled up by it.
+    pub counted_ratio: f64,
+}
+
+impl MachineCounters {
+    /// Whether the counters can be had.
+    ///
+    /// # Errors
+    /// Why not, in one line for a person.
+    pub fn probe() -> Result<(), String> {
+        Self::open().map(drop)
+    }
+
+    /// Opens cycles and instructions on every online CPU, stopped.
+    ///
+    /// # Errors
+    /// Why it cannot be done, in one line for a person.
+    pub fn open() -> Result<Self, String> {
+        let mut counters = MachineCounters { cycles: Vec::new(), instructions: Vec::new() };
+        for cpu in 0..sys::configured_cpus() {
+            for (event, counters) in [
+                (Hardware::CPU_CYCLES, &mut counters.cycles),
+                (Hardware::INSTRUCTIONS, &mut counters.instructions),
+            ] {
+                match open_on(event, cpu) {
+                    Ok(counter) => counters.push(counter),
+                    // Configured but offline.
+                    Err(error) if error.raw_os_error() == Some(libc::ENODEV) => {}
+                    Err(error) => return Err(explain(&error)),
+                }
+            }
+        }
+        if counters.cycles.is_empty() { Err("no CPU could be counted on".to_owned()) } else { Ok(counters) }
+    }
+
+    /// Starts counting from zero.
+    ///
+    /// # Errors
+    /// Why it cannot be done.
+    pub fn start(&mut self) -> Result<(), String> {
+        for counter in self.all() {
+            counter.reset().and_then(|()| counter.enable()).map_err(|error| explain(&error))?;
+        }
+        Ok(())
+    }
+
+    /// Stops counting and reads what was counted since [`MachineCounters::start`].
+    pub fn stop(&mut self) -> Counts {
+        // All are stopped before any is read, so that they cover the same time.
+        let stopped: io::Result<()> = self.all().try_for_each(Counter::disable);
+        if let Err(error) = stopped {
+            let why = explain(&error);
+            return Counts {
+                cycles: Known::unknown(why.clone()),
+                instructions: Known::unknown(why),
+                counted_ratio: 0.0,
+            };
+        }
+        let mut counted_ratio = 1.0;
+        let cycles = total(&mut self.cycles, &mut counted_ratio);
+        let instructions = total(&mut self.instructions, &mut counted_ratio);
+        Counts { cycles, instructions, counted_ratio }
+    }
+
+    fn all(&mut self) -> impl Iterator<Item = &mut Counter> {
+        self.cycles.iter_mut().chain(&mut self.instructions)
+    }
+}
+
+fn open_on(event: Hardware, cpu: usize) -> io::Result<Counter> {
+    let mut builder = Builder::new(event);
+    builder
+        .any_pid()
+        .one_cpu(cpu)
+        .include_kernel()
+        .include_hv()
+        .read_format(ReadFormat::TOTAL_TIME_ENABLED | ReadFormat::TOTAL_TIME_RUNNING);
+    builder.build()
+}
+
+fn total(counters: &mut [Counter], counted_ratio: &mut f64) -> Known<u64> {
+    let mut sum = 0.0;
+    for counter in counters {
+        let (count, enabled, running) = match counter.read_full() {
+            Ok(data) => (data.count(), data.time_enabled(), data.time_running()),
+            Err(error) => return Known::unknown(explain(&error)),
+        };
+        let times = enabled.map(|time| time.as_nanos()).zip(running.map(|time| time.as_nanos()));
+        let ratio = match times {
+            Some((enabled, running)) if enabled > running => running as f64 / enabled as f64,
+            _ => 1.0,
+        };
+        if ratio == 0.0 {
+            return Known::unknown("the hardware counters were in use by others all the time");
+        }
+        *counted_ratio = counted_ratio.min(ratio);
+        sum += count as f64 / ratio;
+    }
+    // A CPU that runs counts cycles: all zero means a PMU that is offered but does not count.
+    if sum > 0.0 { Known::Value(sum as u64) } else { Known::unknown("the hardware counters stayed at zero") }
+}
+
+fn explain(error: &io::Error) -> String {
+    match error.raw_os_error() {
+        Some(libc::EACCES | libc::EPERM) => {
+            "no permission to count on whole CPUs: needs CAP_PERFMON (or root), or \
+             kernel.perf_event_paranoid of 0 or less"
+                .to_owned()
+        }
+        Some(libc::ENOENT | libc::EOPNOTSUPP) => {
+            "no hardware counters (virtual machine without a PMU?)".to_owned()
+        }
+        Some(libc::ENOSYS) => "this kernel is built without perf events".to_owned(),
+        Some(libc::EMFILE | libc::ENFILE) => {
+            "too few open files for two counters a CPU: raise RLIMIT_NOFILE (ulimit -n)".to_owned()
+        }
+        _ => format!("perf_event_open: {error}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_while_it_runs_or_says_why_not() {
+        let mut counters = match MachineCounters::open() {
+            Ok(counters) => counters,
+            Err(why) => {
+                assert!(!why.is_empty());
+                eprintln!("SKIP counts_while_it_runs_or_says_why_not: {why}");
+                return;
+            }
+        };
+        counters.start().unwrap();
+        let mut sum = 0u64;
+        for value in 0..1_000_000u64 {
+            sum = std::hint::black_box(sum + value);
+        }
+        let counts = counters.stop();
+        assert!(counts.counted_ratio > 0.0 && counts.counted_ratio <= 1.0);
+        match (counts.instructions.value(), counts.instructions.why()) {
+            (Some(instructions), _) => assert!(*instructions >= 1_000_000, "{counts:?}"),
+            (None, why) => eprintln!("SKIP counts_while_it_runs_or_says_why_not: {why:?}"),
+        }
+    }
+
+    #[test]
+    fn reasons_name_the_remedy() {
+        let of = |code| explain(&io::Error::from_raw_os_error(code));
+        assert!(of(libc::EACCES).contains("CAP_PERFMON") && of(libc::EACCES).contains("perf_event_paranoid"));
+        assert!(of(libc::ENOENT).contains("PMU"));
+    }
+}

@@ -1,0 +1,144 @@
+//! Medians, intervals and comparisons from few samples.
+
+use serde::Serialize;
+
+mod bootstrap;
+
+/// The median; none without samples.
+pub fn median(samples: &[f64]) -> Option<f64> {
+    let mut sorted = samples.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    match sorted.len() {
+        0 => None,
+        odd if odd % 2 == 1 => Some(sorted[middle]),
+        _ => Some(f64::midpoint(sorted[middle - 1], sorted[middle])),
+    }
+}
+
+/// An estimate with its 95 % interval.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Interval {
+    /// The estimate.
+    pub median: f64,
+    /// The interval's lower end; none with fewer than three samples.
+    pub low: Option<f64>,
+    /// Its upper end; none with fewer than three samples.
+    pub high: Option<f64>,
+    /// How many samples it rests on.
+    pub samples: usize,
+}
+
+/// Whether one configuration differs from another by more than noise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// The interval of the ratio lies above 1.
+    Better,
+    /// It lies below 1.
+    Worse,
+    /// It holds 1, or there are too few samples for one.
+    NoDifferenceShown,
+}
+
+/// Two configurations compared.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Comparison {
+    /// The second as a multiple of the first.
+    pub ratio: Interval,
+    /// What that shows, if more is better.
+    pub verdict: Verdict,
+}
+
+/// Why samples cannot be compared.
+#[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
+pub enum StatsError {
+    /// No samples at all.
+    #[error("no samples")]
+    Empty,
+    /// A sample that has no ratio to others.
+    #[error("sample {value} is not a positive number, so there is no ratio to it")]
+    NotPositive {
+        /// The sample.
+        value: f64,
+    },
+    /// A sample that is no number.
+    #[error("sample {value} is not a finite number")]
+    NotFinite {
+        /// The sample.
+        value: f64,
+    },
+    /// Samples of two configurations that do not pair up.
+    #[error("{a} samples against {b}: alternating runs give as many of each")]
+    Unpaired {
+        /// Samples of the first.
+        a: usize,
+        /// Samples of the second.
+        b: usize,
+    },
+}
+
+/// The interval of a series of figures, one each run.
+///
+/// For positive figures it is found on their logarithms, so that it is never below zero.
+///
+/// # Errors
+/// No samples, or one that is not finite.
+pub fn interval(samples: &[f64]) -> Result<Interval, StatsError> {
+    let median = median(samples).ok_or(StatsError::Empty)?;
+    if let Some(value) = samples.iter().copied().find(|value| !value.is_finite()) {
+        return Err(StatsError::NotFinite { value });
+    }
+    let positive = samples.iter().all(|value| *value > 0.0);
+    let bounds = if positive {
+        let logarithms: Vec<f64> = samples.iter().map(|value| value.ln()).collect();
+        bootstrap::bounds(&logarithms).map(|(low, high)| (low.exp(), high.exp()))
+    } else {
+        bootstrap::bounds(samples)
+    };
+    Ok(Interval::around(median, bounds, samples.len()))
+}
+
+/// Compares configuration `b` with `a` by samples taken alternately, A B B A A B B A ...: `a[i]` and `b[i]` are
+/// neighbours in time.
+///
+/// Each pair gives one logarithm of a ratio, so that what changes slowly on the machine hits both halves of a pair
+/// alike. What it still does within a pair has the opposite sign in the next one, where the order is reversed, so it
+/// cancels in the estimate over an even number of pairs and only widens the interval.
+///
+/// The ratio is `b / a`: for figures where less is better, such as cycles a transaction, pass them the other way
+/// round or read the verdict so.
+///
+/// The result depends on the samples alone: the resampling is seeded by them.
+///
+/// # Errors
+/// No samples, more of one than of the other, or one that is not a positive finite number.
+pub fn compare(a: &[f64], b: &[f64]) -> Result<Comparison, StatsError> {
+    if a.len() != b.len() {
+        return Err(StatsError::Unpaired { a: a.len(), b: b.len() });
+    }
+    if let Some(value) = a.iter().chain(b).copied().find(|value| !(*value > 0.0 && value.is_finite())) {
+        return Err(StatsError::NotPositive { value });
+    }
+    let logarithms: Vec<f64> = a.iter().zip(b).map(|(a, b)| (b / a).ln()).collect();
+    let median = median(&logarithms).ok_or(StatsError::Empty)?;
+    let bounds = bootstrap::bounds(&logarithms).map(|(low, high)| (low.exp(), high.exp()));
+    let ratio = Interval::around(median.exp(), bounds, a.len());
+    let verdict = match (ratio.low, ratio.high) {
+        (Some(low), _) if low > 1.0 => Verdict::Better,
+        (_, Some(high)) if high < 1.0 => Verdict::Worse,
+        _ => Verdict::NoDifferenceShown,
+    };
+    Ok(Comparison { ratio, verdict })
+}
+
+impl Interval {
+    /// An interval holds its own estimate: the bounds rest on a trimmed mean, the estimate is the median.
+    fn around(median: f64, bounds: Option<(f64, f64)>, samples: usize) -> Self {
+        let (low, high) = bounds.map(|(low, high)| (low.min(median), high.max(median))).unzip();
+        Interval { median, low, high, samples }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,105 @@
+//! A 95 % interval for the centre of few samples: a studentised, smoothed bootstrap of the trimmed mean.
+//!
+//! A plain percentile bootstrap of four samples covers the truth four times in five when it claims nineteen in
+//! twenty: it resamples a spread that is itself too small by sqrt((n-1)/n), and cannot leave the range of the
+//! samples. Hence three refinements, each for a reason:
+//!
+//! - *Studentised*: what is resampled is the error in units of its own estimated standard error. That carries the
+//!   doubt about the spread, as Student's t does for normal samples, without assuming them normal.
+//! - *Smoothed*: resamples get a little normal noise. Without it, one resample in 64 of four samples has no spread at
+//!   all, and its studentised error is infinite.
+//! - *Trimmed*: the centre is the mean without the lowest and highest fifth (rounded down, so from five samples on),
+//!   its standard error by the Winsorised deviation. A run that a hiccup spoilt then moves the interval little.
+//!
+//! The interval is symmetric about the centre, which converges faster than two separate tails (Hall, 1988). The tests
+//! hold its coverage to account by simulation.
+
+/// Resamples; the quantile taken is then good to about 1 % of its width.
+const ROUNDS: usize = 1_999;
+
+/// The share of intervals that are to hold the truth.
+const CONFIDENCE: f64 = 0.95;
+
+/// The fewest samples that give an interval.
+const FEWEST: usize = 3;
+
+/// Share of the samples trimmed at each end.
+const TRIMMED: f64 = 0.2;
+
+/// The interval of the centre of `values`; none with fewer than three.
+pub(super) fn bounds(values: &[f64]) -> Option<(f64, f64)> {
+    bounds_by(values, ROUNDS)
+}
+
+/// As [`bounds`], with so many resamples.
+pub(super) fn bounds_by(values: &[f64], rounds: usize) -> Option<(f64, f64)> {
+    let n = values.len();
+    if n < FEWEST {
+        return None;
+    }
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let (centre, error) = centre_and_error(&sorted);
+    let deviation = deviation(&sorted);
+    if deviation == 0.0 {
+        return Some((centre, centre));
+    }
+    // Equal samples beyond the trimmed ones: the whole spread is in those, and has to serve.
+    let error = if error > 0.0 { error } else { deviation / (n as f64).sqrt() };
+    let noise = deviation * bandwidth(n);
+    let mut random = fastrand::Rng::with_seed(seed(values));
+    let mut resample = vec![0.0; n];
+    let mut errors: Vec<f64> = (0..rounds)
+        .map(|_| {
+            for value in &mut resample {
+                *value = sorted[random.usize(..n)] + noise * normal(&mut random);
+            }
+            resample.sort_by(f64::total_cmp);
+            let (its_centre, its_error) = centre_and_error(&resample);
+            ((its_centre - centre) / its_error).abs()
+        })
+        .collect();
+    errors.sort_by(f64::total_cmp);
+    let rank = ((rounds + 1) as f64 * CONFIDENCE).ceil() as usize;
+    let reach = errors.get(rank.min(rounds) - 1).copied().unwrap_or(f64::INFINITY) * error;
+    Some((centre - reach, centre + reach))
+}
+
+/// The trimmed mean of sorted values, and its standard error (Tukey and McLaughlin, 1963).
+fn centre_and_error(sorted: &[f64]) -> (f64, f64) {
+    let n = sorted.len();
+    let trimmed = (n as f64 * TRIMMED) as usize;
+    let kept = &sorted[trimmed..n - trimmed];
+    let centre = kept.iter().sum::<f64>() / kept.len() as f64;
+    let ends = [kept[0], kept[kept.len() - 1]];
+    let winsorised_mean = (kept.iter().sum::<f64>() + trimmed as f64 * (ends[0] + ends[1])) / n as f64;
+    let square = |value: &f64| (value - winsorised_mean).powi(2);
+    let squares =
+        kept.iter().map(square).sum::<f64>() + trimmed as f64 * ends.iter().map(square).sum::<f64>();
+    let deviation = (squares / (n - 1) as f64).sqrt();
+    (centre, deviation / ((1.0 - 2.0 * trimmed as f64 / n as f64) * (n as f64).sqrt()))
+}
+
+fn deviation(values: &[f64]) -> f64 {
+    let n = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / n;
+    (values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (n - 1.0)).sqrt()
+}
+
+/// The noise added to a resample, as a share of the samples' deviation: it fades as samples get many.
+fn bandwidth(n: usize) -> f64 {
+    1.0 / (n as f64).sqrt()
+}
+
+/// A standard normal number (Box and Muller).
+fn normal(random: &mut fastrand::Rng) -> f64 {
+    let radius = (-2.0 * (1.0 - random.f64()).ln()).sqrt();
+    radius * (std::f64::consts::TAU * random.f64()).cos()
+}
+
+/// A seed that depends on nothing but the samples.
+fn seed(values: &[f64]) -> u64 {
+    values.iter().fold(0x6C69_6E65, |seed, value| {
+        (seed ^ value.to_bits()).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29)
+    })
+}

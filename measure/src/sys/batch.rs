@@ -1,0 +1,202 @@
+//! Many datagrams a system call: sendmmsg(2) and recvmmsg(2) on buffers made once.
+
+use std::ffi::c_void;
+use std::io;
+use std::mem::zeroed;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr::null_mut;
+
+/// Datagrams of one size to send over a connected socket.
+pub(crate) struct SendBatch {
+    payloads: Box<[u8]>,
+    payload_bytes: usize,
+    vectors: Box<[libc::iovec]>,
+    messages: Box<[libc::mmsghdr]>,
+}
+
+impl SendBatch {
+    /// Room for `count` datagrams, each a copy of `blank`, which is not empty.
+    pub(crate) fn new(count: usize, blank: &[u8]) -> Self {
+        SendBatch {
+            payloads: blank.repeat(count).into_boxed_slice(),
+            payload_bytes: blank.len(),
+            vectors: empty_vectors(count),
+            messages: empty_messages(count),
+        }
+    }
+
+    /// The payload of each datagram in turn.
+    pub(crate) fn payloads(&mut self) -> impl Iterator<Item = &mut [u8]> {
+        self.payloads.chunks_exact_mut(self.payload_bytes)
+    }
+
+    /// Hands the first `count` datagrams to the kernel; returns how many it took. Never blocks.
+    pub(crate) fn send(&mut self, socket: BorrowedFd<'_>, count: usize) -> io::Result<usize> {
+        let count = count.min(self.messages.len());
+        let payload_bytes = self.payload_bytes;
+        let chunks = self.payloads.chunks_exact_mut(payload_bytes);
+        for ((chunk, vector), message) in chunks.zip(&mut self.vectors).zip(&mut self.messages).take(count) {
+            vector.iov_base = chunk.as_mut_ptr().cast();
+            vector.iov_len = payload_bytes;
+            message.msg_hdr.msg_iov = vector;
+            message.msg_hdr.msg_iovlen = 1;
+        }
+        // SAFETY: the first `count` headers each point to one vector, and that to one payload; all are owned by
+        // `self`, borrowed mutably for the call, and the kernel keeps no pointer after it.
+        let sent = unsafe {
+            libc::sendmmsg(
+                socket.as_raw_fd(),
+                self.messages.as_mut_ptr(),
+                count as libc::c_uint,
+                libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL,
+            )
+        };
+        usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+    }
+}
+
+/// Room for one control message with a time in it, aligned for its header.
+#[derive(Clone, Copy)]
+#[repr(C, align(8))]
+struct Control([u8; 64]);
+
+/// Datagrams received, with the kernel's receive time.
+pub(crate) struct ReceiveBatch {
+    buffers: Box<[u8]>,
+    buffer_bytes: usize,
+    controls: Box<[Control]>,
+    vectors: Box<[libc::iovec]>,
+    messages: Box<[libc::mmsghdr]>,
+    received: usize,
+}
+
+/// One datagram of a [`ReceiveBatch`].
+pub(crate) struct Received<'a> {
+    /// Its payload, as much as fitted.
+    pub(crate) bytes: &'a [u8],
+    /// Whether it was longer than the buffer.
+    pub(crate) truncated: bool,
+    /// When the kernel received it: CLOCK_REALTIME, ns.
+    pub(crate) realtime_ns: Option<i64>,
+}
+
+impl ReceiveBatch {
+    /// Room for `count` datagrams of up to `buffer_bytes` each.
+    pub(crate) fn new(count: usize, buffer_bytes: usize) -> Self {
+        ReceiveBatch {
+            buffers: vec![0; count * buffer_bytes].into_boxed_slice(),
+            buffer_bytes,
+            controls: vec![Control([0; 64]); count].into_boxed_slice(),
+            vectors: empty_vectors(count),
+            messages: empty_messages(count),
+            received: 0,
+        }
+    }
+
+    /// How many datagrams one call can take.
+    pub(crate) fn capacity(&self) -> usize {
+        self.messages.len()
+    }
+
+    /// Takes what has arrived, without waiting; returns how many datagrams.
+    pub(crate) fn receive(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
+        self.received = 0;
+        let buffers = self.buffers.chunks_exact_mut(self.buffer_bytes);
+        let parts = buffers.zip(&mut self.controls).zip(&mut self.vectors).zip(&mut self.messages);
+        for (((buffer, control), vector), message) in parts {
+            vector.iov_base = buffer.as_mut_ptr().cast();
+            vector.iov_len = buffer.len();
+            let header = &mut message.msg_hdr;
+            header.msg_iov = vector;
+            header.msg_iovlen = 1;
+            header.msg_control = control.0.as_mut_ptr().cast::<c_void>();
+            // The kernel shortens this to what it wrote: set it anew each time.
+            header.msg_controllen = control.0.len() as _;
+        }
+        // SAFETY: every header points to one vector with its own buffer and to its own control area, with their
+        // true lengths; all are owned by `self` and borrowed mutably for the call. No timeout is passed.
+        let count = unsafe {
+            libc::recvmmsg(
+                socket.as_raw_fd(),
+                self.messages.as_mut_ptr(),
+                self.messages.len() as libc::c_uint,
+                libc::MSG_DONTWAIT as _,
+                null_mut(),
+            )
+        };
+        self.received = usize::try_from(count).map_err(|_| io::Error::last_os_error())?;
+        Ok(self.received)
+    }
+
+    /// The datagrams the last call took.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Received<'_>> {
+        let buffers = self.buffers.chunks_exact(self.buffer_bytes);
+        buffers.zip(&self.messages).take(self.received).map(|(buffer, message)| Received {
+            bytes: &buffer[..(message.msg_len as usize).min(buffer.len())],
+            truncated: message.msg_hdr.msg_flags & libc::MSG_TRUNC != 0,
+            realtime_ns: receive_stamp(&message.msg_hdr),
+        })
+    }
+}
+
+/// The SCM_TIMESTAMPNS of a message that recvmmsg filled in.
+fn receive_stamp(header: &libc::msghdr) -> Option<i64> {
+    // SAFETY: only called on headers of a `ReceiveBatch` after recvmmsg, so that control pointer and length
+    // describe the part of a live, aligned `Control` that the kernel wrote; the CMSG macros stay within that
+    // length, and the data is read unaligned after its length was checked.
+    unsafe {
+        let mut control = libc::CMSG_FIRSTHDR(header);
+        while !control.is_null() {
+            let wanted = libc::CMSG_LEN(size_of::<libc::timespec>() as libc::c_uint) as usize;
+            if (*control).cmsg_level == libc::SOL_SOCKET
+                && (*control).cmsg_type == libc::SCM_TIMESTAMPNS
+                && (*control).cmsg_len as usize >= wanted
+            {
+                let time = libc::CMSG_DATA(control).cast::<libc::timespec>().read_unaligned();
+                return (time.tv_sec as i64).checked_mul(1_000_000_000)?.checked_add(time.tv_nsec as i64);
+            }
+            control = libc::CMSG_NXTHDR(header, control);
+        }
+    }
+    None
+}
+
+fn empty_vectors(count: usize) -> Box<[libc::iovec]> {
+    vec![libc::iovec { iov_base: null_mut(), iov_len: 0 }; count].into_boxed_slice()
+}
+
+fn empty_messages(count: usize) -> Box<[libc::mmsghdr]> {
+    // SAFETY: mmsghdr consists of integers and pointers, for which zeroes are valid: no name, no buffers.
+    let empty: libc::mmsghdr = unsafe { zeroed() };
+    vec![empty; count].into_boxed_slice()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::UdpSocket;
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn datagrams_arrive_with_a_stamp_and_their_length() {
+        let server = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+        client.connect(server.local_addr().unwrap()).unwrap();
+        server.connect(client.local_addr().unwrap()).unwrap();
+        crate::sys::request_receive_stamps(client.as_fd()).unwrap();
+
+        let mut send = SendBatch::new(3, &[7; 50]);
+        assert_eq!(send.send(server.as_fd(), 3).unwrap(), 3);
+        server.send(&[8; 200]).unwrap();
+
+        let mut receive = ReceiveBatch::new(8, 100);
+        assert_eq!(receive.receive(client.as_fd()).unwrap(), 4);
+        let got: Vec<_> = receive.iter().collect();
+        assert!(got[..3].iter().all(|one| one.bytes == [7; 50] && !one.truncated));
+        assert!(got[3].truncated && got[3].bytes == [8; 100]);
+        assert!(got.iter().all(|one| one.realtime_ns.is_some_and(|ns| ns > 0)));
+        let empty = receive.receive(client.as_fd()).unwrap_err();
+        assert_eq!(empty.kind(), io::ErrorKind::WouldBlock);
+        assert_eq!(receive.iter().count(), 0);
+    }
+}

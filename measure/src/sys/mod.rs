@@ -1,0 +1,11 @@
+//! System calls that no safe wrapper offers, and all unsafe code of this crate.
+
+#![allow(unsafe_code)]
+
+mod batch;
+mod socket;
+
+pub(crate) use batch::{ReceiveBatch, SendBatch};
+pub(crate) use socket::{
+    configured_cpus, forbid_fragments, force_receive_buffer, path_mtu, receive_drops, request_receive_stamps,
+};

@@ -1,0 +1,245 @@
+//! Wire arithmetic: what a UDP payload costs on an Ethernet link, and what a link carries of it.
+
+mod delay;
+mod speed;
+
+use serde::Serialize;
+
+pub use delay::{Delays, FIBRE_METRES_PER_SECOND, Path};
+pub use speed::{LinkSpeed, SpeedError};
+
+/// Bytes each frame takes on the wire besides itself: preamble 7, delimiter 1, gap 12 (IEEE 802.3).
+pub const FRAME_OVERHEAD_BYTES: u64 = 20;
+
+/// The shortest frame, bytes, frame check sequence included (IEEE 802.3).
+pub const SHORTEST_FRAME_BYTES: u64 = 64;
+
+/// The MTU of an Ethernet as it comes, bytes.
+pub const ETHERNET_MTU_BYTES: u32 = 1_500;
+
+const ETHERNET_BYTES: u64 = 14;
+const CHECK_SEQUENCE_BYTES: u64 = 4;
+const VLAN_TAG_BYTES: u64 = 4;
+const UDP_BYTES: u64 = 8;
+
+/// The IP version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Family {
+    /// IPv4, header of 20 bytes.
+    V4,
+    /// IPv6, header of 40 bytes.
+    V6,
+}
+
+impl Family {
+    fn header_bytes(self) -> u64 {
+        match self {
+            Family::V4 => 20,
+            Family::V6 => 40,
+        }
+    }
+
+    /// What each fragment carries besides the IP header: IPv6 has a header of its own for it (RFC 8200, 4.5).
+    fn fragment_bytes(self) -> u64 {
+        match self {
+            Family::V4 => 0,
+            Family::V6 => 8,
+        }
+    }
+
+    /// The smallest MTU a link may have (RFC 791, RFC 8200).
+    fn least_mtu_bytes(self) -> u32 {
+        match self {
+            Family::V4 => 68,
+            Family::V6 => 1_280,
+        }
+    }
+}
+
+/// Why there is no such datagram or link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum WireError {
+    /// More payload than a UDP datagram holds.
+    #[error("payload of {payload} bytes: a UDP datagram of this IP version holds at most {most}")]
+    PayloadTooLarge {
+        /// Bytes asked for.
+        payload: u32,
+        /// Bytes it holds.
+        most: u32,
+    },
+    /// An MTU no link of the family may have.
+    #[error("MTU of {mtu} bytes: this IP version needs at least {least}")]
+    MtuTooSmall {
+        /// Bytes asked for.
+        mtu: u32,
+        /// Bytes needed.
+        least: u32,
+    },
+    /// More tags than frames carry.
+    #[error("{0} VLAN tags: frames carry at most 8 here")]
+    TooManyTags(u32),
+}
+
+/// A UDP payload on an Ethernet link.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wire {
+    payload_bytes: u32,
+    family: Family,
+    vlan_tags: u32,
+    link: LinkSpeed,
+    mtu_bytes: u32,
+}
+
+/// All the figures of a [`Wire`].
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct WireFigures {
+    /// UDP payload.
+    pub payload_bytes: u32,
+    /// IP version.
+    pub family: Family,
+    /// VLAN tags a frame.
+    pub vlan_tags: u32,
+    /// MTU, IP header included.
+    pub mtu_bytes: u32,
+    /// The link.
+    pub link_bits_per_second: u64,
+    /// Frames the datagram takes; more than one if it is fragmented.
+    pub frames: u64,
+    /// Each frame's length, frame check sequence included, in order.
+    pub frame_bytes: Vec<u64>,
+    /// All frames on the wire, preamble and gap included.
+    pub wire_bytes: u64,
+    /// The same in bits.
+    pub wire_bits: u64,
+    /// Datagrams the link carries in one direction, rounded down.
+    pub datagrams_per_second: u64,
+    /// Frames the link carries then, rounded down.
+    pub frames_per_second: u64,
+    /// Payload it carries then.
+    pub payload_bits_per_second: f64,
+    /// Time from one datagram to the next at line rate: the budget to process one.
+    pub budget_ns: f64,
+}
+
+impl Wire {
+    /// A payload of so many bytes, over a link with the usual MTU of 1500 bytes.
+    ///
+    /// # Errors
+    /// More payload than a datagram holds (65507 bytes over IPv4, 65527 over IPv6), or more than 8 VLAN tags.
+    pub fn new(
+        payload_bytes: u32,
+        family: Family,
+        vlan_tags: u32,
+        link: LinkSpeed,
+    ) -> Result<Self, WireError> {
+        let most = match family {
+            Family::V4 => 65_507,
+            Family::V6 => 65_527,
+        };
+        if payload_bytes > most {
+            return Err(WireError::PayloadTooLarge { payload: payload_bytes, most });
+        }
+        if vlan_tags > 8 {
+            return Err(WireError::TooManyTags(vlan_tags));
+        }
+        Ok(Wire { payload_bytes, family, vlan_tags, link, mtu_bytes: ETHERNET_MTU_BYTES })
+    }
+
+    /// The same over a link with another MTU, IP header included.
+    ///
+    /// # Errors
+    /// An MTU below what the IP version needs.
+    pub fn with_mtu(self, mtu_bytes: u32) -> Result<Self, WireError> {
+        let least = self.family.least_mtu_bytes();
+        if mtu_bytes < least {
+            return Err(WireError::MtuTooSmall { mtu: mtu_bytes, least });
+        }
+        Ok(Wire { mtu_bytes, ..self })
+    }
+
+    /// The length of each frame, bytes, frame check sequence included: several if the datagram is fragmented.
+    pub fn frame_bytes(&self) -> Vec<u64> {
+        let data = UDP_BYTES + u64::from(self.payload_bytes);
+        let header = self.family.header_bytes();
+        let mtu = u64::from(self.mtu_bytes);
+        if header + data <= mtu {
+            return vec![self.frame(header + data)];
+        }
+        let header = header + self.family.fragment_bytes();
+        // All fragments but the last carry a multiple of 8 bytes (RFC 791, RFC 8200).
+        let full = (mtu - header) / 8 * 8;
+        let mut frames = Vec::new();
+        let mut left = data;
+        while left > mtu - header {
+            frames.push(self.frame(header + full));
+            left -= full;
+        }
+        frames.push(self.frame(header + left));
+        frames
+    }
+
+    /// Bits the datagram takes on the wire, all frames with preamble and gap.
+    pub fn wire_bits(&self) -> u64 {
+        self.frame_bytes().iter().map(|frame| (frame + FRAME_OVERHEAD_BYTES) * 8).sum()
+    }
+
+    /// Bits a second on the wire at so many transactions a second, in one direction.
+    pub fn wire_bits_per_second(&self, transactions_per_second: f64) -> f64 {
+        self.wire_bits() as f64 * transactions_per_second
+    }
+
+    /// The share of the link's line rate that is.
+    pub fn line_rate_ratio(&self, transactions_per_second: f64) -> f64 {
+        self.wire_bits_per_second(transactions_per_second) / self.link.bits_per_second() as f64
+    }
+
+    /// Datagrams the link carries a second in one direction, rounded down.
+    pub fn datagrams_per_second(&self) -> u64 {
+        self.link.bits_per_second() / self.wire_bits()
+    }
+
+    /// The delays of one datagram along `path`.
+    pub fn delays(&self, path: &Path) -> Delays {
+        Delays::new(self.wire_bits(), self.link, path)
+    }
+
+    /// All the figures at once.
+    pub fn figures(&self) -> WireFigures {
+        let frame_bytes = self.frame_bytes();
+        let wire_bits = self.wire_bits();
+        let link = self.link.bits_per_second();
+        let frames = frame_bytes.len() as u64;
+        let datagrams = link as f64 / wire_bits as f64;
+        WireFigures {
+            payload_bytes: self.payload_bytes,
+            family: self.family,
+            vlan_tags: self.vlan_tags,
+            mtu_bytes: self.mtu_bytes,
+            link_bits_per_second: link,
+            frames,
+            frame_bytes,
+            wire_bytes: wire_bits / 8,
+            wire_bits,
+            datagrams_per_second: self.datagrams_per_second(),
+            frames_per_second: (u128::from(link) * u128::from(frames) / u128::from(wire_bits)) as u64,
+            payload_bits_per_second: datagrams * f64::from(self.payload_bytes) * 8.0,
+            budget_ns: 1e9 / datagrams,
+        }
+    }
+
+    fn frame(&self, packet_bytes: u64) -> u64 {
+        let tags = u64::from(self.vlan_tags) * VLAN_TAG_BYTES;
+        (ETHERNET_BYTES + tags + packet_bytes + CHECK_SEQUENCE_BYTES).max(SHORTEST_FRAME_BYTES)
+    }
+}
+
+/// Frames of `frame_bytes` (frame check sequence included; shorter ones are padded) that a link carries a second,
+/// rounded down.
+pub fn frames_per_second(frame_bytes: u32, link: LinkSpeed) -> u64 {
+    let frame = u64::from(frame_bytes).max(SHORTEST_FRAME_BYTES);
+    link.bits_per_second() / ((frame + FRAME_OVERHEAD_BYTES) * 8)
+}
+
+#[cfg(test)]
+mod tests;

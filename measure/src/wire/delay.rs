@@ -1,0 +1,67 @@
+//! Where a packet's time goes.
+
+use serde::Serialize;
+
+use super::speed::LinkSpeed;
+
+/// The speed of light in fibre, metres a second: two thirds of that in vacuum.
+pub const FIBRE_METRES_PER_SECOND: f64 = 2e8;
+
+/// What a datagram meets on its way.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Path {
+    /// Length of the cable, m.
+    pub distance_metres: f64,
+    /// Speed of the signal in it, m/s.
+    pub metres_per_second: f64,
+    /// Time to process it, ns.
+    pub processing_ns: f64,
+    /// Datagrams of the same size that wait for the link before it.
+    pub queued: u64,
+}
+
+impl Default for Path {
+    /// No distance, in fibre; no processing, no queue.
+    fn default() -> Self {
+        Path {
+            distance_metres: 0.0,
+            metres_per_second: FIBRE_METRES_PER_SECOND,
+            processing_ns: 0.0,
+            queued: 0,
+        }
+    }
+}
+
+/// The four components of one-way delay, and their sum.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Delays {
+    /// Bits over bandwidth.
+    pub transmission_ns: f64,
+    /// Distance over speed.
+    pub propagation_ns: f64,
+    /// As given.
+    pub processing_ns: f64,
+    /// Transmission of what is queued before it.
+    pub queueing_ns: f64,
+    /// All together.
+    pub total_ns: f64,
+}
+
+impl Delays {
+    pub(super) fn new(wire_bits: u64, link: LinkSpeed, path: &Path) -> Self {
+        let transmission_ns = wire_bits as f64 / link.bits_per_second() as f64 * 1e9;
+        let propagation_ns = if path.distance_metres == 0.0 {
+            0.0
+        } else {
+            path.distance_metres / path.metres_per_second * 1e9
+        };
+        let queueing_ns = transmission_ns * path.queued as f64;
+        Delays {
+            transmission_ns,
+            propagation_ns,
+            processing_ns: path.processing_ns,
+            queueing_ns,
+            total_ns: transmission_ns + propagation_ns + path.processing_ns + queueing_ns,
+        }
+    }
+}

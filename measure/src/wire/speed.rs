@@ -1,0 +1,113 @@
+//! Link speeds as people write them.
+
+use std::fmt;
+use std::num::NonZeroU64;
+use std::str::FromStr;
+
+use serde::{Serialize, Serializer};
+
+/// The fastest link told, bits/s.
+const FASTEST: u64 = 1_000_000_000_000_000;
+
+/// A link's speed; serialized as bits a second.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LinkSpeed(NonZeroU64);
+
+/// Why a text is not a link speed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SpeedError {
+    /// It does not begin with a number.
+    #[error("\"{0}\" is not a link speed: write a number and a unit, such as 100M, 2.5G or 10Gbit/s")]
+    NoNumber(String),
+    /// The unit is not known.
+    #[error(
+        "\"{text}\" has the unknown unit \"{unit}\": use k, M, G or T (powers of 1000), alone or with bit/s"
+    )]
+    UnknownUnit {
+        /// The whole text.
+        text: String,
+        /// The part that is not understood.
+        unit: String,
+    },
+    /// Not a whole number of bits a second from 1 bit/s to 1 Pbit/s.
+    #[error("\"{0}\" is out of range: a link has a whole number of bits/s, 1 to 1000T")]
+    OutOfRange(String),
+}
+
+impl LinkSpeed {
+    /// So many bits a second; none if zero.
+    pub fn from_bits_per_second(bits: u64) -> Option<Self> {
+        NonZeroU64::new(bits).map(LinkSpeed)
+    }
+
+    /// Bits a second.
+    pub fn bits_per_second(self) -> u64 {
+        self.0.get()
+    }
+}
+
+impl FromStr for LinkSpeed {
+    type Err = SpeedError;
+
+    fn from_str(text: &str) -> Result<Self, SpeedError> {
+        let trimmed = text.trim();
+        let end = trimmed.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(trimmed.len());
+        let (number, unit) = trimmed.split_at(end);
+        let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+        if whole.is_empty() || fraction.contains('.') || (number.contains('.') && fraction.is_empty()) {
+            return Err(SpeedError::NoNumber(text.to_owned()));
+        }
+        let power = power_of_ten(unit.trim())
+            .ok_or_else(|| SpeedError::UnknownUnit { text: text.to_owned(), unit: unit.trim().to_owned() })?;
+        let range = || SpeedError::OutOfRange(text.to_owned());
+        // In whole numbers: 2.5G is exactly 2,500,000,000.
+        let fraction = fraction.trim_end_matches('0');
+        let zeroes = (power as usize).checked_sub(fraction.len()).ok_or_else(range)?;
+        let digits = format!("{whole}{fraction}{}", "0".repeat(zeroes));
+        let bits: u64 = digits.parse().map_err(|_| range())?;
+        if bits > FASTEST {
+            return Err(range());
+        }
+        LinkSpeed::from_bits_per_second(bits).ok_or_else(range)
+    }
+}
+
+/// What a unit multiplies by, as a power of ten. A lower-case m is taken as mega, as ethtool's users write it.
+fn power_of_ten(unit: &str) -> Option<u32> {
+    let prefix = ["bits/s", "bit/s", "bps", "bit", "b/s", "b"]
+        .iter()
+        .find_map(|suffix| unit.strip_suffix(suffix))
+        .unwrap_or(unit);
+    match prefix.trim_end() {
+        "" => Some(0),
+        "k" | "K" => Some(3),
+        "M" | "m" => Some(6),
+        "G" | "g" => Some(9),
+        "T" | "t" => Some(12),
+        _ => None,
+    }
+}
+
+impl fmt::Display for LinkSpeed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bits = self.bits_per_second();
+        for (unit, size) in [("T", 1_000_000_000_000), ("G", 1_000_000_000), ("M", 1_000_000), ("k", 1_000)] {
+            if bits >= size {
+                let (whole, rest) = (bits / size, bits % size);
+                let digits = format!("{rest:0width$}", width = size.ilog10() as usize);
+                let fraction = digits.trim_end_matches('0');
+                return match fraction {
+                    "" => write!(f, "{whole}{unit}"),
+                    _ => write!(f, "{whole}.{fraction}{unit}"),
+                };
+            }
+        }
+        write!(f, "{bits}")
+    }
+}
+
+impl Serialize for LinkSpeed {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_u64(self.bits_per_second())
+    }
+}
