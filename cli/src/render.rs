@@ -1,9 +1,12 @@
 //! Results as people read them: text for a terminal, HTML for a browser.
 
 pub(crate) mod format;
+pub(crate) mod ladder_html;
 pub(crate) mod ladder_text;
 pub(crate) mod style;
 
+mod axis;
+mod chart;
 mod summary;
 
 #[cfg(test)]

@@ -281,8 +281,8 @@ fn figure(report: &Report, rung: &RungReport, column: Column) -> (String, Tone) 
         Column::GoodputAt5 => goodput("5"),
         Column::Ratio => versus.map_or_else(String::new, |versus| format::ratio(versus.ratio.median)),
         Column::RatioInterval => {
-            let ends = versus.and_then(|versus| versus.ratio.low.zip(versus.ratio.high));
-            return (ends.map_or_else(String::new, |(low, high)| format!("{low:.2}–{high:.2}")), Tone::Faint);
+            let interval = versus.and_then(|versus| summary::ratio_interval(&versus.ratio));
+            return (interval.unwrap_or_default(), Tone::Faint);
         }
         Column::Verdict => return verdict(report, rung),
         Column::Published => {

@@ -79,6 +79,12 @@ pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
+/// Text in which no line break can part a number from its unit.
+pub(crate) fn unbroken(text: &str) -> String {
+    let words: Vec<String> = words(text).iter().map(|word| word.replace(' ', "\u{a0}")).collect();
+    words.join(" ")
+}
+
 /// What may not be broken: a word, or a number with its unit.
 fn words(text: &str) -> Vec<String> {
     const UNITS: &[&str] = &["%", "k", "M", "ns", "us", "ms", "s", "min", "B"];
@@ -107,6 +113,11 @@ mod tests {
         assert_eq!(plain.paint(Tone::Good, "better"), "better");
         assert_eq!(colour.paint(Tone::Good, "better"), "\u{1b}[32mbetter\u{1b}[0m");
         assert_eq!(colour.paint(Tone::Plain, "as is"), "as is");
+    }
+
+    #[test]
+    fn numbers_hold_on_to_their_units() {
+        assert_eq!(unbroken("with 405 k tps, 2 % lost."), "with 405\u{a0}k tps, 2\u{a0}% lost.");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What a climb comes to in words, the same in every rendering.
 
-use linerate_ladder::report::{Report, RungReport, WarningKind};
+use linerate_ladder::report::{Estimate, RatioInterval, Report, RungReport, WarningKind};
 use linerate_measure::stats::Verdict;
 
 use super::format;
@@ -103,6 +103,12 @@ pub(crate) fn verdict_name(verdict: Verdict) -> &'static str {
     }
 }
 
+/// The interval of a ratio where it is known: `1.19–1.30`.
+pub(crate) fn ratio_interval(ratio: &RatioInterval) -> Option<String> {
+    let (low, high) = ratio.low.zip(ratio.high)?;
+    Some(format!("{low:.2}–{high:.2}"))
+}
+
 /// Whether the generator, not the server, was the limit of a rung's rate.
 pub(crate) fn is_lower_bound(rung: &RungReport) -> bool {
     rung.warnings.iter().any(|warning| warning.kind == WarningKind::GeneratorBound)
@@ -113,22 +119,30 @@ pub(crate) fn was_reverted(report: &Report, rung: &RungReport) -> bool {
     rung.applied && !rung.kept && report.method.policy != "keep-all"
 }
 
+/// Whether the climb was stopped before its end.
+pub(crate) fn was_interrupted(report: &Report) -> bool {
+    report.warnings.iter().any(|warning| warning.kind == WarningKind::Interrupted)
+}
+
+/// The first rung with a rate: what the others are held against.
+pub(crate) fn first_measured(report: &Report) -> Option<(&RungReport, Estimate)> {
+    measured(report).next()
+}
+
+/// The rung with the highest rate; of equals the lower one.
+pub(crate) fn fastest(report: &Report) -> Option<(&RungReport, Estimate)> {
+    measured(report).reduce(|best, next| if next.1.median > best.1.median { next } else { best })
+}
+
 /// The best rung against the first one measured, one or two sentences.
 pub(crate) fn best(report: &Report) -> String {
-    let measured: Vec<_> = report
-        .rungs
-        .iter()
-        .filter_map(|rung| rung.transactions_per_second.map(|rate| (rung, rate)))
-        .filter(|(_, rate)| rate.median.is_finite())
-        .collect();
-    let Some(&(first, first_rate)) = measured.first() else {
+    let Some(((first, first_rate), (best, best_rate))) = first_measured(report).zip(fastest(report)) else {
         return "No rung was measured.".to_owned();
     };
-    let best = measured.iter().skip(1).max_by(|a, b| a.1.median.total_cmp(&b.1.median));
-    let Some(&(best, best_rate)) = best else {
+    if measured(report).count() == 1 {
         return format!("Only {} was measured: {} tps.", first.id, format::rate(first_rate.median));
-    };
-    if best_rate.median <= first_rate.median {
+    }
+    if std::ptr::eq(first, best) {
         return format!("No rung did better than {}: {} tps.", first.id, format::rate(first_rate.median));
     }
     let mut sentence = format!(
@@ -144,6 +158,14 @@ pub(crate) fn best(report: &Report) -> String {
         sentence.push_str(" Their intervals overlap, so it may be chance.");
     }
     sentence
+}
+
+fn measured(report: &Report) -> impl Iterator<Item = (&RungReport, Estimate)> {
+    report
+        .rungs
+        .iter()
+        .filter_map(|rung| rung.transactions_per_second.map(|rate| (rung, rate)))
+        .filter(|(_, rate)| rate.median.is_finite())
 }
 
 /// What the figures of a lab are of; nothing to say for a bench with a real link.

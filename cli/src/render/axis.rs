@@ -1,0 +1,159 @@
+//! Axes of the charts: where a value lies, in per cent of the width, and which ticks are worth drawing.
+
+/// An axis from left to right.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Axis {
+    scale: Scale,
+    low: f64,
+    high: f64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Scale {
+    Linear,
+    Log,
+}
+
+/// Values further apart than this do not fit one linear axis: the small ones would all lie at zero.
+const WIDEST_LINEAR: f64 = 20.0;
+
+impl Axis {
+    /// From zero to a round number above every value.
+    pub(crate) fn linear(values: impl IntoIterator<Item = f64>) -> Self {
+        let highest = usable(values).fold(0.0, f64::max);
+        let highest = if highest > 0.0 { highest } else { 1.0 };
+        let step = round_step(highest);
+        Self { scale: Scale::Linear, low: 0.0, high: (highest / step).ceil() * step }
+    }
+
+    /// Logarithmic, a little wider than the values.
+    pub(crate) fn log(values: impl IntoIterator<Item = f64>) -> Self {
+        let (lowest, highest) = usable(values)
+            .fold((f64::INFINITY, 0.0_f64), |(low, high), value| (low.min(value), high.max(value)));
+        if highest == 0.0 {
+            return Self { scale: Scale::Log, low: 1.0, high: 10.0 };
+        }
+        Self { scale: Scale::Log, low: lowest / 1.25, high: highest * 1.25 }
+    }
+
+    /// Linear where the values allow it, else logarithmic.
+    pub(crate) fn fitting(values: &[f64]) -> Self {
+        let linear = Self::linear(values.iter().copied());
+        let lowest = usable(values.iter().copied()).fold(f64::INFINITY, f64::min);
+        if linear.high / lowest > WIDEST_LINEAR { Self::log(values.iter().copied()) } else { linear }
+    }
+
+    /// Whether equal distances are equal ratios.
+    pub(crate) fn is_log(&self) -> bool {
+        self.scale == Scale::Log
+    }
+
+    /// Where a value lies, in per cent from the left; what lies outside is put at the edge.
+    pub(crate) fn position(&self, value: f64) -> f64 {
+        let share = match self.scale {
+            Scale::Linear => value / self.high,
+            Scale::Log if value <= 0.0 => 0.0,
+            Scale::Log => (value / self.low).ln() / (self.high / self.low).ln(),
+        };
+        if share.is_finite() { share.clamp(0.0, 1.0) * 100.0 } else { 0.0 }
+    }
+
+    /// Round values to draw a line at, in order; at most `most` on a logarithmic axis.
+    pub(crate) fn ticks(&self, most: usize) -> Vec<f64> {
+        match self.scale {
+            Scale::Linear => {
+                let step = round_step(self.high);
+                let count = (self.high / step).round() as usize;
+                (0..=count).map(|index| index as f64 * step).collect()
+            }
+            Scale::Log => {
+                let candidates = [&[1.0, 2.0, 5.0][..], &[1.0, 3.0][..], &[1.0][..]].map(|mantissas| {
+                    let first = self.low.log10().floor() as i32;
+                    let last = self.high.log10().ceil() as i32;
+                    (first..=last)
+                        .flat_map(|decade| {
+                            mantissas.iter().map(move |mantissa| mantissa * 10f64.powi(decade))
+                        })
+                        .filter(|value| (self.low..=self.high).contains(value))
+                        .collect::<Vec<_>>()
+                });
+                let [finest, middle, decades] = candidates;
+                match () {
+                    () if finest.len() <= most => finest,
+                    () if middle.len() <= most => middle,
+                    () => {
+                        let every = decades.len().div_ceil(most).max(1);
+                        decades.into_iter().step_by(every).collect()
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn usable(values: impl IntoIterator<Item = f64>) -> impl Iterator<Item = f64> {
+    values.into_iter().filter(|value| value.is_finite() && *value > 0.0)
+}
+
+/// A step of 1, 2, 2.5 or 5 times a power of ten that makes four to six ticks.
+fn round_step(high: f64) -> f64 {
+    let unit = 10f64.powi(high.log10().floor() as i32);
+    let steps = [0.2, 0.25, 0.5, 1.0, 2.0, 2.5].map(|step| step * unit);
+    steps.into_iter().find(|step| high / step <= 6.0).unwrap_or(unit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_linear_axis_starts_at_zero_and_ends_at_a_tick() {
+        let axis = Axis::linear([204e3, 405e3]);
+        assert_eq!(axis.ticks(7), [0.0, 100e3, 200e3, 300e3, 400e3, 500e3]);
+        assert_eq!(axis.position(250e3), 50.0);
+        assert_eq!(axis.position(-1.0), 0.0);
+        assert_eq!(axis.position(f64::NAN), 0.0);
+    }
+
+    #[test]
+    fn a_log_axis_has_few_round_ticks() {
+        let axis = Axis::log([0.063, 26.0]);
+        let ticks = axis.ticks(7);
+        assert_eq!(ticks.len(), 6, "{ticks:?}");
+        for (tick, expected) in ticks.iter().zip([0.1, 0.3, 1.0, 3.0, 10.0, 30.0]) {
+            assert!((tick / expected - 1.0).abs() < 1e-9, "{ticks:?}");
+        }
+        assert!(axis.position(0.063) > 0.0 && axis.position(26.0) < 100.0);
+        let wide = Axis::log([1.0, 1e12]);
+        assert!(wide.ticks(4).len() <= 4);
+        assert!((2..=5).contains(&Axis::log([58_000.0, 2_410_000.0]).ticks(5).len()));
+    }
+
+    #[test]
+    fn values_far_apart_get_a_log_axis() {
+        assert!(Axis::fitting(&[17e3, 7e6]).is_log());
+        assert!(!Axis::fitting(&[204e3, 405e3]).is_log());
+    }
+
+    #[test]
+    fn nothing_to_show_is_still_an_axis() {
+        for axis in [Axis::linear([]), Axis::log([]), Axis::fitting(&[]), Axis::log([f64::NAN, 0.0, -3.0])] {
+            assert!(!axis.ticks(7).is_empty());
+            assert!(axis.position(1.0).is_finite());
+        }
+    }
+
+    #[test]
+    fn ticks_lie_on_the_axis_whatever_the_values() {
+        for exponent in -9..12 {
+            for mantissa in [1.0, 1.7, 2.3, 3.1, 4.9, 5.0, 6.6, 9.99] {
+                let value = mantissa * 10f64.powi(exponent);
+                for axis in [Axis::linear([value]), Axis::log([value, value * 30.0])] {
+                    let ticks = axis.ticks(7);
+                    assert!((2..=7).contains(&ticks.len()), "{value}: {ticks:?}");
+                    assert!(ticks.windows(2).all(|pair| axis.position(pair[0]) < axis.position(pair[1])));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,317 @@
+//! What the charts of a climb show, ready to be drawn: positions in per cent, texts as they are read.
+
+use linerate_ladder::report::{PublishedLadder, PublishedStep, Report, RungReport};
+use linerate_measure::stats::Verdict;
+
+use super::axis::Axis;
+use super::{format, summary};
+
+/// Rows over a common axis.
+pub(crate) struct Chart {
+    /// What the axis counts, and how.
+    pub(crate) axis: String,
+    /// Vertical lines.
+    pub(crate) ticks: Vec<Tick>,
+    /// From top to bottom.
+    pub(crate) rows: Vec<Row>,
+}
+
+/// A vertical line with its value.
+pub(crate) struct Tick {
+    /// In per cent from the left.
+    pub(crate) at: String,
+    /// Its value.
+    pub(crate) label: String,
+}
+
+/// One row of a chart.
+pub(crate) struct Row {
+    /// What the row is of.
+    pub(crate) label: String,
+    /// The row in one sentence, for those who hear or point at it.
+    pub(crate) told: String,
+    /// Why there is nothing to show.
+    pub(crate) skipped: Option<String>,
+    /// Ends of the horizontal line, in per cent.
+    pub(crate) span: Option<(String, String)>,
+    /// Points on it.
+    pub(crate) marks: Vec<Mark>,
+    /// Lines to the rows above and below, met half way, in per cent at the edge.
+    pub(crate) links: Links,
+    /// The figure.
+    pub(crate) value: String,
+    /// What goes with the figure: its doubt, or its unit.
+    pub(crate) aside: String,
+    /// Against the row compared with.
+    pub(crate) badge: Option<Badge>,
+}
+
+/// Where the line through the points crosses the edges of a row.
+#[derive(Default)]
+pub(crate) struct Links {
+    /// The row's own point.
+    pub(crate) own: String,
+    /// At the upper edge.
+    pub(crate) above: Option<String>,
+    /// At the lower edge.
+    pub(crate) below: Option<String>,
+}
+
+/// A point.
+pub(crate) struct Mark {
+    /// In per cent from the left.
+    pub(crate) at: String,
+    /// `dot`, `ring` or `bar`.
+    pub(crate) shape: &'static str,
+}
+
+/// A verdict: never told by colour alone.
+pub(crate) struct Badge {
+    /// `better`, `worse` or `same`.
+    pub(crate) class: &'static str,
+    /// A sign for it.
+    pub(crate) sign: &'static str,
+    /// The verdict in words.
+    pub(crate) words: String,
+    /// The ratio.
+    pub(crate) ratio: String,
+    /// Its interval.
+    pub(crate) interval: String,
+    /// What it was compared with.
+    pub(crate) against: String,
+}
+
+/// The ladder: capacity of each rung with its interval; skipped rungs with their reason.
+pub(crate) fn ladder(report: &Report) -> Chart {
+    let rates = || report.rungs.iter().filter_map(|rung| rung.transactions_per_second);
+    let ends: Vec<f64> = rates().flat_map(|rate| [rate.low, rate.median, rate.high]).collect();
+    let axis = Axis::fitting(&ends);
+    let mut rows: Vec<Row> = report.rungs.iter().map(|rung| ladder_row(report, rung, &axis)).collect();
+    let points: Vec<Option<f64>> = report
+        .rungs
+        .iter()
+        .map(|rung| {
+            rung.transactions_per_second.filter(|_| rung.applied).map(|rate| axis.position(rate.median))
+        })
+        .collect();
+    link(&mut rows, &points);
+    Chart {
+        axis: format!("transactions a second, {}", if axis.is_log() { "logarithmic" } else { "from zero" }),
+        ticks: ticks(&axis, 7, format::rate),
+        rows,
+    }
+}
+
+/// Latency percentiles of each measured rung.
+pub(crate) fn latency(report: &Report) -> Option<Chart> {
+    let measured: Vec<_> =
+        report.rungs.iter().filter_map(|rung| rung.latency_ns.map(|latency| (rung, latency))).collect();
+    if measured.is_empty() {
+        return None;
+    }
+    let axis = Axis::log(measured.iter().flat_map(|(_, latency)| [latency.p50 as f64, latency.p999 as f64]));
+    let rows = measured.iter().map(|(rung, latency)| {
+        let [p50, p99, p999] = [latency.p50, latency.p99, latency.p999];
+        let [a, b, c] = [p50, p99, p999].map(format::microseconds);
+        Row {
+            label: rung.id.clone(),
+            told: format!("{}: half within {a} us, 99 % within {b} us, 99.9 % within {c} us", rung.id),
+            skipped: None,
+            span: Some((at(&axis, p50 as f64), at(&axis, p999 as f64))),
+            marks: vec![
+                Mark { at: at(&axis, p50 as f64), shape: "dot" },
+                Mark { at: at(&axis, p99 as f64), shape: "ring" },
+                Mark { at: at(&axis, p999 as f64), shape: "bar" },
+            ],
+            links: Links::default(),
+            value: format!("{a} · {b} · {c}"),
+            aside: "us".to_owned(),
+            badge: None,
+        }
+    });
+    let rows = rows.collect();
+    Some(Chart {
+        axis: "microseconds from the intended send time, logarithmic".to_owned(),
+        ticks: ticks(&axis, 5, |nanoseconds| format::microseconds(nanoseconds as u64)),
+        rows,
+    })
+}
+
+/// Share of capacity still answered under overload, of each rung where it is known.
+pub(crate) fn goodput(report: &Report) -> Option<Chart> {
+    let share = |rung: &RungReport, factor: &str| rung.goodput_at_overload.get(factor).copied().flatten();
+    let measured: Vec<_> = report
+        .rungs
+        .iter()
+        .map(|rung| (rung, share(rung, "2"), share(rung, "5")))
+        .filter(|(_, twice, five)| twice.is_some() || five.is_some())
+        .collect();
+    if measured.is_empty() {
+        return None;
+    }
+    let shares = measured.iter().flat_map(|&(_, twice, five)| [twice, five]).flatten();
+    let axis = Axis::linear(shares.chain([1.0]));
+    let rows = measured.iter().map(|&(rung, twice, five)| {
+        let read = |share: Option<f64>| share.map_or_else(|| format::UNKNOWN.to_owned(), format::percent);
+        let mark = |share: Option<f64>, shape| share.map(|share| Mark { at: at(&axis, share), shape });
+        Row {
+            label: rung.id.clone(),
+            told: format!(
+                "{}: {} of capacity answered at twice the load it holds, {} at five times",
+                rung.id,
+                read(twice),
+                read(five)
+            ),
+            skipped: None,
+            span: twice.zip(five).map(|(twice, five)| (at(&axis, five), at(&axis, twice))),
+            marks: [mark(twice, "dot"), mark(five, "ring")].into_iter().flatten().collect(),
+            links: Links::default(),
+            value: format!("{} · {}", read(twice), read(five)),
+            aside: String::new(),
+            badge: None,
+        }
+    });
+    let rows = rows.collect();
+    Some(Chart { axis: "share of capacity".to_owned(), ticks: ticks(&axis, 7, format::percent), rows })
+}
+
+/// Published ladders on one logarithmic axis, each as multiples of its own first step.
+pub(crate) fn published(ladders: &[PublishedLadder]) -> Vec<(&PublishedLadder, Chart)> {
+    let multiples = |ladder: &PublishedLadder| -> Vec<(f64, f64)> {
+        let first = ladder.steps.first().map_or(f64::NAN, middle);
+        ladder.steps.iter().map(|step| (step.low_per_second / first, step.high_per_second / first)).collect()
+    };
+    let axis = Axis::log(ladders.iter().flat_map(multiples).flat_map(|(low, high)| [low, high]));
+    ladders
+        .iter()
+        .map(|ladder| {
+            let mut points = Vec::new();
+            let mut rows: Vec<Row> = Vec::new();
+            for (step, (low, high)) in ladder.steps.iter().zip(multiples(ladder)) {
+                let multiple = (low * high).sqrt();
+                points.push(Some(axis.position(multiple)));
+                rows.push(Row {
+                    label: step.id.clone(),
+                    told: format!(
+                        "{}: {} {} a second, {} its own first step; published, not measured here",
+                        step.id,
+                        format::rate_range(step.low_per_second, step.high_per_second),
+                        ladder.counts,
+                        format::ratio(multiple),
+                    ),
+                    skipped: None,
+                    span: (low < high).then(|| (at(&axis, low), at(&axis, high))),
+                    marks: vec![Mark { at: at(&axis, multiple), shape: "ring" }],
+                    links: Links::default(),
+                    value: format::ratio(multiple),
+                    aside: String::new(),
+                    badge: None,
+                });
+            }
+            link(&mut rows, &points);
+            let axis_text = "multiples of its own first step, logarithmic".to_owned();
+            (ladder, Chart { axis: axis_text, ticks: ticks(&axis, 4, multiple), rows })
+        })
+        .collect()
+}
+
+/// A rung's verdict against the rung it was compared with.
+pub(crate) fn badge(report: &Report, rung: &RungReport) -> Option<Badge> {
+    let versus = rung.versus_previous.as_ref()?;
+    let (class, sign) = match versus.verdict {
+        Verdict::Better => ("better", "▲"),
+        Verdict::Worse => ("worse", "▼"),
+        Verdict::NoDifferenceShown => ("same", "≈"),
+    };
+    let reverted = if summary::was_reverted(report, rung) { ", undone" } else { "" };
+    Some(Badge {
+        class,
+        sign,
+        words: format!("{}{reverted}", summary::verdict_name(versus.verdict)),
+        ratio: format::ratio(versus.ratio.median),
+        interval: summary::ratio_interval(&versus.ratio).unwrap_or_default(),
+        against: versus.id.clone(),
+    })
+}
+
+fn ladder_row(report: &Report, rung: &RungReport, axis: &Axis) -> Row {
+    let mut row = Row {
+        label: rung.id.clone(),
+        told: String::new(),
+        skipped: None,
+        span: None,
+        marks: Vec::new(),
+        links: Links::default(),
+        value: format::UNKNOWN.to_owned(),
+        aside: String::new(),
+        badge: badge(report, rung),
+    };
+    if !rung.applied {
+        let reason = rung.skipped_because.as_deref().unwrap_or("no reason recorded");
+        row.told = format!("{}: skipped, {reason}", rung.id);
+        row.skipped = Some(reason.to_owned());
+        return row;
+    }
+    let Some(rate) = rung.transactions_per_second else {
+        row.told = format!("{}: capacity unknown", rung.id);
+        return row;
+    };
+    let bound = if summary::is_lower_bound(rung) { "≥" } else { "" };
+    row.value = format!("{bound}{}", format::rate(rate.median));
+    row.aside = match rate.samples {
+        0 | 1 => "n=1".to_owned(),
+        _ => format::plus_minus(rate.median, rate.low, rate.high),
+    };
+    row.span = Some((at(axis, rate.low), at(axis, rate.high)));
+    row.marks.push(Mark { at: at(axis, rate.median), shape: "dot" });
+    row.told = format!(
+        "{}: {} transactions a second, interval {}{}",
+        rung.id,
+        row.value,
+        format::rate_range(rate.low, rate.high),
+        row.badge
+            .as_ref()
+            .map(|badge| format!("; {} the rate of {}, {}", badge.ratio, badge.against, badge.words))
+            .unwrap_or_default(),
+    );
+    row
+}
+
+/// Joins each row's point with those of the rows beside it that have one.
+fn link(rows: &mut [Row], points: &[Option<f64>]) {
+    let half_way = |a: Option<f64>, b: Option<f64>| a.zip(b).map(|(a, b)| percent((a + b) / 2.0));
+    for (index, row) in rows.iter_mut().enumerate() {
+        let own = points[index];
+        let above = index.checked_sub(1).and_then(|above| points[above]);
+        let below = points.get(index + 1).copied().flatten();
+        row.links = Links {
+            own: own.map(percent).unwrap_or_default(),
+            above: half_way(own, above),
+            below: half_way(own, below),
+        };
+    }
+}
+
+/// A round multiple: `×0.1`, `×30`.
+fn multiple(value: f64) -> String {
+    // Fewer digits than a ratio has: ticks lie on round values, but for the error of powers of ten.
+    format!("×{}", (value * 1e6).round() / 1e6)
+}
+
+fn middle(step: &PublishedStep) -> f64 {
+    (step.low_per_second * step.high_per_second).sqrt()
+}
+
+/// At most `most` labelled lines, as many as do not run into each other.
+fn ticks(axis: &Axis, most: usize, label: impl Fn(f64) -> String) -> Vec<Tick> {
+    let ticks = axis.ticks(most).into_iter();
+    ticks.map(|value| Tick { at: at(axis, value), label: label(value) }).collect()
+}
+
+fn at(axis: &Axis, value: f64) -> String {
+    percent(axis.position(value))
+}
+
+fn percent(value: f64) -> String {
+    format!("{value:.2}%")
+}

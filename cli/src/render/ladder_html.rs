@@ -1,0 +1,256 @@
+//! A climb as one self-contained page: no script, nothing fetched, light and dark.
+
+use anyhow::{Context, Result};
+use askama::Template;
+use linerate_ladder::report::{PublishedAside, PublishedLadder, Report, RungReport};
+
+use super::chart::{self, Badge, Chart};
+use super::style::unbroken;
+use super::{format, summary};
+
+/// The page, as one HTML document.
+///
+/// # Errors
+/// Only if formatting fails, which no report is known to cause.
+pub(crate) fn ladder(report: &Report) -> Result<String> {
+    let page = Page {
+        report,
+        started: format::utc(report.started_unix_seconds),
+        elapsed: unbroken(&format::elapsed(report.elapsed_seconds)),
+        command: format::command_line(&report.argv),
+        machine: unbroken(&summary::machine(report)),
+        best: unbroken(&summary::best(report)),
+        caveat: summary::caveat(report).as_deref().map(unbroken),
+        interrupted: summary::was_interrupted(report),
+        tiles: tiles(report),
+        ladder: chart::ladder(report),
+        published: published(report),
+        latency: chart::latency(report),
+        goodput: chart::goodput(report),
+        link: format::link(report.method.link_bits_per_second),
+        sources: summary::published_sources(report).join(", "),
+        lines: report.rungs.iter().map(|rung| Line::new(report, rung)).collect(),
+        doubts: summary::doubts(report)
+            .into_iter()
+            .map(|doubt| (summary::kind_name(doubt.kind), unbroken(&doubt.detail), doubt.scope()))
+            .collect(),
+        facts: facts(report),
+    };
+    page.render().context("the page cannot be formatted")
+}
+
+#[derive(Template)]
+#[template(path = "ladder.html")]
+struct Page<'a> {
+    report: &'a Report,
+    started: String,
+    elapsed: String,
+    command: String,
+    machine: String,
+    best: String,
+    caveat: Option<String>,
+    interrupted: bool,
+    tiles: Vec<Tile>,
+    ladder: Chart,
+    published: Vec<Published<'a>>,
+    latency: Option<Chart>,
+    goodput: Option<Chart>,
+    link: String,
+    sources: String,
+    lines: Vec<Line<'a>>,
+    doubts: Vec<(&'static str, String, String)>,
+    facts: Vec<(&'static str, Vec<(&'static str, String)>)>,
+}
+
+/// A figure large enough to be read across a room.
+struct Tile {
+    figure: String,
+    unit: &'static str,
+    label: String,
+}
+
+struct Published<'a> {
+    ladder: &'a PublishedLadder,
+    chart: Chart,
+    asides: Vec<Aside<'a>>,
+}
+
+struct Aside<'a> {
+    id: &'a str,
+    ratio: String,
+    from: String,
+    to: String,
+}
+
+/// One rung in the table and in the list of changes.
+struct Line<'a> {
+    rung: &'a RungReport,
+    skipped: Option<&'a str>,
+    figures: Vec<String>,
+    badge: Option<Badge>,
+    published: String,
+    kinds: Vec<(&'static str, &'a str)>,
+}
+
+impl<'a> Line<'a> {
+    fn new(report: &Report, rung: &'a RungReport) -> Self {
+        let read = |value: Option<f64>, show: fn(f64) -> String| {
+            value.map_or_else(|| format::UNKNOWN.to_owned(), show)
+        };
+        let latency = |pick: fn(&linerate_ladder::report::LatencyNs) -> u64| {
+            rung.latency_ns
+                .as_ref()
+                .map_or_else(|| format::UNKNOWN.to_owned(), |latency| format::microseconds(pick(latency)))
+        };
+        let goodput = |factor| read(rung.goodput_at_overload.get(factor).copied().flatten(), format::percent);
+        let rate = rung.transactions_per_second;
+        let bound = if summary::is_lower_bound(rung) { "≥" } else { "" };
+        let figures = vec![
+            format!("{bound}{}", read(rate.map(|rate| rate.median), format::rate)),
+            rate.map_or_else(
+                || format::UNKNOWN.to_owned(),
+                |rate| match rate.samples {
+                    0 | 1 => "n=1".to_owned(),
+                    _ => format::rate_range(rate.low, rate.high),
+                },
+            ),
+            read(rung.wire_bits_per_second, format::megabits),
+            read(rung.line_rate_ratio, format::percent),
+            read(rung.loss_ratio, format::percent),
+            latency(|latency| latency.p50),
+            latency(|latency| latency.p99),
+            latency(|latency| latency.p999),
+            read(rung.cycles_per_transaction, format::rate),
+            read(rung.instructions_per_transaction, format::rate),
+            goodput("2"),
+            goodput("5"),
+        ];
+        let skipped =
+            (!rung.applied).then(|| rung.skipped_because.as_deref().unwrap_or("no reason recorded"));
+        Self {
+            rung,
+            skipped,
+            figures,
+            badge: chart::badge(report, rung),
+            published: rung.published_ratio.map_or_else(String::new, format::ratio),
+            kinds: rung
+                .warnings
+                .iter()
+                .map(|warning| (summary::kind_name(warning.kind), warning.detail.as_str()))
+                .collect(),
+        }
+    }
+}
+
+fn tiles(report: &Report) -> Vec<Tile> {
+    let Some((best, rate)) = summary::fastest(report) else {
+        return Vec::new();
+    };
+    let bound = if summary::is_lower_bound(best) { "≥" } else { "" };
+    let mut tiles = vec![Tile {
+        figure: format!("{bound}{}", format::rate(rate.median)),
+        unit: "tps",
+        label: format!("highest rate held: {}", best.id),
+    }];
+    if let Some((first, first_rate)) = summary::first_measured(report)
+        && first.id != best.id
+    {
+        tiles.push(Tile {
+            figure: format::ratio(rate.median / first_rate.median),
+            unit: "",
+            label: format!("of {} with {} tps", first.id, format::rate(first_rate.median)),
+        });
+    }
+    if let Some((wire, share)) = best.wire_bits_per_second.zip(best.line_rate_ratio) {
+        tiles.push(Tile {
+            figure: format::megabits(wire),
+            unit: "Mbit/s",
+            label: format!(
+                "on the wire, {} of {}",
+                format::percent(share),
+                format::link(report.method.link_bits_per_second)
+            ),
+        });
+    }
+    if let Some(latency) = best.latency_ns {
+        tiles.push(Tile {
+            figure: format::microseconds(latency.p99),
+            unit: "us",
+            label: format!("99 % answered within, half within {}", format::microseconds(latency.p50)),
+        });
+    }
+    for tile in &mut tiles {
+        tile.label = unbroken(&tile.label);
+    }
+    tiles
+}
+
+fn published(report: &Report) -> Vec<Published<'_>> {
+    chart::published(&report.published)
+        .into_iter()
+        .map(|(ladder, chart)| Published { ladder, chart, asides: ladder.asides.iter().map(aside).collect() })
+        .collect()
+}
+
+fn aside(aside: &PublishedAside) -> Aside<'_> {
+    Aside {
+        id: &aside.id,
+        ratio: format::ratio(aside.to_per_second / aside.from_per_second),
+        from: format::rate(aside.from_per_second),
+        to: format::rate(aside.to_per_second),
+    }
+}
+
+fn facts(report: &Report) -> Vec<(&'static str, Vec<(&'static str, String)>)> {
+    let Report { host, generator, method, .. } = report;
+    let unknown = || "unknown".to_owned();
+    vec![
+        (
+            "Machine",
+            vec![
+                ("kernel", host.kernel.clone()),
+                ("architecture", host.architecture.clone()),
+                ("CPU", host.cpu_model.clone().unwrap_or_else(unknown)),
+                ("CPUs", format::cpu_list(&host.cpus)),
+                ("NUMA nodes", host.numa_nodes.map_or_else(unknown, |nodes| nodes.to_string())),
+                ("virtual", host.hypervisor.map_or_else(unknown, |yes| yes_no(yes).to_owned())),
+                ("privilege", host.privilege.clone()),
+            ],
+        ),
+        (
+            "Generator",
+            vec![
+                ("backend", generator.backend.clone()),
+                ("threads", generator.threads.to_string()),
+                ("CPUs", format::cpu_list(&generator.cpus)),
+                ("shared with the server", yes_no(generator.shares_cpus_with_server).to_owned()),
+                ("flows", format::grouped(generator.flows.into())),
+                ("payload", format!("{} B", format::grouped(generator.payload_bytes.into()))),
+            ],
+        ),
+        (
+            "Method",
+            vec![
+                ("bench", method.bench.clone()),
+                ("server", method.server_address.clone()),
+                ("server CPUs", format::cpu_list(&method.server_cpus)),
+                ("workers, queues", format!("{}, {}", method.workers, method.queues)),
+                ("rate holds with loss up to", format::percent(method.max_loss_ratio)),
+                ("one probe", format!("{} s", format::significant(method.slot_seconds))),
+                ("samples a comparison", method.samples.to_string()),
+                (
+                    "a transaction on the wire",
+                    format!("{} bits", format::grouped(method.wire_bits_per_transaction)),
+                ),
+                ("policy", method.policy.clone()),
+            ],
+        ),
+    ]
+}
+
+fn yes_no(yes: bool) -> &'static str {
+    if yes { "yes" } else { "no" }
+}
+
+#[cfg(test)]
+mod tests;
