@@ -88,6 +88,81 @@ pub enum Error {
         /// The host.
         host: String,
     },
+    /// A lab of that name is there.
+    #[error(
+        "a lab named {name} is up (process {pid}): choose another name, or take it down with `linerate lab down {name}`"
+    )]
+    NameTaken {
+        /// The name.
+        name: String,
+        /// The process that holds it.
+        pid: i32,
+    },
+    /// There is no lab of that name.
+    #[error("no lab named {name} is up; {}", listed("up are", known))]
+    NoSuchLab {
+        /// The name.
+        name: String,
+        /// The names of those that are up.
+        known: Vec<String>,
+    },
+    /// A lab that is not held cannot be taken down.
+    #[error(
+        "lab {name} belongs to a command that is running (process {pid}): end that, or run `linerate lab clean --all`"
+    )]
+    NotHeld {
+        /// The name.
+        name: String,
+        /// The process that uses it.
+        pid: i32,
+    },
+    /// A lab has no host of that name.
+    #[error("lab {lab} has no host {name}; {}", listed("its hosts are", known))]
+    NoSuchHost {
+        /// The lab.
+        lab: String,
+        /// The name.
+        name: String,
+        /// The names of those it has.
+        known: Vec<String>,
+    },
+    /// A host-wide setting is changed for another lab.
+    #[error(
+        "{key} is changed for the lab {name} (process {pid}): {}",
+        if *alive { "wait until that has ended" } else { "that was killed, run `linerate lab clean` first" }
+    )]
+    HostWideTaken {
+        /// The setting.
+        key: String,
+        /// The other lab.
+        name: String,
+        /// Its process.
+        pid: i32,
+        /// Whether that lab is alive.
+        alive: bool,
+    },
+    /// A directory that others could use to mislead this program.
+    #[error("{} cannot be used: {why}; remove it or set XDG_RUNTIME_DIR", path.display())]
+    NotOurs {
+        /// The directory.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// The file of a lab makes no sense.
+    #[error("{} is not the state of a lab: {why}; look at it and remove it", path.display())]
+    BadState {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The process that is to hold a lab has not come to do so.
+    #[error("cannot bring up the lab: {why}")]
+    Holder {
+        /// What it said, or how it ended.
+        why: String,
+    },
     /// There is no sysfs that shows the host's network namespace.
     #[error("lab host {host} has no /sys of its own: {why}")]
     NoSysfs {
@@ -106,4 +181,8 @@ impl Error {
     pub(crate) fn file(what: &'static str, path: impl Into<PathBuf>, source: impl Into<io::Error>) -> Self {
         Self::File { what, path: path.into(), source: source.into() }
     }
+}
+
+fn listed(intro: &str, names: &[String]) -> String {
+    if names.is_empty() { "none is".to_owned() } else { format!("{intro} {}", names.join(", ")) }
 }

@@ -2,6 +2,9 @@
 
 use crate::error::{Error, Result};
 use crate::host::LabHost;
+use crate::namespace::NamespaceId;
+use crate::process;
+use crate::registry::{Entry, HostState, Kind, LabState, Registry, Scope};
 use crate::rtnetlink::{self, Connection, NewEnd, Refused};
 use crate::topology::{End, Link, RECEIVER, Shape, sender_name};
 use std::io;
@@ -22,12 +25,16 @@ pub struct Lab {
     senders: Vec<LabHost>,
     links: Vec<Link>,
     no_ipv6: Option<String>,
+    // The last field: its file goes when all else is gone.
+    entry: Entry,
 }
 
 /// Says what a lab is to be.
 #[derive(Clone, Debug, Default)]
 pub struct Builder {
     name: Option<String>,
+    registry: Option<Registry>,
+    held: bool,
     shape: Shape,
 }
 
@@ -63,12 +70,37 @@ impl Lab {
         self.no_ipv6.as_deref()
     }
 
+    /// What the registry says of it: id, name, process, hosts, links.
+    pub fn state(&self) -> LabState {
+        self.entry.state().clone()
+    }
+
+    /// Notes what a setting of the whole machine is, before it is changed for this lab. If the
+    /// process is killed, [`Registry::clean`] restores it; if the lab is dropped before
+    /// [`forget_host_wide`](Self::forget_host_wide), too. Noting a setting again changes nothing.
+    ///
+    /// # Errors
+    /// [`Error::HostWideTaken`] if another lab has changed it and not put it back;
+    /// [`Error::File`] if the note cannot be written. The setting must not be changed then.
+    pub fn record_host_wide(&self, key: &str, original: serde_json::Value) -> Result<()> {
+        self.entry.record(key, original)
+    }
+
+    /// Strikes the note of a setting that has been put back.
+    ///
+    /// # Errors
+    /// [`Error::File`] if the note cannot be struck.
+    pub fn forget_host_wide(&self, key: &str) -> Result<()> {
+        self.entry.forget(key)
+    }
+
     fn hosts(&self) -> impl Iterator<Item = &LabHost> {
         std::iter::once(&self.receiver).chain(&self.senders)
     }
 
     /// Makes the links between hosts that are there.
     fn wire(&mut self) -> Result<()> {
+        let mark = self.entry.state().mark();
         self.no_ipv6 = self.receiver.run(why_no_ipv6)?;
         if self.no_ipv6.is_some() {
             for link in &mut self.links {
@@ -78,7 +110,10 @@ impl Lab {
         }
         for host in self.hosts() {
             in_host(host, |route| {
-                route.change(rtnetlink::link_up(LOOPBACK)).map_err(refused("bring up lo"))
+                route.change(rtnetlink::link_up(LOOPBACK)).map_err(refused("bring up lo"))?;
+                route
+                    .create(rtnetlink::address(LOOPBACK, mark.into(), 32))
+                    .map_err(refused("mark lo with an address"))
             })?;
         }
         for (link, sender) in self.links.iter().zip(&self.senders) {
@@ -98,6 +133,12 @@ impl Drop for Lab {
     fn drop(&mut self) {
         for host in self.hosts() {
             host.end_children();
+        }
+        let namespaces: Vec<NamespaceId> = self.hosts().map(LabHost::namespace_id).collect();
+        // This process holds the namespaces, so their numbers mean nobody else's.
+        let (_, left) = process::empty(&namespaces, |_| true);
+        if !left.is_empty() {
+            tracing::warn!(?left, "processes in a lab cannot be killed");
         }
         let links: Vec<u32> = self.links.iter().map(|link| link.receiver.index).collect();
         // The links would go with their namespaces, but only when the kernel gets to it.
@@ -119,6 +160,18 @@ impl Builder {
     #[must_use]
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
+        self
+    }
+
+    /// Where the lab is entered; without, in the registry of this user.
+    #[must_use]
+    pub fn registry(mut self, registry: &Registry) -> Self {
+        self.registry = Some(registry.clone());
+        self
+    }
+
+    pub(crate) fn held(mut self) -> Self {
+        self.held = true;
         self
     }
 
@@ -166,18 +219,35 @@ impl Builder {
 
     /// Makes the lab. When this returns, packets pass on every link in both directions.
     ///
+    /// What labs that were killed have left is cleared away first, but for host-wide settings:
+    /// for these, call [`Registry::clean`] before.
+    ///
     /// # Errors
-    /// [`Error::OutOfRange`] and [`Error::BadName`] for what was asked; [`Error::NoNamespace`],
+    /// [`Error::OutOfRange`], [`Error::BadName`] and [`Error::NameTaken`] for what was asked;
+    /// [`Error::NotOurs`] and [`Error::File`] for the registry; [`Error::NoNamespace`],
     /// [`Error::Netlink`], [`Error::NoCarrier`] or [`Error::System`] for what the kernel refused.
     /// Nothing is left behind then.
     pub fn start(self) -> Result<Lab> {
         self.shape.check()?;
+        let registry = self.registry.map_or_else(Registry::open, Ok)?;
+        let mut decline = |_: &str, _: &serde_json::Value| Err("not asked for".to_owned());
+        if let Err(error) = registry.clean(Scope::Dead, &mut decline) {
+            tracing::warn!(%error, "what earlier labs left is not cleared away");
+        }
+        let kind = if self.held { Kind::Held } else { Kind::Running };
+        let entry = Entry::new(registry, self.name.as_deref(), kind)?;
         let receiver = LabHost::start(RECEIVER)?;
         let senders = (0..self.shape.senders)
             .map(|number| LabHost::start(&sender_name(number)))
             .collect::<Result<Vec<_>>>()?;
-        let mut lab = Lab { receiver, senders, links: self.shape.links(), no_ipv6: None };
+        let mut lab = Lab { receiver, senders, links: self.shape.links(), no_ipv6: None, entry };
         lab.wire()?;
+        let hosts = lab.hosts().map(|host| HostState {
+            name: host.name().to_owned(),
+            thread: host.thread_id(),
+            namespace: host.namespace_id(),
+        });
+        lab.entry.settle(hosts.collect(), lab.links.clone())?;
         Ok(lab)
     }
 }
@@ -276,7 +346,7 @@ fn await_running(host: &LabHost, end: &End) -> Result<()> {
 }
 
 /// Why an interface made now in the calling thread's namespace has no IPv6.
-fn why_no_ipv6() -> Option<String> {
+pub(crate) fn why_no_ipv6() -> Option<String> {
     let path = "/proc/sys/net/ipv6/conf/default/disable_ipv6";
     match std::fs::read_to_string(path) {
         Ok(value) if value.trim() == "0" => None,

@@ -2,9 +2,13 @@
 
 mod child;
 mod error;
+pub mod hold;
 mod host;
 mod lab;
 mod namespace;
+mod probe;
+mod process;
+pub mod registry;
 mod resident;
 mod rtnetlink;
 mod sys;
@@ -16,4 +20,7 @@ pub use error::{Error, Result};
 pub use host::LabHost;
 pub use lab::{Builder, Lab};
 pub use namespace::NamespaceId;
+pub use probe::{Ability, Probe, probe};
+pub use process::{ProcessId, Resident};
+pub use registry::{CleanReport, LabState, Registry, Scope};
 pub use topology::{End, Link, Shape};

@@ -17,6 +17,8 @@ use crate::namespace::mount_private_sys;
 pub(crate) enum SysMount {
     /// It must; otherwise it is not started.
     Required,
+    /// It should; where none can be mounted, it keeps the one it has.
+    Preferred,
     /// It keeps the `/sys` it inherits, since another cannot be mounted here.
     Inherited,
 }
@@ -79,8 +81,12 @@ fn prepare(setup: &ChildSetup) -> io::Result<()> {
     }
     join(setup.user_namespace.as_ref(), LinkNameSpaceType::User)?;
     join(setup.net_namespace.as_ref(), LinkNameSpaceType::Network)?;
-    if setup.sys == SysMount::Required {
-        mount_private_sys()?;
+    match setup.sys {
+        SysMount::Required => mount_private_sys()?,
+        SysMount::Preferred => {
+            let _ = mount_private_sys();
+        }
+        SysMount::Inherited => {}
     }
     Ok(())
 }

@@ -1,0 +1,219 @@
+//! Processes as /proc shows them: who lives, who is in which network namespace.
+
+use std::fs;
+use std::io;
+use std::net::Ipv4Addr;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use serde::{Deserialize, Serialize};
+
+use crate::namespace::NamespaceId;
+use crate::rtnetlink::wait_readable;
+
+/// A process that a later one with the same number is not mistaken for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessId {
+    /// Process id.
+    pub pid: i32,
+    /// When it started, in clock ticks since boot (field 22 of /proc/PID/stat).
+    pub start_ticks: u64,
+}
+
+/// A process found in a namespace.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Resident {
+    /// Process id.
+    pub pid: i32,
+    /// Name of its program, 15 bytes at most (/proc/PID/comm).
+    pub command: String,
+}
+
+/// How long a killed process may take to be gone. It takes longer only in an uninterruptible wait.
+const DEATH_DEADLINE: Duration = Duration::from_secs(5);
+/// Rounds of looking for processes that are forked while others are killed.
+const KILL_ROUNDS: usize = 20;
+
+impl ProcessId {
+    /// The calling process.
+    pub(crate) fn own() -> io::Result<Self> {
+        Self::of(rustix::process::getpid().as_raw_nonzero().get())
+    }
+
+    fn of(pid: i32) -> io::Result<Self> {
+        let stat = read_stat(pid)?;
+        Ok(Self { pid, start_ticks: stat.start_ticks })
+    }
+
+    /// Whether it still runs.
+    pub fn is_alive(self) -> bool {
+        read_stat(self.pid).is_ok_and(|stat| !stat.is_dead && stat.start_ticks == self.start_ticks)
+    }
+
+    /// Sends a signal and waits for the process to be gone; `false` if it is not, in time.
+    pub(crate) fn end(self, signal: Signal, at_most: Duration) -> io::Result<bool> {
+        end(self.pid, signal, at_most, || self.is_alive())
+    }
+}
+
+/// Kills every process that is in one of the namespaces and passes the test, this one excepted.
+///
+/// Returns those killed, and those that are there still.
+pub(crate) fn empty(
+    namespaces: &[NamespaceId],
+    test: impl Fn(i32) -> bool,
+) -> (Vec<Resident>, Vec<Resident>) {
+    let mut killed: Vec<Resident> = Vec::new();
+    let mut left = Vec::new();
+    for _ in 0..KILL_ROUNDS {
+        left.clear();
+        let found = inside(namespaces);
+        let found: Vec<i32> = found.into_iter().filter(|pid| test(*pid)).collect();
+        if found.is_empty() {
+            break;
+        }
+        for pid in found {
+            let resident = Resident { pid, command: read_text(pid, "comm").trim_end().to_owned() };
+            // The number may have passed to another process since it was found.
+            let still = || is_inside(pid, namespaces) && test(pid);
+            match end(pid, Signal::KILL, DEATH_DEADLINE, still) {
+                Ok(true) if !killed.contains(&resident) => killed.push(resident),
+                Ok(true) => {}
+                Ok(false) | Err(_) => left.push(resident),
+            }
+        }
+        if !left.is_empty() {
+            break;
+        }
+    }
+    (killed, left)
+}
+
+/// Whether the network namespace of a process has this loopback address.
+///
+/// Readable without entering it, and from outside a user namespace.
+pub(crate) fn has_loopback_address(pid: i32, address: Ipv4Addr) -> bool {
+    let wanted = address.to_string();
+    read_text(pid, "net/fib_trie").split_ascii_whitespace().any(|word| word == wanted)
+}
+
+/// The processes whose first thread is in one of the namespaces, but for this one.
+fn inside(namespaces: &[NamespaceId]) -> Vec<i32> {
+    let own = rustix::process::getpid().as_raw_nonzero().get();
+    let Ok(entries) = fs::read_dir("/proc") else {
+        return Vec::new();
+    };
+    entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok())
+        .filter(|pid| *pid != own && is_inside(*pid, namespaces))
+        .collect()
+}
+
+fn is_inside(pid: i32, namespaces: &[NamespaceId]) -> bool {
+    NamespaceId::of_path(&path(pid, "ns/net")).is_ok_and(|id| namespaces.contains(&id))
+}
+
+fn end(pid: i32, signal: Signal, at_most: Duration, still_the_one: impl Fn() -> bool) -> io::Result<bool> {
+    let Some(raw) = Pid::from_raw(pid) else {
+        return Ok(true);
+    };
+    let descriptor = match pidfd_open(raw, PidfdFlags::empty()) {
+        Ok(descriptor) => descriptor,
+        Err(Errno::SRCH) => return Ok(true),
+        Err(errno) => return Err(errno.into()),
+    };
+    // From here on the descriptor means one process for good: is it the right one?
+    if !still_the_one() {
+        return Ok(true);
+    }
+    match pidfd_send_signal(&descriptor, signal) {
+        Ok(()) => wait_readable(descriptor.as_fd(), at_most),
+        Err(Errno::SRCH) => Ok(true),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Stat {
+    /// Ended, perhaps not yet waited for by its parent.
+    is_dead: bool,
+    start_ticks: u64,
+}
+
+fn read_stat(pid: i32) -> io::Result<Stat> {
+    let path = path(pid, "stat");
+    let bytes = fs::read(&path)?;
+    parse_stat(&String::from_utf8_lossy(&bytes)).ok_or_else(|| {
+        io::Error::new(io::ErrorKind::InvalidData, format!("{}: no start time", path.display()))
+    })
+}
+
+/// The name of a program, in parentheses, may itself hold parentheses and blanks.
+fn parse_stat(text: &str) -> Option<Stat> {
+    let (_, rest) = text.rsplit_once(')')?;
+    let mut fields = rest.split_ascii_whitespace();
+    let state = fields.next()?;
+    Some(Stat {
+        is_dead: matches!(state, "Z" | "X" | "x"),
+        // `state` is field 3 of proc_pid_stat(5), the start time 22.
+        start_ticks: fields.nth(18)?.parse().ok()?,
+    })
+}
+
+fn path(pid: i32, file: &str) -> PathBuf {
+    Path::new("/proc").join(pid.to_string()).join(file)
+}
+
+fn read_text(pid: i32, file: &str) -> String {
+    fs::read(path(pid, file)).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_start_time_is_found_behind_any_name() {
+        let text = "17 (a) b (c) S 1 17 17 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4711 99 1";
+        assert_eq!(parse_stat(text), Some(Stat { is_dead: false, start_ticks: 4711 }));
+        let text = "17 (x) Z 1 17 17 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4711";
+        assert!(parse_stat(text).is_some_and(|stat| stat.is_dead));
+        assert_eq!(parse_stat("17 (x) S 1"), None);
+    }
+
+    #[test]
+    fn this_process_lives_and_one_of_another_time_does_not() {
+        let own = ProcessId::own().unwrap();
+        assert!(own.is_alive());
+        let other = ProcessId { start_ticks: own.start_ticks + 1, ..own };
+        assert!(!other.is_alive());
+    }
+
+    #[test]
+    fn a_process_that_was_not_waited_for_is_not_alive() {
+        let mut child = std::process::Command::new("/bin/sleep").arg("60").spawn().unwrap();
+        let id = ProcessId::of(i32::try_from(child.id()).unwrap()).unwrap();
+        assert!(id.is_alive());
+        assert!(id.end(Signal::KILL, Duration::from_secs(10)).unwrap());
+        assert!(!id.is_alive());
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn loopback_addresses_are_those_of_lo() {
+        let own = rustix::process::getpid().as_raw_nonzero().get();
+        assert!(!has_loopback_address(own, Ipv4Addr::new(127, 200, 201, 202)));
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_without_panic(text in ".*") {
+            let _ = parse_stat(&text);
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! Which labs there are: a directory with a file for each.
+//!
+//! A lab writes its file before it makes anything and removes it after everything is gone. A file
+//! whose process is gone is what a kill left; [`Registry::clean`] clears up after it.
+
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+
+use crate::error::{Error, Result};
+use crate::process::ProcessId;
+
+mod clean;
+mod entry;
+mod state;
+
+pub use clean::{CleanReport, CleanedLab, NotRestored, Scope};
+pub(crate) use entry::Entry;
+pub use state::{HostState, HostWide, Kind, LabState};
+
+/// The directory of the labs of this user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Registry {
+    directory: PathBuf,
+}
+
+/// What is in the registry.
+#[derive(Debug, Default)]
+pub struct Labs {
+    /// Labs, the oldest first.
+    pub labs: Vec<LabState>,
+    /// Files that cannot be read, and why.
+    pub unreadable: Vec<Error>,
+}
+
+impl Registry {
+    /// The registry of this user: `/run/linerate/labs` for root, else
+    /// `$XDG_RUNTIME_DIR/linerate/labs`, else `/tmp/linerate-UID/labs`. The same before and after
+    /// [`enter_if_needed`](crate::userns::enter_if_needed). Made if it is not there.
+    ///
+    /// # Errors
+    /// [`Error::File`] if it cannot be made, [`Error::NotOurs`] if others could write to it.
+    pub fn open() -> Result<Self> {
+        let user = outside_user();
+        if user == 0 {
+            match Self::at("/run/linerate/labs") {
+                Err(Error::File { .. }) => {}
+                decided => return decided,
+            }
+        }
+        let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+        if let Some(runtime) = runtime
+            && runtime.is_absolute()
+            && fs::metadata(&runtime).is_ok_and(|m| m.is_dir() && m.uid() == own_user())
+        {
+            return Self::at(runtime.join("linerate/labs"));
+        }
+        Self::at(format!("/tmp/linerate-{user}/labs"))
+    }
+
+    /// A registry in a directory of the caller's choice, made if it is not there. It and the
+    /// directory above it belong to this user alone.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn at(directory: impl Into<PathBuf>) -> Result<Self> {
+        let directory = directory.into();
+        if let Some(above) = directory.parent() {
+            make_own(above)?;
+        }
+        make_own(&directory)?;
+        Ok(Self { directory })
+    }
+
+    /// The directory.
+    pub fn path(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Everything in it, dead or alive.
+    ///
+    /// # Errors
+    /// [`Error::File`] if the directory cannot be read.
+    pub fn labs(&self) -> Result<Labs> {
+        let mut found = Labs::default();
+        for path in self.files()? {
+            if path.extension().is_none_or(|extension| extension != "json") {
+                continue;
+            }
+            match LabState::read(&path) {
+                Ok(state) => found.labs.push(state),
+                // Its lab ended while the directory was read.
+                Err(Error::File { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => found.unreadable.push(error),
+            }
+        }
+        found.labs.sort_by(|a, b| (a.since, &a.id).cmp(&(b.since, &b.id)));
+        Ok(found)
+    }
+
+    /// The lab of this name that is alive.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchLab`] naming those there are.
+    pub fn find(&self, name: &str) -> Result<LabState> {
+        let mut labs = self.labs()?.labs;
+        labs.retain(LabState::is_alive);
+        if let Some(at) = labs.iter().position(|lab| lab.name == name) {
+            return Ok(labs.swap_remove(at));
+        }
+        Err(Error::NoSuchLab { name: name.to_owned(), known: labs.into_iter().map(|lab| lab.name).collect() })
+    }
+
+    /// Keeps other processes from starting or cleaning labs until it is dropped.
+    pub(crate) fn lock(&self) -> Result<File> {
+        let path = self.directory.join(".lock");
+        let file = File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .mode(0o600)
+            .custom_flags(libc::O_NOFOLLOW)
+            .open(&path)
+            .map_err(|e| Error::file("open", &path, e))?;
+        loop {
+            match flock(&file, FlockOperation::LockExclusive) {
+                Ok(()) => return Ok(file),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(errno) => return Err(Error::file("lock", &path, errno)),
+            }
+        }
+    }
+
+    /// Puts a state in place of the one before, so that a reader sees one or the other.
+    pub(crate) fn write(&self, state: &LabState) -> Result<()> {
+        let temporary = self.directory.join(Temporary::name(state.process));
+        let failed = |e: io::Error| Error::file("write", &temporary, e);
+        let mut text = serde_json::to_vec_pretty(state).map_err(|e| failed(e.into()))?;
+        text.push(b'\n');
+        let mut file = File::options()
+            .create(true)
+            .truncate(true)
+            .write(true)
+            .mode(0o600)
+            .custom_flags(libc::O_NOFOLLOW)
+            .open(&temporary)
+            .map_err(failed)?;
+        file.write_all(&text).map_err(failed)?;
+        // A host-wide setting is changed only after what it was is safe.
+        file.sync_all().map_err(failed)?;
+        let path = self.file(&state.id);
+        fs::rename(&temporary, &path).map_err(|e| Error::file("write", path, e))
+    }
+
+    pub(crate) fn remove(&self, id: &str) -> Result<()> {
+        let path = self.file(id);
+        match fs::remove_file(&path) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(Error::file("remove", path, e)),
+            _ => Ok(()),
+        }
+    }
+
+    fn file(&self, id: &str) -> PathBuf {
+        self.directory.join(format!("{id}.json"))
+    }
+
+    fn files(&self) -> Result<Vec<PathBuf>> {
+        let failed = |e| Error::file("read", &self.directory, e);
+        fs::read_dir(&self.directory)
+            .map_err(failed)?
+            .map(|entry| Ok(entry.map_err(failed)?.path()))
+            .collect()
+    }
+}
+
+/// Files that become states: named after the process that writes them, so that one it left when it
+/// was killed can be told from one that is being written.
+struct Temporary;
+
+impl Temporary {
+    fn name(process: ProcessId) -> String {
+        use std::sync::atomic::{AtomicU64, Ordering};
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let ProcessId { pid, start_ticks } = process;
+        let next = NEXT.fetch_add(1, Ordering::Relaxed);
+        format!(".{pid}.{start_ticks}.{next}.tmp")
+    }
+
+    fn writer(path: &Path) -> Option<ProcessId> {
+        let name = path.file_name()?.to_str()?;
+        let mut parts = name.strip_prefix('.')?.strip_suffix(".tmp")?.split('.');
+        Some(ProcessId { pid: parts.next()?.parse().ok()?, start_ticks: parts.next()?.parse().ok()? })
+    }
+}
+
+/// Makes a directory if it is not there, and makes sure that nobody else can write to it.
+fn make_own(directory: &Path) -> Result<()> {
+    match DirBuilder::new().mode(0o700).create(directory) {
+        Err(e) if e.kind() != io::ErrorKind::AlreadyExists => {
+            return Err(Error::file("make", directory, e));
+        }
+        _ => {}
+    }
+    let found = fs::symlink_metadata(directory).map_err(|e| Error::file("read", directory, e))?;
+    let why = if !found.is_dir() {
+        "it is not a directory"
+    } else if found.uid() != own_user() {
+        "it belongs to another user"
+    } else if found.mode() & 0o022 != 0 {
+        "others can write to it"
+    } else {
+        return Ok(());
+    };
+    Err(Error::NotOurs { path: directory.to_owned(), why })
+}
+
+fn own_user() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+/// The user this process is outside the user namespace it may have made for itself.
+fn outside_user() -> u32 {
+    let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    mapped_user(&map, own_user())
+}
+
+/// A map of a single user is the kind `enter_if_needed` makes; that of a container is longer and
+/// is not looked behind.
+fn mapped_user(map: &str, user: u32) -> u32 {
+    let mut fields = map.split_ascii_whitespace().map(str::parse::<u32>);
+    match (fields.next(), fields.next(), fields.next(), fields.next()) {
+        (Some(Ok(inside)), Some(Ok(outside)), Some(Ok(1)), None) if inside == user => outside,
+        _ => user,
+    }
+}
+
+#[cfg(test)]
+mod tests;

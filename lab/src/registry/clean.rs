@@ -1,0 +1,209 @@
+//! Clearing up after labs that were killed.
+
+use std::fs;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::{LabState, Registry, Temporary};
+use crate::error::Result;
+use crate::namespace::NamespaceId;
+use crate::process::{self, Resident};
+
+/// How long a living lab may take to end when it is told to.
+const END_DEADLINE: Duration = Duration::from_secs(10);
+
+/// Which labs to clear away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope<'a> {
+    /// Those whose process is gone.
+    Dead,
+    /// Those, and the one of this name even if it is alive.
+    Named(&'a str),
+    /// All, but for those of the calling process.
+    All,
+}
+
+/// What was cleared away.
+#[derive(Debug, Default, Serialize)]
+pub struct CleanReport {
+    /// Labs of which something was there.
+    pub labs: Vec<CleanedLab>,
+    /// Names of the labs that were left alone because they are alive.
+    pub alive: Vec<String>,
+    /// Files that cannot be read, and why. They are left for a person to look at.
+    pub unreadable: Vec<String>,
+}
+
+/// A lab that was cleared away.
+#[derive(Debug, Serialize)]
+pub struct CleanedLab {
+    /// Its id.
+    pub id: String,
+    /// Its name.
+    pub name: String,
+    /// The process that had made it.
+    pub pid: i32,
+    /// It was alive, and was told to end.
+    pub was_alive: bool,
+    /// Processes found in its namespaces and killed.
+    pub killed: Vec<Resident>,
+    /// Processes that could not be killed. As long as they are there, their namespace is.
+    pub not_killed: Vec<Resident>,
+    /// Host-wide settings put back to what they were.
+    pub restored: Vec<String>,
+    /// Host-wide settings that could not be.
+    pub not_restored: Vec<NotRestored>,
+    /// Whether nothing of it is left, nor its file.
+    pub gone: bool,
+}
+
+/// A setting that could not be put back.
+#[derive(Debug, Serialize)]
+pub struct NotRestored {
+    /// Which.
+    pub key: String,
+    /// What it was before the lab.
+    pub original: Value,
+    /// Why not.
+    pub why: String,
+}
+
+impl CleanReport {
+    /// Whether nothing is left that had to be cleared away.
+    pub fn is_complete(&self) -> bool {
+        self.unreadable.is_empty() && self.labs.iter().all(|lab| lab.gone)
+    }
+}
+
+impl Registry {
+    /// Clears away what labs left that were killed: processes in their namespaces (the namespaces
+    /// and links go with them), host-wide settings, files.
+    ///
+    /// `restore` gets the key and the original value of a setting, in the reverse order of the
+    /// changes. It must not use this registry, which is locked meanwhile. After a reboot there is
+    /// nothing to restore, and it is not called.
+    ///
+    /// # Errors
+    /// [`Error::File`](crate::Error::File) if the registry cannot be read or written. What could
+    /// not be cleared away is in the report instead, and stays in the registry.
+    pub fn clean(
+        &self,
+        scope: Scope<'_>,
+        restore: &mut dyn FnMut(&str, &Value) -> Result<(), String>,
+    ) -> Result<CleanReport> {
+        let mut report = CleanReport::default();
+        let found = self.labs()?;
+        // Before the lock: a lab that ends may need it.
+        let ended: Vec<String> = found
+            .labs
+            .iter()
+            .filter(|lab| lab.is_alive() && scope.ends(lab))
+            .map(|lab| {
+                end(lab);
+                lab.id.clone()
+            })
+            .collect();
+
+        let _lock = self.lock()?;
+        let now = self.labs()?;
+        report.unreadable = now.unreadable.iter().map(ToString::to_string).collect();
+        // Labs that were told to end have mostly removed their own files.
+        let gone = |lab: &LabState| now.labs.iter().all(|there| there.id != lab.id);
+        for lab in found.labs {
+            if ended.contains(&lab.id) && gone(&lab) {
+                report.labs.push(self.clear(lab, true, restore)?);
+            }
+        }
+        for lab in now.labs {
+            if lab.is_alive() {
+                report.alive.push(lab.name);
+            } else {
+                let was_alive = ended.contains(&lab.id);
+                report.labs.push(self.clear(lab, was_alive, restore)?);
+            }
+        }
+        self.remove_temporaries()?;
+        Ok(report)
+    }
+
+    fn clear(
+        &self,
+        mut lab: LabState,
+        was_alive: bool,
+        restore: &mut dyn FnMut(&str, &Value) -> Result<(), String>,
+    ) -> Result<CleanedLab> {
+        let same_boot = lab.is_of_this_boot();
+        let (killed, not_killed) = if same_boot {
+            let namespaces: Vec<NamespaceId> = lab.hosts.iter().map(|host| host.namespace).collect();
+            let mark = lab.mark();
+            process::empty(&namespaces, |pid| process::has_loopback_address(pid, mark))
+        } else {
+            (Vec::new(), Vec::new())
+        };
+        let mut restored = Vec::new();
+        let mut not_restored = Vec::new();
+        while same_boot && let Some(noted) = lab.host_wide.pop() {
+            match restore(&noted.key, &noted.original) {
+                Ok(()) => restored.push(noted.key),
+                Err(why) => not_restored.push(NotRestored { key: noted.key, original: noted.original, why }),
+            }
+        }
+        let gone = not_killed.is_empty() && not_restored.is_empty();
+        if gone {
+            self.remove(&lab.id)?;
+        } else {
+            let left = not_restored
+                .iter()
+                .rev()
+                .map(|left| super::HostWide { key: left.key.clone(), original: left.original.clone() });
+            lab.host_wide = left.collect();
+            lab.ended = true;
+            self.write(&lab)?;
+        }
+        Ok(CleanedLab {
+            id: lab.id,
+            name: lab.name,
+            pid: lab.process.pid,
+            was_alive,
+            killed,
+            not_killed,
+            restored,
+            not_restored,
+            gone,
+        })
+    }
+
+    fn remove_temporaries(&self) -> Result<()> {
+        for path in self.files()? {
+            if Temporary::writer(&path).is_some_and(|writer| !writer.is_alive()) {
+                // Another clean may have been first.
+                let _ = fs::remove_file(&path);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Scope<'_> {
+    fn ends(self, lab: &LabState) -> bool {
+        let foreign = lab.process.pid != rustix::process::getpid().as_raw_nonzero().get();
+        foreign
+            && match self {
+                Self::Dead => false,
+                Self::Named(name) => lab.name == name,
+                Self::All => true,
+            }
+    }
+}
+
+/// Tells a lab's process to end; if it does not, kills it.
+fn end(lab: &LabState) {
+    let ended = lab.process.end(Signal::TERM, END_DEADLINE).unwrap_or(false);
+    if !ended {
+        // Whatever keeps it from ending shows in the report: it is still alive then.
+        let _ = lab.process.end(Signal::KILL, END_DEADLINE);
+    }
+}

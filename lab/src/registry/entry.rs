@@ -1,0 +1,95 @@
+//! The file of a lab of this process.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use serde_json::Value;
+
+use super::{HostState, HostWide, Kind, LabState, Registry};
+use crate::error::{Error, Result};
+use crate::topology::Link;
+
+/// Keeps the file up to date, and removes it in the end.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    registry: Registry,
+    state: Mutex<LabState>,
+}
+
+impl Entry {
+    /// Enters a lab that is about to be made.
+    pub(crate) fn new(registry: Registry, name: Option<&str>, kind: Kind) -> Result<Self> {
+        let state = LabState::new(name, kind)?;
+        let lock = registry.lock()?;
+        let labs = registry.labs()?.labs;
+        let same = |lab: &&LabState| lab.name == state.name && lab.is_alive();
+        if let Some(taken) = labs.iter().find(same) {
+            return Err(Error::NameTaken { name: taken.name.clone(), pid: taken.process.pid });
+        }
+        registry.write(&state)?;
+        drop(lock);
+        Ok(Self { registry, state: Mutex::new(state) })
+    }
+
+    /// What the file says.
+    pub(crate) fn state(&self) -> MutexGuard<'_, LabState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes what the lab consists of.
+    pub(crate) fn settle(&self, hosts: Vec<HostState>, links: Vec<Link>) -> Result<()> {
+        self.change(|state| {
+            state.hosts = hosts;
+            state.links = links;
+        })
+    }
+
+    /// Notes what a setting was. What is noted already stays.
+    pub(crate) fn record(&self, key: &str, original: Value) -> Result<()> {
+        let _lock = self.registry.lock()?;
+        let own = self.state().id.clone();
+        for lab in self.registry.labs()?.labs {
+            if lab.id != own && lab.host_wide.iter().any(|noted| noted.key == key) {
+                return Err(Error::HostWideTaken {
+                    key: key.to_owned(),
+                    alive: lab.is_alive(),
+                    name: lab.name,
+                    pid: lab.process.pid,
+                });
+            }
+        }
+        self.change(|state| {
+            if state.host_wide.iter().all(|noted| noted.key != key) {
+                state.host_wide.push(HostWide { key: key.to_owned(), original });
+            }
+        })
+    }
+
+    /// Strikes a setting that is what it was.
+    pub(crate) fn forget(&self, key: &str) -> Result<()> {
+        self.change(|state| state.host_wide.retain(|noted| noted.key != key))
+    }
+
+    fn change(&self, change: impl FnOnce(&mut LabState)) -> Result<()> {
+        let mut state = self.state();
+        let mut changed = state.clone();
+        change(&mut changed);
+        self.registry.write(&changed)?;
+        *state = changed;
+        Ok(())
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        let id = self.state().id.clone();
+        let done = if self.state().host_wide.is_empty() {
+            self.registry.remove(&id)
+        } else {
+            // Somebody must still restore these.
+            self.change(|state| state.ended = true)
+        };
+        if let Err(error) = done {
+            tracing::warn!(%error, "the file of a lab that has ended is left behind");
+        }
+    }
+}

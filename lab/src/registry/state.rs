@@ -1,0 +1,214 @@
+//! What the registry knows of a lab.
+
+use std::fs;
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::error::{Error, Result};
+use crate::namespace::NamespaceId;
+use crate::process::ProcessId;
+use crate::topology::Link;
+
+/// Version of the file format. Readers refuse a later one and accept keys they do not know.
+const VERSION: u32 = 1;
+
+/// What holds a lab.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// A process that uses the lab itself and ends it when it is done.
+    Running,
+    /// A process that does nothing but hold it for others, until it is told to end.
+    Held,
+}
+
+/// A lab as its file describes it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LabState {
+    /// Version of the format.
+    pub version: u32,
+    /// 16 hexadecimal digits, of no meaning.
+    pub id: String,
+    /// The name.
+    pub name: String,
+    /// What holds it.
+    pub kind: Kind,
+    /// The process that holds it.
+    pub process: ProcessId,
+    /// The boot in which that process ran (/proc/sys/kernel/random/boot_id).
+    pub boot: String,
+    /// When it was made, in seconds since 1970.
+    pub since: u64,
+    /// Its hosts; none while it is being made.
+    #[serde(default)]
+    pub hosts: Vec<HostState>,
+    /// Its links, with all names and addresses.
+    #[serde(default)]
+    pub links: Vec<Link>,
+    /// Settings of the whole machine that were changed for it, in the order they were.
+    #[serde(default)]
+    pub host_wide: Vec<HostWide>,
+    /// It has ended, but not all of `host_wide` was restored.
+    #[serde(default)]
+    pub ended: bool,
+}
+
+/// A host as the file describes it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostState {
+    /// The name.
+    pub name: String,
+    /// The thread that lives in it. `nsenter --net=/proc/PID/task/THREAD/ns/net` enters it.
+    pub thread: i32,
+    /// Its network namespace.
+    pub namespace: NamespaceId,
+}
+
+/// A setting of the whole machine as it was before a lab changed it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostWide {
+    /// Which setting, in the words of whoever changes it.
+    pub key: String,
+    /// What it was.
+    pub original: Value,
+}
+
+impl LabState {
+    /// A lab of this process that is about to be made.
+    pub(crate) fn new(name: Option<&str>, kind: Kind) -> Result<Self> {
+        let id = new_id()?;
+        let name = match name {
+            Some(name) if is_name(name) => name.to_owned(),
+            Some(name) => {
+                return Err(Error::BadName { name: name.to_owned() });
+            }
+            None => format!("lab-{}", id.get(..6).unwrap_or(&id)),
+        };
+        Ok(Self {
+            version: VERSION,
+            name,
+            kind,
+            process: ProcessId::own().map_err(|e| Error::file("read", "/proc/self/stat", e))?,
+            boot: this_boot(),
+            since: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs(),
+            hosts: Vec::new(),
+            links: Vec::new(),
+            host_wide: Vec::new(),
+            ended: false,
+            id,
+        })
+    }
+
+    pub(crate) fn read(path: &Path) -> Result<Self> {
+        let bad = |why: String| Error::BadState { path: path.to_owned(), why };
+        let text = fs::read(path).map_err(|e| Error::file("read", path, e))?;
+        let state: Self = serde_json::from_slice(&text).map_err(|e| bad(e.to_string()))?;
+        if state.version > VERSION {
+            return Err(bad(format!("its version is {}, this program knows up to {VERSION}", state.version)));
+        }
+        if path.file_stem().is_none_or(|stem| stem != state.id.as_str()) {
+            return Err(bad(format!("it describes the lab {}", state.id)));
+        }
+        Ok(state)
+    }
+
+    /// Whether its process runs and has not ended it.
+    pub fn is_alive(&self) -> bool {
+        !self.ended && self.is_of_this_boot() && self.process.is_alive()
+    }
+
+    /// Whether anything of it can be left: nothing survives a reboot.
+    pub(crate) fn is_of_this_boot(&self) -> bool {
+        self.boot == this_boot()
+    }
+
+    /// The loopback address that marks its namespaces.
+    ///
+    /// The number of a namespace passes to another when it is gone, perhaps to that of somebody's
+    /// container. What a killed lab left is therefore told by number and mark.
+    pub(crate) fn mark(&self) -> Ipv4Addr {
+        mark(&self.id)
+    }
+}
+
+/// 127.128.0.0 to 127.255.255.255, by the first 23 bits of the id.
+fn mark(id: &str) -> Ipv4Addr {
+    let bits = u64::from_str_radix(id, 16).unwrap_or(0) >> 41;
+    let [_, a, b, c] = u32::try_from(bits).unwrap_or(0).to_be_bytes();
+    Ipv4Addr::new(127, 128 | a, b, c)
+}
+
+fn new_id() -> Result<String> {
+    use std::io::Read;
+    let path = "/dev/urandom";
+    let mut bytes = [0; 8];
+    fs::File::open(path)
+        .and_then(|mut file| file.read_exact(&mut bytes))
+        .map_err(|e| Error::file("read", path, e))?;
+    Ok(format!("{:016x}", u64::from_ne_bytes(bytes)))
+}
+
+fn this_boot() -> String {
+    fs::read_to_string("/proc/sys/kernel/random/boot_id")
+        .map(|text| text.trim().to_owned())
+        .unwrap_or_default()
+}
+
+fn is_name(name: &str) -> bool {
+    let good = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit();
+    (1..=32).contains(&name.len())
+        && name.bytes().all(|c| good(c) || c == b'-')
+        && name.bytes().next().is_some_and(good)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_plain() {
+        for good in ["a", "7", "dns-test", "x".repeat(32).as_str()] {
+            assert!(is_name(good), "{good}");
+        }
+        for bad in ["", "-a", "A", "a b", "../x", "a/b", "é", "x".repeat(33).as_str()] {
+            assert!(!is_name(bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_mark_is_a_loopback_address_apart_from_the_usual_ones() {
+        for id in ["0000000000000000", "ffffffffffffffff", "123456789abcdef0", "no id"] {
+            let mark = mark(id);
+            assert!(mark.is_loopback() && mark.octets()[1] >= 128, "{mark}");
+        }
+        assert_ne!(mark("123456789abcdef0"), mark("223456789abcdef0"));
+    }
+
+    #[test]
+    fn a_state_reads_back_and_unknown_keys_are_accepted() {
+        let state = LabState::new(Some("x"), Kind::Held).unwrap();
+        assert!(state.is_alive());
+        let mut json = serde_json::to_value(&state).unwrap();
+        json["news"] = 1.into();
+        json.as_object_mut().unwrap().remove("links");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join(format!("{}.json", state.id));
+        fs::write(&path, json.to_string()).unwrap();
+        assert_eq!(LabState::read(&path).unwrap(), state);
+    }
+
+    #[test]
+    fn a_later_version_is_refused_in_words() {
+        let mut state = LabState::new(None, Kind::Running).unwrap();
+        state.version = VERSION + 1;
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join(format!("{}.json", state.id));
+        fs::write(&path, serde_json::to_string(&state).unwrap()).unwrap();
+        let error = LabState::read(&path).unwrap_err().to_string();
+        assert!(error.contains("version is 2"), "{error}");
+    }
+}

@@ -1,0 +1,199 @@
+use super::*;
+use serde_json::json;
+
+fn registry() -> (tempfile::TempDir, Registry) {
+    let directory = tempfile::tempdir().unwrap();
+    let registry = Registry::at(directory.path().join("labs")).unwrap();
+    (directory, registry)
+}
+
+/// A lab of a process that is no more.
+fn dead(registry: &Registry, name: &str, host_wide: &[(&str, i32)]) -> LabState {
+    let mut state = LabState::new(Some(name), Kind::Running).unwrap();
+    state.process.start_ticks += 1;
+    state.host_wide = host_wide
+        .iter()
+        .map(|(key, original)| HostWide { key: (*key).to_owned(), original: json!(original) })
+        .collect();
+    registry.write(&state).unwrap();
+    state
+}
+
+fn nothing_to_restore(key: &str, _: &serde_json::Value) -> Result<(), String> {
+    panic!("asked to restore {key}")
+}
+
+#[test]
+fn an_entry_comes_and_goes() {
+    let (_directory, registry) = registry();
+    let entry = Entry::new(registry.clone(), Some("one"), Kind::Running).unwrap();
+    let labs = registry.labs().unwrap();
+    assert_eq!(labs.labs.len(), 1);
+    assert!(labs.labs[0].is_alive());
+    assert_eq!(registry.find("one").unwrap().name, "one");
+    drop(entry);
+    assert!(registry.labs().unwrap().labs.is_empty());
+}
+
+#[test]
+fn a_name_is_given_once() {
+    let (_directory, registry) = registry();
+    let _first = Entry::new(registry.clone(), Some("one"), Kind::Running).unwrap();
+    let error = Entry::new(registry.clone(), Some("one"), Kind::Held).unwrap_err();
+    assert!(matches!(error, Error::NameTaken { .. }), "{error}");
+    let error = Entry::new(registry, Some("../one"), Kind::Held).unwrap_err();
+    assert!(matches!(error, Error::BadName { .. }), "{error}");
+}
+
+#[test]
+fn the_name_of_a_dead_lab_is_free() {
+    let (_directory, registry) = registry();
+    dead(&registry, "one", &[]);
+    Entry::new(registry, Some("one"), Kind::Running).unwrap();
+}
+
+#[test]
+fn finding_none_names_those_there_are() {
+    let (_directory, registry) = registry();
+    let error = registry.find("x").unwrap_err().to_string();
+    assert_eq!(error, "no lab named x is up; none is");
+    let _one = Entry::new(registry.clone(), Some("one"), Kind::Running).unwrap();
+    let _two = Entry::new(registry.clone(), Some("two"), Kind::Running).unwrap();
+    let error = registry.find("x").unwrap_err().to_string();
+    assert!(error.starts_with("no lab named x is up; up are "), "{error}");
+}
+
+#[test]
+fn what_the_dead_changed_is_restored_last_first() {
+    let (_directory, registry) = registry();
+    dead(&registry, "one", &[("a", 1), ("b", 2)]);
+    let living = Entry::new(registry.clone(), Some("two"), Kind::Running).unwrap();
+    let mut restored = Vec::new();
+    let report = registry
+        .clean(Scope::Dead, &mut |key, original| {
+            restored.push((key.to_owned(), original.clone()));
+            Ok(())
+        })
+        .unwrap();
+    assert_eq!(restored, [("b".to_owned(), json!(2)), ("a".to_owned(), json!(1))]);
+    assert!(report.is_complete());
+    assert_eq!(report.labs.len(), 1);
+    assert_eq!(report.labs[0].restored, ["b", "a"]);
+    assert_eq!(report.alive, ["two"]);
+    assert_eq!(registry.labs().unwrap().labs, [living.state().clone()]);
+}
+
+#[test]
+fn what_cannot_be_restored_is_tried_again() {
+    let (_directory, registry) = registry();
+    dead(&registry, "one", &[("a", 1), ("b", 2), ("c", 3)]);
+    let report = registry
+        .clean(Scope::Dead, &mut |key, _| match key {
+            "b" => Ok(()),
+            _ => Err("no permission".to_owned()),
+        })
+        .unwrap();
+    assert!(!report.is_complete());
+    let mut asked = Vec::new();
+    let report = registry
+        .clean(Scope::Dead, &mut |key, original| {
+            asked.push((key.to_owned(), original.clone()));
+            Ok(())
+        })
+        .unwrap();
+    assert!(report.is_complete());
+    assert_eq!(asked, [("c".to_owned(), json!(3)), ("a".to_owned(), json!(1))]);
+    assert!(registry.labs().unwrap().labs.is_empty());
+}
+
+#[test]
+fn a_reboot_restores_by_itself() {
+    let (_directory, registry) = registry();
+    let mut state = dead(&registry, "one", &[("a", 1)]);
+    state.boot = "another".to_owned();
+    registry.write(&state).unwrap();
+    let report = registry.clean(Scope::Dead, &mut nothing_to_restore).unwrap();
+    assert!(report.is_complete());
+    assert!(registry.labs().unwrap().labs.is_empty());
+}
+
+#[test]
+fn a_lab_dropped_with_settings_changed_leaves_a_note() {
+    let (_directory, registry) = registry();
+    let entry = Entry::new(registry.clone(), None, Kind::Running).unwrap();
+    entry.record("a", json!(1)).unwrap();
+    entry.record("a", json!(9)).unwrap();
+    entry.record("b", json!(2)).unwrap();
+    entry.forget("b").unwrap();
+    drop(entry);
+    let mut asked = Vec::new();
+    registry
+        .clean(Scope::Dead, &mut |key, original| {
+            asked.push((key.to_owned(), original.clone()));
+            Ok(())
+        })
+        .unwrap();
+    assert_eq!(asked, [("a".to_owned(), json!(1))]);
+    assert!(registry.labs().unwrap().labs.is_empty());
+}
+
+#[test]
+fn one_setting_is_changed_for_one_lab_at_a_time() {
+    let (_directory, registry) = registry();
+    let one = Entry::new(registry.clone(), Some("one"), Kind::Running).unwrap();
+    let two = Entry::new(registry, Some("two"), Kind::Running).unwrap();
+    one.record("a", json!(1)).unwrap();
+    let error = two.record("a", json!(0)).unwrap_err().to_string();
+    assert!(error.contains("for the lab one"), "{error}");
+    one.forget("a").unwrap();
+    two.record("a", json!(1)).unwrap();
+    two.forget("a").unwrap();
+}
+
+#[test]
+fn a_file_that_makes_no_sense_is_reported_and_left() {
+    let (_directory, registry) = registry();
+    let path = registry.path().join("0123456789abcdef.json");
+    fs::write(&path, "{\"version\":1,").unwrap();
+    let report = registry.clean(Scope::Dead, &mut nothing_to_restore).unwrap();
+    assert!(!report.is_complete());
+    assert!(report.unreadable[0].contains("0123456789abcdef.json"));
+    assert!(path.exists());
+}
+
+#[test]
+fn only_what_dead_writers_left_unfinished_is_removed() {
+    let (_directory, registry) = registry();
+    let own = ProcessId::own().unwrap();
+    let gone = ProcessId { start_ticks: own.start_ticks + 1, ..own };
+    let (mine, theirs) = (Temporary::name(own), Temporary::name(gone));
+    for name in [&mine, &theirs] {
+        fs::write(registry.path().join(name), "").unwrap();
+    }
+    registry.clean(Scope::Dead, &mut nothing_to_restore).unwrap();
+    assert!(registry.path().join(mine).exists());
+    assert!(!registry.path().join(theirs).exists());
+}
+
+#[test]
+fn a_directory_others_can_write_to_is_refused() {
+    use std::os::unix::fs::PermissionsExt;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("labs");
+    fs::create_dir(&path).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o777)).unwrap();
+    assert!(matches!(Registry::at(&path), Err(Error::NotOurs { .. })));
+    let link = directory.path().join("link");
+    std::os::unix::fs::symlink("/", &link).unwrap();
+    assert!(matches!(Registry::at(&link), Err(Error::NotOurs { .. })));
+}
+
+#[test]
+fn the_user_outside_is_found_in_the_map() {
+    assert_eq!(mapped_user("         0       1000          1\n", 0), 1000);
+    assert_eq!(mapped_user("         0          0 4294967295\n", 0), 0);
+    assert_eq!(mapped_user("         0          0 4294967295\n", 1000), 1000);
+    // A container's.
+    assert_eq!(mapped_user("0 1000 1\n1 100000 65536\n", 0), 0,);
+    assert_eq!(mapped_user("", 5), 5);
+}

@@ -1,0 +1,168 @@
+//! What is left after a kill, and removed.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
+use std::time::Instant;
+
+use linerate_lab::registry::Scope;
+use linerate_lab::userns::enter_if_needed;
+use linerate_lab::{Lab, LabState, NamespaceId, Registry};
+use serde_json::json;
+
+use crate::Skipped;
+use crate::scene::{Scene, eventually, nothing_to_restore, processes_in, role};
+
+/// The process to be killed: it makes a lab with children in it and says so.
+pub(crate) fn victim(registry: &str, name: &str) -> ExitCode {
+    enter_if_needed();
+    say("begin");
+    let registry = Registry::at(registry).unwrap();
+    let builder = Lab::builder().registry(&registry).name(name).senders(2);
+    let lab = builder.start().unwrap();
+    lab.record_host_wide("audit", json!(1)).unwrap();
+    lab.record_host_wide("irq 7", json!("0-3")).unwrap();
+    lab.record_host_wide("put back", json!(true)).unwrap();
+    lab.forget_host_wide("put back").unwrap();
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", "sleep 600 & echo; exec sleep 600"]).stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut child = lab.receiver().spawn(command).unwrap();
+    let mut line = String::new();
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    output.read_line(&mut line).unwrap();
+    say("ready");
+    child.wait().unwrap();
+    ExitCode::SUCCESS
+}
+
+fn say(word: &str) {
+    let mut output = std::io::stdout().lock();
+    writeln!(output, "{word}").unwrap();
+    output.flush().unwrap();
+}
+
+fn start(scene: &Scene, name: &str) -> (Child, BufReader<ChildStdout>) {
+    let registry = scene.registry.path().to_str().unwrap();
+    let mut victim =
+        role(&["victim", registry, name]).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+    let output = BufReader::new(victim.stdout.take().unwrap());
+    (victim, output)
+}
+
+fn await_word(output: &mut BufReader<ChildStdout>, word: &str) {
+    let mut line = String::new();
+    while line.trim() != word {
+        line.clear();
+        let length = output.read_line(&mut line).unwrap();
+        assert_ne!(length, 0, "it ended before it said {word}");
+    }
+}
+
+fn kill(mut victim: Child) {
+    victim.kill().unwrap();
+    victim.wait().unwrap();
+}
+
+fn namespaces(lab: &LabState) -> Vec<NamespaceId> {
+    lab.hosts.iter().map(|host| host.namespace).collect()
+}
+
+fn restore_any(_: &str, _: &serde_json::Value) -> Result<(), String> {
+    Ok(())
+}
+
+pub(crate) fn nothing_is_left() -> Skipped {
+    let scene = Scene::new();
+    let (victim, mut output) = start(&scene, "victim");
+    await_word(&mut output, "ready");
+    let lab = scene.registry.find("victim").unwrap();
+    let namespaces = namespaces(&lab);
+    // The victim, its child and its grandchild.
+    assert_eq!(processes_in(&namespaces).len(), 3);
+    kill(victim);
+
+    eventually("the child is gone with its parent", || processes_in(&namespaces).len() <= 1);
+    let report = scene.registry.clean(Scope::Dead, &mut restore_any).unwrap();
+    assert!(report.is_complete(), "{report:?}");
+    let [cleaned] = &report.labs[..] else { panic!("{report:?}") };
+    assert_eq!((cleaned.name.as_str(), cleaned.was_alive), ("victim", false));
+    // The grandchild is nobody's child: only its namespace tells whose it was.
+    assert_eq!(cleaned.killed.len(), 1, "{cleaned:?}");
+    assert_eq!(cleaned.killed[0].command, "sleep");
+    assert_eq!(processes_in(&namespaces), [0; 0]);
+    assert_eq!(scene.files(), [""; 0]);
+    Ok(())
+}
+
+pub(crate) fn at_any_moment_of_the_start() -> Skipped {
+    let scene = Scene::new();
+    let (victim, mut output) = start(&scene, "measured");
+    await_word(&mut output, "begin");
+    let begun = Instant::now();
+    await_word(&mut output, "ready");
+    let whole = begun.elapsed();
+    kill(victim);
+
+    // From before the first step to after the last.
+    for round in 0u32..16 {
+        let (victim, mut output) = start(&scene, &format!("round-{round}"));
+        await_word(&mut output, "begin");
+        std::thread::sleep(whole * round / 14);
+        // Whatever is known of it now is all that can be looked for afterwards.
+        let lab = scene.registry.find(&format!("round-{round}"));
+        let namespaces = lab.map(|lab| namespaces(&lab)).unwrap_or_default();
+        kill(victim);
+        let report = scene.registry.clean(Scope::Dead, &mut restore_any).unwrap();
+        assert!(report.is_complete(), "round {round}: {report:?}");
+        assert_eq!(scene.files(), [""; 0], "round {round}");
+        eventually("no process in the namespaces", || processes_in(&namespaces).is_empty());
+    }
+    Ok(())
+}
+
+pub(crate) fn settings_are_restored() -> Skipped {
+    let scene = Scene::new();
+    let (victim, mut output) = start(&scene, "victim");
+    await_word(&mut output, "ready");
+    kill(victim);
+
+    // A start clears away all but the settings, which it has no way to restore.
+    let lab = scene.builder().start().unwrap();
+    let refused = lab.record_host_wide("audit", json!(0)).unwrap_err();
+    assert!(refused.to_string().ends_with("run `linerate lab clean` first"), "{refused}");
+    drop(lab);
+    let mut restored = Vec::new();
+    let report = scene
+        .registry
+        .clean(Scope::Dead, &mut |key, original| {
+            restored.push((key.to_owned(), original.clone()));
+            Ok(())
+        })
+        .unwrap();
+    assert!(report.is_complete(), "{report:?}");
+    assert_eq!(restored, [("irq 7".to_owned(), json!("0-3")), ("audit".to_owned(), json!(1))]);
+    assert_eq!(scene.files(), [""; 0]);
+    Ok(())
+}
+
+pub(crate) fn a_living_lab_is_left_alone() -> Skipped {
+    let scene = Scene::new();
+    let (mut victim, mut output) = start(&scene, "living");
+    await_word(&mut output, "ready");
+    let own = scene.builder().name("own").start().unwrap();
+    let namespaces = namespaces(&scene.registry.find("living").unwrap());
+    let report = scene.registry.clean(Scope::Dead, &mut nothing_to_restore).unwrap();
+    assert_eq!(report.labs.len(), 0, "{report:?}");
+    assert_eq!(report.alive.len(), 2, "{report:?}");
+    assert_eq!(processes_in(&namespaces).len(), 3);
+
+    // Asked to, it ends the other one, but never the one of the process that asks.
+    let report = scene.registry.clean(Scope::All, &mut restore_any).unwrap();
+    assert_eq!(report.alive, ["own"], "{report:?}");
+    let [cleaned] = &report.labs[..] else { panic!("{report:?}") };
+    assert!(cleaned.was_alive && cleaned.gone, "{cleaned:?}");
+    assert_eq!(own.receiver().run(|| 1).unwrap(), 1);
+    eventually("no process in the namespaces", || processes_in(&namespaces).is_empty());
+    let ended = victim.wait().unwrap();
+    assert!(!ended.success(), "{ended}");
+    Ok(())
+}

@@ -1,0 +1,105 @@
+//! Labs on the running kernel: as root, and as an ordinary user in a user namespace.
+//!
+//! This has no test harness of the standard kind, for two reasons: a process must have a single
+//! thread when it enters a user namespace, and the tests start this program again as the process
+//! to be killed, as the holder of a lab, and as an ordinary user.
+
+mod hold;
+mod kill;
+mod lab;
+mod ordinary;
+mod scene;
+
+use std::panic::catch_unwind;
+use std::process::ExitCode;
+
+use linerate_lab::userns::{Privilege, enter_if_needed};
+
+/// A test that cannot be done here says why.
+type Skipped = Result<(), String>;
+
+const TESTS: &[(&str, fn() -> Skipped)] = &[
+    ("lab::packets_pass_both_ways", lab::packets_pass_both_ways),
+    ("lab::extra_addresses_answer", lab::extra_addresses_answer),
+    ("lab::sysfs_shows_the_hosts_own", lab::sysfs_shows_the_hosts_own),
+    ("lab::labs_side_by_side", lab::labs_side_by_side),
+    ("lab::threads_stay_in_their_host", lab::threads_stay_in_their_host),
+    ("lab::a_panic_is_an_error", lab::a_panic_is_an_error),
+    ("lab::bad_shapes_leave_nothing", lab::bad_shapes_leave_nothing),
+    ("lab::children_live_in_the_host", lab::children_live_in_the_host),
+    ("lab::a_missing_program_is_an_error", lab::a_missing_program_is_an_error),
+    ("lab::drop_removes_everything", lab::drop_removes_everything),
+    ("lab::the_kernels_words_are_passed_on", lab::the_kernels_words_are_passed_on),
+    ("kill::nothing_is_left", kill::nothing_is_left),
+    ("kill::at_any_moment_of_the_start", kill::at_any_moment_of_the_start),
+    ("kill::settings_are_restored", kill::settings_are_restored),
+    ("kill::a_living_lab_is_left_alone", kill::a_living_lab_is_left_alone),
+    ("hold::up_list_exec_down", hold::up_list_exec_down),
+    ("hold::a_name_is_up_once", hold::a_name_is_up_once),
+    ("hold::what_fails_is_told", hold::what_fails_is_told),
+    ("hold::a_killed_holder_is_cleaned_up", hold::a_killed_holder_is_cleaned_up),
+    ("ordinary::all_of_it_without_root", ordinary::all_of_it_without_root),
+];
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["role", "victim", registry, name] => return kill::victim(registry, name),
+        ["role", "holder", registry, options] => return hold::holder(registry, options),
+        ["role", "exec", registry, lab, host, program, ref rest @ ..] => {
+            return hold::exec(registry, lab, host, program, rest);
+        }
+        _ => {}
+    }
+    let list = arguments.iter().any(|argument| argument == "--list");
+    let filters: Vec<&String> = arguments.iter().filter(|a| !a.starts_with('-')).collect();
+    let chosen: Vec<_> = TESTS
+        .iter()
+        .filter(|(name, _)| filters.is_empty() || filters.iter().any(|f| name.contains(*f)))
+        .collect();
+    if list {
+        for (name, _) in chosen {
+            println!("{name}: test");
+        }
+        return ExitCode::SUCCESS;
+    }
+    run(&chosen, &enter_if_needed())
+}
+
+fn run(chosen: &[&(&str, fn() -> Skipped)], privilege: &Privilege) -> ExitCode {
+    println!("\nrunning {} tests ({privilege})", chosen.len());
+    let (mut passed, mut skipped, mut failed) = (0, 0, Vec::new());
+    for (name, test) in chosen {
+        let outcome = match privilege {
+            Privilege::Forbidden { .. } => Ok(Err(privilege.to_string())),
+            _ => catch_unwind(test),
+        };
+        match outcome {
+            Ok(Ok(())) => {
+                passed += 1;
+                println!("test {name} ... ok");
+            }
+            Ok(Err(why)) => {
+                skipped += 1;
+                eprintln!("SKIP {name}: {why}");
+                println!("test {name} ... ignored");
+            }
+            Err(_) => {
+                failed.push(*name);
+                println!("test {name} ... FAILED");
+            }
+        }
+    }
+    let word = if failed.is_empty() { "ok" } else { "FAILED" };
+    println!(
+        "\ntest result: {word}. {passed} passed; {} failed; {skipped} ignored; 0 measured; {} filtered out\n",
+        failed.len(),
+        TESTS.len() - chosen.len(),
+    );
+    if failed.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        println!("failures:\n    {}", failed.join("\n    "));
+        ExitCode::FAILURE
+    }
+}

@@ -1,0 +1,89 @@
+//! What the tests start from and look at.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use linerate_lab::{Builder, Lab, NamespaceId, Registry};
+use tempfile::TempDir;
+
+/// A registry of the test's own.
+pub(crate) struct Scene {
+    _directory: TempDir,
+    pub(crate) registry: Registry,
+}
+
+impl Scene {
+    pub(crate) fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let registry = Registry::at(directory.path().join("labs")).unwrap();
+        Self { _directory: directory, registry }
+    }
+
+    pub(crate) fn builder(&self) -> Builder {
+        Lab::builder().registry(&self.registry)
+    }
+
+    /// The files in the registry, but for its lock.
+    pub(crate) fn files(&self) -> Vec<String> {
+        names(self.registry.path()).into_iter().filter(|name| name != ".lock").collect()
+    }
+}
+
+/// This program in one of its roles.
+pub(crate) fn role(arguments: &[&str]) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.arg("role").args(arguments);
+    command
+}
+
+/// Names in a directory, in order.
+pub(crate) fn names(directory: &Path) -> BTreeSet<String> {
+    fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+}
+
+/// Interfaces a sysfs shows.
+pub(crate) fn interfaces(sys: &Path) -> Vec<String> {
+    let mut found = names(&sys.join("class/net"));
+    found.remove("bonding_masters");
+    found.into_iter().collect()
+}
+
+/// Processes that can be seen to be in one of the namespaces, with any of their threads.
+pub(crate) fn processes_in(namespaces: &[NamespaceId]) -> Vec<i32> {
+    use std::os::unix::fs::MetadataExt;
+    let is_in = |path: &Path| {
+        fs::metadata(path).is_ok_and(|found| {
+            namespaces.iter().any(|id| id.device == found.dev() && id.inode == found.ino())
+        })
+    };
+    let mut found = Vec::new();
+    for process in fs::read_dir("/proc").unwrap().flatten() {
+        let Some(pid) = process.file_name().to_str().and_then(|n| n.parse().ok()) else {
+            continue;
+        };
+        let Ok(tasks) = fs::read_dir(process.path().join("task")) else {
+            continue;
+        };
+        if tasks.flatten().any(|task| is_in(&task.path().join("ns/net"))) {
+            found.push(pid);
+        }
+    }
+    found
+}
+
+/// Waits for something the kernel does in its own time.
+pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !is_so() {
+        assert!(Instant::now() < deadline, "not within 20 s: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// For a `clean` that has nothing to restore.
+pub(crate) fn nothing_to_restore(key: &str, _: &serde_json::Value) -> Result<(), String> {
+    panic!("asked to restore {key}")
+}
