@@ -95,7 +95,7 @@ pub enum Error {
         instructions: usize,
     },
     /// The sockets do not share a port.
-    #[error("the program could not be attached, the socket has no SO_REUSEPORT set: set it before bind")]
+    #[error("not a socket that can be steered, it has no SO_REUSEPORT: set that before bind")]
     NotReuseport,
     /// Loading an eBPF program is not allowed here.
     #[error(
@@ -137,7 +137,8 @@ pub enum Error {
 ///
 /// For [`Program::Cbpf`] these must be all sockets of the group, in the order in which they were bound (TCP: in which
 /// they began to listen). For [`Program::Ebpf`] any order will do and sockets that are missing get nothing, but
-/// all must be bound, TCP ones listening, before.
+/// all must be bound, TCP ones listening, before. The kernel lets a socket be in the map of one such program only: to
+/// change the table, [`detach`] first.
 pub fn attach<S: AsFd>(sockets: &[S], table: &Table, program: Program) -> Result<(), Error> {
     let first = sockets.first().ok_or(Error::Empty)?;
     if let Some(slot) = table.highest_slot().filter(|slot| *slot >= sockets.len()) {
@@ -152,15 +153,21 @@ pub fn attach<S: AsFd>(sockets: &[S], table: &Table, program: Program) -> Result
 /// Takes the program off the group of `socket`: the kernel's hash picks again. Linux 5.3. Does nothing where there is
 /// none.
 pub fn detach(socket: &impl AsFd) -> Result<(), Error> {
+    let what = "SO_DETACH_REUSEPORT_BPF (Linux 5.3)";
     match option::set(socket, libc::SOL_SOCKET, libc::SO_DETACH_REUSEPORT_BPF, 0) {
-        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(()),
-        done => done.map_err(|source| Error::Kernel { what: "SO_DETACH_REUSEPORT_BPF (Linux 5.3)", source }),
+        Ok(()) => Ok(()),
+        Err(source) => match source.raw_os_error() {
+            Some(libc::ENOENT) => Ok(()),
+            Some(libc::EINVAL) => Err(Error::NotReuseport),
+            _ => Err(Error::Kernel { what, source }),
+        },
     }
 }
 
-/// The CPU on which the socket's last packet was processed (`SO_INCOMING_CPU`, Linux 3.19); `None` before the first.
-/// For a TCP connection, where its packets come in; since it says where the softirq ran, it tells whether steering is
-/// right.
+/// The CPU on which the socket's last packet was processed (`SO_INCOMING_CPU`, Linux 3.19): whether steering is right
+/// shows on accepted TCP connections and connected UDP sockets. `None` before the first packet, and on unconnected UDP
+/// sockets, for which the kernel does not keep it (net/ipv4/udp.c, `__udp_queue_rcv_skb`), unless
+/// [`set_incoming_cpu`] did.
 pub fn incoming_cpu(socket: &impl AsFd) -> io::Result<Option<u32>> {
     option::get(socket, libc::SOL_SOCKET, libc::SO_INCOMING_CPU).map(|cpu| u32::try_from(cpu).ok())
 }

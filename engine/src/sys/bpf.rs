@@ -33,13 +33,6 @@ const fn instruction(code: u8, destination: u8, source: u8, offset: i16, immedia
     Instruction { code, registers, offset, immediate }
 }
 
-impl Instruction {
-    #[cfg(test)]
-    pub(crate) fn is_jump_if_zero(&self) -> bool {
-        self.code == 0x15
-    }
-}
-
 /// `destination = source`
 pub(crate) const fn move_register(destination: u8, source: u8) -> Instruction {
     instruction(0xbf, destination, source, 0, 0)

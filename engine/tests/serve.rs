@@ -1,0 +1,253 @@
+//! Requests are answered, whatever the backend, the layout of sockets and the address family.
+
+mod support;
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::mpsc;
+
+use linerate_engine::{Action, Backend, Echo, PathMtuDiscovery, Pinning, Request, Server, Sockets, Stray};
+use support::{BACKENDS, LAYOUTS, Outcome, ask, client, cpus, skip};
+
+#[test]
+fn every_backend_and_layout_echoes() -> Outcome {
+    for backend in BACKENDS {
+        for sockets in LAYOUTS {
+            let running = Server::builder()
+                .bind("127.0.0.1:0".parse()?)
+                .sockets(sockets)
+                .backend(backend)
+                .start(|_| Echo)?;
+            for index in 0..20u8 {
+                let client = client("127.0.0.1:0")?;
+                let request = vec![index; usize::from(index) * 70];
+                let (answer, from) = ask(&client, running.local_addr(), &request)?;
+                assert_eq!(answer, request, "{backend:?} {sockets:?}");
+                assert_eq!(from, running.local_addr());
+            }
+            assert!(running.ended().is_empty());
+            let total = running.stop()?.total();
+            assert_eq!((total.received, total.answered), (20, 20), "{backend:?} {sockets:?}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn replies_leave_from_the_address_the_request_came_to() -> Outcome {
+    for backend in BACKENDS {
+        let running =
+            Server::builder().bind("0.0.0.0:0".parse()?).workers(2).backend(backend).start(|_| Echo)?;
+        let port = running.local_addr().port();
+        for last in [1, 2, 3, 200] {
+            let to = SocketAddr::from(([127, 0, 0, last], port));
+            let (answer, from) = ask(&client("127.0.0.1:0")?, to, b"who are you")?;
+            assert_eq!((answer.as_slice(), from), (b"who are you".as_slice(), to), "{backend:?}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn one_dual_stack_server_serves_both_families() -> Outcome {
+    for backend in BACKENDS {
+        let (told, tell) = mpsc::channel();
+        let running = Server::builder().bind("[::]:0".parse()?).workers(1).backend(backend).start(|_| {
+            let told = told.clone();
+            move |request: &Request<'_>, _: &mut [u8]| {
+                let _ = told.send((request.source(), request.destination()));
+                Action::Echo
+            }
+        })?;
+        let port = running.local_addr().port();
+        for (local, to) in [("127.0.0.9:0", "127.0.0.7"), ("[::1]:0", "::1"), ("127.0.0.1:0", "127.0.0.1")] {
+            let to: IpAddr = to.parse()?;
+            let client = client(local)?;
+            let (answer, from) = ask(&client, SocketAddr::new(to, port), b"both")?;
+            assert_eq!((answer.as_slice(), from.ip()), (b"both".as_slice(), to), "{backend:?}");
+            let (source, destination) = tell.recv()?;
+            assert_eq!((source, destination), (client.local_addr()?, Some(to)), "{backend:?}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn ipv6_alone_leaves_ipv4_alone() -> Outcome {
+    let running = Server::builder().bind("[::]:0".parse()?).only_v6(true).start(|_| Echo)?;
+    let port = running.local_addr().port();
+    let (answer, _) = ask(&client("[::1]:0")?, SocketAddr::new("::1".parse()?, port), b"six")?;
+    assert_eq!(answer, b"six");
+    // The port is free for IPv4.
+    let four = Server::builder().bind(SocketAddr::from(([0, 0, 0, 0], port))).start(|_| Echo)?;
+    assert_eq!(four.local_addr().port(), port);
+    Ok(())
+}
+
+#[test]
+fn a_reply_may_go_elsewhere() -> Outcome {
+    for backend in BACKENDS {
+        for (bind, at) in [("127.0.0.1:0", "127.0.0.1"), ("0.0.0.0:0", "127.0.0.3"), ("[::]:0", "127.0.0.3")]
+        {
+            let third = client("127.0.0.1:0")?;
+            let to = third.local_addr()?;
+            let running = Server::builder().bind(bind.parse()?).workers(1).backend(backend).start(|_| {
+                move |_: &Request<'_>, reply: &mut [u8]| {
+                    reply[..5].copy_from_slice(b"hello");
+                    Action::ReplyTo { length: 5, to }
+                }
+            })?;
+            let server = SocketAddr::new(at.parse()?, running.local_addr().port());
+            client("127.0.0.1:0")?.send_to(b"tell them", server)?;
+            let mut answer = [0; 16];
+            let (length, from) = third.recv_from(&mut answer)?;
+            assert_eq!((&answer[..length], from), (b"hello".as_slice(), server), "{backend:?} {bind}");
+            assert_eq!(running.stop()?.total().redirected, 1);
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn replies_that_cannot_be_sent_are_counted_and_the_others_go() -> Outcome {
+    for backend in BACKENDS {
+        let six: SocketAddr = "[::1]:9".parse()?;
+        let server = Server::builder()
+            .bind("127.0.0.1:0".parse()?)
+            .workers(1)
+            .max_reply(100)
+            .backend(backend)
+            .prepare()?;
+        let client = client("127.0.0.1:0")?;
+        let kinds = [b"good", b"none", b"long", b"six ", b"zero", b"good"];
+        for kind in kinds {
+            client.send_to(kind, server.local_addr())?;
+        }
+        let running = server.start(|_| {
+            move |request: &Request<'_>, reply: &mut [u8]| match request.payload() {
+                b"none" => Action::Drop,
+                b"long" => Action::Reply(reply.len() + 1),
+                b"six " => Action::ReplyTo { length: 1, to: six },
+                b"zero" => Action::ReplyTo { length: 1, to: SocketAddr::from(([127, 0, 0, 1], 0)) },
+                _ => Action::Echo,
+            }
+        })?;
+        let mut answer = [0; 16];
+        for _ in 0..2 {
+            assert_eq!(client.recv(&mut answer)?, 4);
+            assert_eq!(&answer[..4], b"good");
+        }
+        let total = running.stop()?.total();
+        assert_eq!((total.received, total.answered, total.dropped), (6, 2, 1), "{backend:?}: {total:?}");
+        assert_eq!((total.send_failed.too_long, total.send_failed.total()), (1, 3), "{total:?}");
+        assert_eq!(total.send_failed.invalid, 2, "{total:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn oversized_requests_are_counted_or_delivered() -> Outcome {
+    for backend in BACKENDS {
+        for deliver in [false, true] {
+            let running = Server::builder()
+                .bind("127.0.0.1:0".parse()?)
+                .workers(1)
+                .max_request(100)
+                .deliver_truncated(deliver)
+                .backend(backend)
+                .start(|_| {
+                    |request: &Request<'_>, reply: &mut [u8]| {
+                        reply[0] = u8::from(request.truncated());
+                        reply[1] = request.payload().len() as u8;
+                        Action::Reply(2)
+                    }
+                })?;
+            let client = client("127.0.0.1:0")?;
+            client.send_to(&[7; 101], running.local_addr())?;
+            if deliver {
+                assert_eq!(client.recv(&mut [0; 9])?, 2);
+            }
+            let (answer, _) = ask(&client, running.local_addr(), &[7; 100])?;
+            assert_eq!(answer, [0, 100]);
+            let total = running.stop()?.total();
+            assert_eq!((total.truncated, total.received), (1, 2), "{backend:?}");
+            assert_eq!(total.answered, if deliver { 2 } else { 1 }, "{backend:?}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn batches_cost_fewer_calls_than_single_transactions() -> Outcome {
+    let calls = |backend| -> Result<u64, Box<dyn std::error::Error>> {
+        let server = Server::builder().bind("127.0.0.1:0".parse()?).workers(1).backend(backend).prepare()?;
+        let client = client("127.0.0.1:0")?;
+        for _ in 0..64 {
+            client.send_to(b"x", server.local_addr())?;
+        }
+        let total = server.start(|_| Echo)?.stop()?.total();
+        assert_eq!(total.answered, 64);
+        Ok(total.syscalls)
+    };
+    let (single, batched) = (calls(Backend::Recvfrom)?, calls(Backend::Mmsg { batch: 64 })?);
+    assert!(single >= 128, "{single} calls for 64 transactions");
+    assert!(batched <= 6, "{batched} calls for 64 transactions");
+    Ok(())
+}
+
+#[test]
+fn what_was_granted_is_reported() -> Outcome {
+    let server = Server::builder()
+        .bind("127.0.0.1:0".parse()?)
+        .workers(2)
+        .receive_buffer(64 * 1024)
+        .send_buffer(1 << 30 >> 1)
+        .busy_poll(Some(std::time::Duration::from_micros(50)))
+        .path_mtu_discovery(PathMtuDiscovery::Do)
+        .prepare()?;
+    assert_eq!(server.sockets().len(), 2);
+    for (index, socket) in server.sockets().iter().enumerate() {
+        assert_eq!(socket.workers, [index]);
+        assert_eq!(socket.receive_buffer_bytes, 128 * 1024);
+    }
+    let whole = server.sockets().iter().all(|socket| socket.send_buffer_bytes >= 1 << 30);
+    let noted = server.fallbacks().iter().filter(|fallback| fallback.what.contains("send buffer"));
+    assert_eq!(noted.count(), usize::from(!whole), "{:?}", server.fallbacks());
+    Ok(())
+}
+
+#[test]
+fn workers_run_where_they_are_pinned() -> Outcome {
+    let cpus = cpus()?;
+    let running = Server::builder()
+        .bind("127.0.0.1:0".parse()?)
+        .workers(3)
+        .pinning(Pinning::Cpus(cpus.clone()))
+        .start(|_| Echo)?;
+    for (worker, thread) in running.thread_ids().iter().enumerate() {
+        let thread = rustix::thread::Pid::from_raw(*thread);
+        let set = rustix::thread::sched_getaffinity(thread)?;
+        assert_eq!(set.count(), 1);
+        assert!(set.is_set(cpus[worker % cpus.len()] as usize));
+    }
+    Ok(())
+}
+
+#[test]
+fn every_cpu_that_is_listed_has_a_worker() -> Outcome {
+    let cpus = cpus()?;
+    if cpus.len() < 2 {
+        skip("every_cpu_that_is_listed_has_a_worker", "one CPU");
+        return Ok(());
+    }
+    let server = Server::builder()
+        .bind("127.0.0.1:0".parse()?)
+        .workers(1)
+        .sockets(Sockets::SteeredByCpu(linerate_engine::Program::Cbpf))
+        .cpus([cpus[1], cpus[0]])
+        .stray(Stray::Worker(0))
+        .prepare()?;
+    let mut expected = [cpus[0], cpus[1]];
+    expected.sort_unstable();
+    assert_eq!(server.sockets()[0].cpus, expected);
+    Ok(())
+}

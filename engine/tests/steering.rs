@@ -1,0 +1,296 @@
+//! Packets reach the socket that the table gives the CPU they are processed on. Loopback processes a packet on the CPU
+//! it is sent from, so a thread bound to a CPU chooses.
+
+mod support;
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+
+use linerate_engine::steer::{self, Program, Table};
+use linerate_engine::{Echo, Server, Sockets, Stray};
+use socket2::{Domain, Socket, Type};
+use support::{Outcome, PATIENCE, ask, client, cpus, on_cpu, skip};
+
+const FLOWS: usize = 64;
+
+/// Two CPUs, if there are.
+fn two_cpus(test: &str) -> std::io::Result<Option<[u32; 2]>> {
+    match cpus()?[..] {
+        [first, second, ..] => Ok(Some([first, second])),
+        _ => {
+            skip(test, "needs two CPUs");
+            Ok(None)
+        }
+    }
+}
+
+/// Attaches, or says why that cannot be tested here.
+fn attach<S: std::os::fd::AsFd>(
+    test: &str,
+    sockets: &[S],
+    table: &Table,
+    program: Program,
+) -> Result<bool, steer::Error> {
+    match steer::attach(sockets, table, program) {
+        Err(error @ steer::Error::NotPermitted) => {
+            skip(test, error);
+            Ok(false)
+        }
+        done => done.map(|()| true),
+    }
+}
+
+fn udp_group(address: &str, size: usize) -> std::io::Result<(Vec<UdpSocket>, SocketAddr)> {
+    let mut address: SocketAddr = address.parse().map_err(std::io::Error::other)?;
+    let mut sockets = Vec::new();
+    for _ in 0..size {
+        let socket = Socket::new(Domain::for_address(address), Type::DGRAM, None)?;
+        socket.set_reuse_port(true)?;
+        socket.set_nonblocking(true)?;
+        socket.bind(&address.into())?;
+        let socket = UdpSocket::from(socket);
+        address = socket.local_addr()?;
+        sockets.push(socket);
+    }
+    Ok((sockets, address))
+}
+
+/// How many of [`FLOWS`] datagrams sent from `cpu` each socket gets.
+fn spread(cpu: u32, sockets: &[UdpSocket], to: SocketAddr) -> std::io::Result<Vec<usize>> {
+    let local = if to.is_ipv4() { "127.0.0.1:0" } else { "[::1]:0" };
+    on_cpu(cpu, || -> std::io::Result<()> {
+        for _ in 0..FLOWS {
+            UdpSocket::bind(local)?.send_to(b"x", to)?;
+        }
+        Ok(())
+    })??;
+    let mut buffer = [0; 8];
+    let counts: Vec<usize> =
+        sockets.iter().map(|socket| std::iter::from_fn(|| socket.recv(&mut buffer).ok()).count()).collect();
+    assert_eq!(counts.iter().sum::<usize>(), FLOWS);
+    Ok(counts)
+}
+
+#[test]
+fn udp_follows_the_cpu_in_any_order() -> Outcome {
+    let test = "udp_follows_the_cpu_in_any_order";
+    let Some([a, b]) = two_cpus(test)? else {
+        return Ok(());
+    };
+    for program in [Program::Cbpf, Program::Ebpf] {
+        for address in ["127.0.0.1:0", "[::1]:0", "0.0.0.0:0"] {
+            let (sockets, mut to) = udp_group(address, 3)?;
+            if to.ip().is_unspecified() {
+                to.set_ip("127.0.0.1".parse()?);
+            }
+            for (cpus, at) in [([[a], [b], [9999]], [0, 1]), ([[b], [9999], [a]], [2, 0])] {
+                let table = Table::new(&cpus)?;
+                // A socket stays in an eBPF map for as long as that lives: detach first.
+                steer::detach(&sockets[0])?;
+                if !attach(test, &sockets, &table, program)? {
+                    continue;
+                }
+                for (cpu, slot) in [(a, at[0]), (b, at[1])] {
+                    let counts = spread(cpu, &sockets, to)?;
+                    assert_eq!(counts[slot], FLOWS, "{program:?} {address} CPU {cpu}: {counts:?}");
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn an_extended_program_does_not_care_in_which_order_sockets_were_bound() -> Outcome {
+    let test = "an_extended_program_does_not_care_in_which_order_sockets_were_bound";
+    let Some([a, b]) = two_cpus(test)? else {
+        return Ok(());
+    };
+    let (mut sockets, to) = udp_group("127.0.0.1:0", 3)?;
+    sockets.rotate_left(1);
+    if attach(test, &sockets, &Table::new(&[[9999], [b], [a]])?, Program::Ebpf)? {
+        assert_eq!(spread(a, &sockets, to)?, [0, 0, FLOWS]);
+        assert_eq!(spread(b, &sockets, to)?, [0, FLOWS, 0]);
+        // The others keep their slots when one leaves.
+        sockets.remove(0);
+        assert_eq!(spread(a, &sockets, to)?, [0, FLOWS]);
+        assert_eq!(spread(b, &sockets, to)?, [FLOWS, 0]);
+        // And the hash takes over for the CPU whose socket has left.
+        sockets.remove(0);
+        assert_eq!(spread(b, &sockets, to)?, [FLOWS]);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_cpu_without_a_socket_is_left_to_the_hash() -> Outcome {
+    let test = "a_cpu_without_a_socket_is_left_to_the_hash";
+    let Some([a, b]) = two_cpus(test)? else {
+        return Ok(());
+    };
+    for program in [Program::Cbpf, Program::Ebpf] {
+        let (sockets, to) = udp_group("127.0.0.1:0", 2)?;
+        let mut table = Table::from_pairs([(a, 1)])?;
+        if !attach(test, &sockets, &table, program)? {
+            continue;
+        }
+        assert_eq!(spread(a, &sockets, to)?, [0, FLOWS], "{program:?}");
+        let hashed = spread(b, &sockets, to)?;
+        assert!(hashed.iter().all(|count| *count > 0), "{program:?}: {hashed:?}");
+
+        steer::detach(&sockets[1])?;
+        let hashed = spread(a, &sockets, to)?;
+        assert!(hashed.iter().all(|count| *count > 0), "{program:?} detached: {hashed:?}");
+
+        table.set_default(0)?;
+        steer::detach(&sockets[1])?;
+        attach(test, &sockets, &table, program)?;
+        assert_eq!(spread(a, &sockets, to)?, [0, FLOWS], "{program:?}");
+        assert_eq!(spread(b, &sockets, to)?, [FLOWS, 0], "{program:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn tcp_listeners_are_steered_in_the_order_in_which_they_listen() -> Outcome {
+    let test = "tcp_listeners_are_steered_in_the_order_in_which_they_listen";
+    let Some([a, b]) = two_cpus(test)? else {
+        return Ok(());
+    };
+    for program in [Program::Cbpf, Program::Ebpf] {
+        let mut address: SocketAddr = "127.0.0.1:0".parse()?;
+        let mut bound = Vec::new();
+        for _ in 0..2 {
+            let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+            socket.set_reuse_port(true)?;
+            socket.bind(&address.into())?;
+            address = socket.local_addr()?.as_socket().ok_or("no address")?;
+            bound.push(socket);
+        }
+        // Listening the other way round than bound.
+        bound.reverse();
+        let mut listeners = Vec::new();
+        for socket in bound {
+            socket.listen(128)?;
+            socket.set_nonblocking(true)?;
+            listeners.push(TcpListener::from(socket));
+        }
+        if !attach(test, &listeners, &Table::new(&[[b], [a]])?, program)? {
+            continue;
+        }
+        for (cpu, slot) in [(a, 1), (b, 0)] {
+            let streams = on_cpu(cpu, || {
+                (0..16).map(|_| TcpStream::connect(address)).collect::<std::io::Result<Vec<_>>>()
+            })??;
+            for mut stream in streams {
+                let (mut accepted, _) = listeners[slot].accept()?;
+                accepted.write_all(b"k")?;
+                stream.set_read_timeout(Some(PATIENCE))?;
+                stream.read_exact(&mut [0])?;
+            }
+            assert!(listeners[1 - slot].accept().is_err(), "{program:?}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_server_is_steered_with_its_cpus_in_any_order() -> Outcome {
+    let test = "a_server_is_steered_with_its_cpus_in_any_order";
+    let Some([a, b]) = two_cpus(test)? else {
+        return Ok(());
+    };
+    for program in [Program::Cbpf, Program::Ebpf] {
+        for order in [[a, b], [b, a]] {
+            let started = Server::builder()
+                .bind("127.0.0.1:0".parse()?)
+                .cpus(order)
+                .sockets(Sockets::SteeredByCpu(program))
+                .pinning(linerate_engine::Pinning::Own)
+                .stray(Stray::Worker(0))
+                .start(|_| Echo);
+            let running = match started {
+                Err(linerate_engine::Error::Steer(error @ steer::Error::NotPermitted)) => {
+                    skip(test, error);
+                    continue;
+                }
+                started => started?,
+            };
+            for (worker, cpu) in order.into_iter().enumerate() {
+                let before = running.counters()[worker].answered;
+                on_cpu(cpu, || -> std::io::Result<()> {
+                    for _ in 0..FLOWS {
+                        ask(&client("127.0.0.1:0")?, running.local_addr(), b"where")?;
+                    }
+                    Ok(())
+                })??;
+                assert_eq!(running.sockets()[worker].cpus, [cpu]);
+                // The other worker's figure stands still, so nothing has to be waited for.
+                let other = running.counters()[1 - worker].answered;
+                assert_eq!(other, if worker == 0 { 0 } else { FLOWS as u64 });
+                assert_eq!(before, 0);
+            }
+            let report = running.stop()?;
+            assert!(report.workers.iter().all(|worker| worker.answered == FLOWS as u64), "{report:?}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn the_kernel_prefers_the_socket_of_the_incoming_cpu() -> Outcome {
+    let test = "the_kernel_prefers_the_socket_of_the_incoming_cpu";
+    let Some([a, b]) = two_cpus(test)? else {
+        return Ok(());
+    };
+    let release = rustix::system::uname().release().to_string_lossy().into_owned();
+    let mut numbers = release.split('.').map_while(|part| part.parse::<u32>().ok());
+    if (numbers.next(), numbers.next()) < (Some(6), Some(2)) {
+        skip(test, format_args!("kernel {release} is older than 6.2"));
+        return Ok(());
+    }
+    let (sockets, to) = udp_group("127.0.0.1:0", 2)?;
+    steer::set_incoming_cpu(&sockets[0], b)?;
+    steer::set_incoming_cpu(&sockets[1], a)?;
+    assert_eq!(spread(a, &sockets, to)?, [0, FLOWS]);
+    assert_eq!(steer::incoming_napi_id(&sockets[1])?, None, "loopback has no queue");
+    Ok(())
+}
+
+#[test]
+fn the_cpu_of_the_last_packet_is_told() -> Outcome {
+    let Some([_, b]) = two_cpus("the_cpu_of_the_last_packet_is_told")? else {
+        return Ok(());
+    };
+    let (receiver, sender) = (client("127.0.0.1:0")?, client("127.0.0.1:0")?);
+    receiver.connect(sender.local_addr()?)?;
+    assert_eq!(steer::incoming_cpu(&receiver)?, None);
+    on_cpu(b, || sender.send_to(b"x", receiver.local_addr()?))??;
+    assert_eq!(steer::incoming_cpu(&receiver)?, Some(b));
+    Ok(())
+}
+
+#[test]
+fn mistakes_are_told() -> Outcome {
+    let lone = UdpSocket::bind("127.0.0.1:0")?;
+    let table = Table::from_pairs([(0, 0)])?;
+    for program in [Program::Cbpf, Program::Ebpf] {
+        let error = steer::attach(&[&lone], &table, program);
+        assert!(
+            matches!(
+                error,
+                Err(steer::Error::NotReuseport
+                    | steer::Error::Member { slot: 0, .. }
+                    | steer::Error::NotPermitted)
+            ),
+            "{error:?}"
+        );
+        let far = Table::from_pairs([(0, 1)])?;
+        let error = steer::attach(&[&lone], &far, program);
+        assert!(matches!(error, Err(steer::Error::NoSuchSocket { slot: 1, sockets: 1 })), "{error:?}");
+        let nobody: [UdpSocket; 0] = [];
+        assert!(matches!(steer::attach(&nobody, &table, program), Err(steer::Error::Empty)));
+    }
+    assert!(matches!(steer::detach(&lone), Err(steer::Error::NotReuseport)));
+    Ok(())
+}

@@ -1,0 +1,207 @@
+//! A stopping server answers what it has taken, ends in time, and tells what went wrong.
+
+mod support;
+
+use std::collections::HashSet;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use linerate_engine::{Action, Echo, Error, Request, Server};
+use support::{BACKENDS, LAYOUTS, Outcome, ask, client};
+
+#[test]
+fn idle_workers_end_at_once() -> Outcome {
+    for backend in BACKENDS {
+        for sockets in LAYOUTS {
+            let running = Server::builder()
+                .bind("127.0.0.1:0".parse()?)
+                .sockets(sockets)
+                .backend(backend)
+                .drain_limit(Duration::from_secs(3600))
+                .start(|_| Echo)?;
+            assert_eq!(running.stop()?.total().received, 0);
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn what_is_queued_is_answered_and_an_empty_datagram_is_no_stop() -> Outcome {
+    for backend in BACKENDS {
+        for bind in ["127.0.0.1:0", "0.0.0.0:0", "[::1]:0", "[::]:0"] {
+            let server = Server::builder().bind(bind.parse()?).workers(1).backend(backend).prepare()?;
+            let mut to = server.local_addr();
+            if to.ip().is_unspecified() {
+                to.set_ip("127.0.0.1".parse()?);
+            }
+            let client = client(if to.is_ipv4() { "127.0.0.1:0" } else { "[::1]:0" })?;
+            for index in 0..100usize {
+                client.send_to(&[1; 3][..index % 3], to)?;
+            }
+            let total = server.start(|_| Echo)?.stop()?.total();
+            assert_eq!((total.received, total.answered), (100, 100), "{backend:?} {bind}");
+            for index in 0..100usize {
+                assert_eq!(client.recv(&mut [0; 8])?, index % 3, "{backend:?} {bind}");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Clients keep sending while the server stops: whatever it counts as answered arrives.
+#[test]
+fn a_stop_under_load_loses_nothing_it_took() -> Outcome {
+    for backend in BACKENDS {
+        for sockets in LAYOUTS {
+            let running =
+                Server::builder().bind("127.0.0.1:0".parse()?).sockets(sockets).backend(backend).start(
+                    |_| {
+                        |request: &Request<'_>, reply: &mut [u8]| {
+                            let id = request.payload();
+                            reply[..id.len()].copy_from_slice(id);
+                            if id[0] % 10 == 0 { Action::Drop } else { Action::Reply(id.len()) }
+                        }
+                    },
+                )?;
+            let to = running.local_addr();
+            let ended = AtomicBool::new(false);
+            let under_way = Barrier::new(3);
+            let (total, seen) = std::thread::scope(|scope| {
+                let flood = || -> std::io::Result<u64> {
+                    let client = client("127.0.0.1:0")?;
+                    client.set_nonblocking(true)?;
+                    let mut seen = HashSet::new();
+                    let mut answer = [0; 8];
+                    let mut expected = 0;
+                    let mut index = 0u64;
+                    while !ended.load(Relaxed) {
+                        // Few enough under way for the client's own receive buffer.
+                        if expected - seen.len() < 100 {
+                            let request = index.to_le_bytes();
+                            client.send_to(&request, to)?;
+                            expected += usize::from(request[0] % 10 != 0);
+                            index += 1;
+                            if index == 500 {
+                                under_way.wait();
+                            }
+                        }
+                        if client.recv(&mut answer).is_ok() {
+                            assert!(seen.insert(answer), "answered twice: {answer:?}");
+                        }
+                    }
+                    // Loopback delivers while it sends: everything is here.
+                    while client.recv(&mut answer).is_ok() {
+                        assert!(seen.insert(answer), "answered twice: {answer:?}");
+                    }
+                    Ok(seen.len() as u64)
+                };
+                let floods = [scope.spawn(flood), scope.spawn(flood)];
+                under_way.wait();
+                let total = running.stop().map(|report| report.total());
+                ended.store(true, Relaxed);
+                let seen = floods.map(|flood| flood.join().map_err(|_| "a flood panicked"));
+                (total, seen)
+            });
+            let total = total?;
+            let mut answers = 0;
+            for count in seen {
+                answers += count??;
+            }
+            assert_eq!(total.received, total.answered + total.dropped, "{backend:?} {sockets:?}: {total:?}");
+            assert_eq!(total.answered, answers, "{backend:?} {sockets:?}: {total:?}");
+            assert!(total.dropped > 0);
+        }
+    }
+    Ok(())
+}
+
+/// A flood that never lets the queue run empty cannot keep a server from stopping.
+#[test]
+fn draining_has_an_end() -> Outcome {
+    let running = Server::builder()
+        .bind("127.0.0.1:0".parse()?)
+        .workers(1)
+        .drain_limit(Duration::from_millis(20))
+        .start(|_| {
+            |_: &Request<'_>, _: &mut [u8]| {
+                // Slower than the flood.
+                std::thread::sleep(Duration::from_micros(200));
+                Action::Drop
+            }
+        })?;
+    let to = running.local_addr();
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let client = client("127.0.0.1:0")?;
+            while !ended.load(Relaxed) {
+                client.send_to(b"x", to)?;
+            }
+            Ok::<_, std::io::Error>(())
+        });
+        while running.total().received == 0 {
+            std::thread::yield_now();
+        }
+        let begun = Instant::now();
+        let stopped = running.stop();
+        ended.store(true, Relaxed);
+        assert!(begun.elapsed() < support::PATIENCE);
+        stopped.map(drop)
+    })?;
+    Ok(())
+}
+
+#[test]
+fn a_panic_names_its_worker_and_spares_the_others() -> Outcome {
+    for backend in BACKENDS {
+        for sockets in LAYOUTS {
+            let running = Server::builder()
+                .bind("127.0.0.1:0".parse()?)
+                .workers(2)
+                .cpus(support::cpus()?.into_iter().chain([9999]).take(2).collect::<Vec<_>>())
+                .sockets(sockets)
+                .backend(backend)
+                .start(|_| {
+                    |request: &Request<'_>, _: &mut [u8]| {
+                        assert_ne!(request.payload(), b"poison", "cannot swallow this");
+                        Action::Echo
+                    }
+                })?;
+            let to = running.local_addr();
+            client("127.0.0.1:0")?.send_to(b"poison", to)?;
+            while running.ended().is_empty() {
+                std::thread::yield_now();
+            }
+            // One of many flows reaches the worker that is left.
+            let answered = (0..64).any(|_| {
+                client("127.0.0.1:0").is_ok_and(|client| {
+                    client.set_read_timeout(Some(Duration::from_millis(20))).is_ok()
+                        && ask(&client, to, b"still there?").is_ok()
+                })
+            });
+            let steered =
+                !matches!(sockets, linerate_engine::Sockets::Shared | linerate_engine::Sockets::Reuseport);
+            assert!(answered || steered, "{backend:?} {sockets:?}");
+            let dead = running.ended()[0];
+            match running.stop() {
+                Err(Error::Panicked { worker, message }) => {
+                    assert_eq!(worker, dead);
+                    assert!(message.contains("cannot swallow this"), "{message}");
+                }
+                other => panic!("expected a panic to be told, got {other:?}"),
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn dropping_stops() -> Outcome {
+    let running = Server::builder().bind("127.0.0.1:0".parse()?).start(|_| Echo)?;
+    let address = running.local_addr();
+    drop(running);
+    // The port is free again, so nobody holds a socket on it.
+    drop(Server::builder().bind(address).start(|_| Echo)?);
+    Ok(())
+}
