@@ -1,6 +1,6 @@
 //! Medians, intervals and comparisons from few samples.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 mod bootstrap;
 
@@ -30,7 +30,7 @@ pub struct Interval {
 }
 
 /// Whether one configuration differs from another by more than noise.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     /// The interval of the ratio lies above 1.

@@ -1,1 +1,160 @@
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
+use super::simulation::{SLOT, Simulation};
+use super::{CapacitySample, Ended, Event, SearchOptions, Verdict, overload, search};
+
+fn options() -> SearchOptions<'static> {
+    SearchOptions { slot: SLOT, ..SearchOptions::default() }
+}
+
+fn found(simulation: &mut Simulation, options: &SearchOptions<'_>) -> CapacitySample {
+    search(simulation, options).unwrap()
+}
+
+fn assert_near(sample: &CapacitySample, capacity: f64, resolution: f64) {
+    let rate = sample.transactions_per_second;
+    assert!(rate <= capacity * 1.001 && rate >= capacity / resolution * 0.999, "found {rate} of {capacity}");
+}
+
+#[test]
+fn capacity_is_found_within_the_resolution() {
+    for capacity in [130.0, 1_500.0, 23_456.0, 270_000.0, 7_010_000.0] {
+        let mut simulation = Simulation { buffer: 0.0, ..Simulation::of(capacity) };
+        let sample = found(&mut simulation, &options());
+        assert_near(&sample, capacity, 1.04);
+        assert_eq!(sample.ended, Ended::Confirmed);
+        assert!(!sample.generator_bound && sample.loss_ratio <= 0.001);
+    }
+}
+
+#[test]
+fn a_deep_buffer_does_not_hide_overload() {
+    // The buffer takes all that a slot offers beyond capacity, so that nothing is ever lost.
+    let mut simulation = Simulation { buffer: 1e9, ..Simulation::of(50_000.0) };
+    let sample = found(&mut simulation, &options());
+    // Growth shows from 2 % of a slot on, that is a rate about 3 % over capacity.
+    assert!(sample.offered_per_second < 50_000.0 * 1.04, "{}", sample.offered_per_second);
+    assert!(sample.transactions_per_second > 50_000.0 / 1.04);
+    assert!(sample.slots.iter().any(|slot| slot.verdict == Verdict::QueueGrows));
+}
+
+#[test]
+fn a_bracket_saves_slots_and_may_be_wrong() {
+    let capacity = 81_000.0;
+    let plain = found(&mut Simulation { buffer: 0.0, ..Simulation::of(capacity) }, &options());
+    for bracket in [(70_000.0, 90_000.0), (10_000.0, 20_000.0), (300_000.0, 900_000.0), (81_500.0, 82_000.0)]
+    {
+        let mut simulation = Simulation { buffer: 0.0, ..Simulation::of(capacity) };
+        let sample = found(&mut simulation, &SearchOptions { bracket: Some(bracket), ..options() });
+        assert_near(&sample, capacity, 1.04);
+        if bracket == (70_000.0, 90_000.0) {
+            assert!(sample.slots.len() < plain.slots.len());
+        }
+    }
+}
+
+#[test]
+fn hiccups_do_not_lower_the_result() {
+    let mut low = 0;
+    for seed in 0..20 {
+        let mut simulation = Simulation {
+            buffer: 0.0,
+            hiccup: 0.05,
+            random: fastrand::Rng::with_seed(seed),
+            ..Simulation::of(100_000.0)
+        };
+        let sample = found(&mut simulation, &options());
+        assert!(sample.transactions_per_second > 0.0);
+        low += usize::from(sample.transactions_per_second < 100_000.0 / 1.09);
+    }
+    assert!(low <= 2, "{low} of 20 searches were misled");
+}
+
+#[test]
+fn a_larger_capacity_gives_a_larger_result() {
+    let mut last = 0.0;
+    for step in 0..12 {
+        let capacity = 20_000.0 * 1.1f64.powi(step);
+        let sample = found(&mut Simulation { buffer: 0.0, ..Simulation::of(capacity) }, &options());
+        assert!(sample.transactions_per_second > last);
+        last = sample.transactions_per_second;
+    }
+}
+
+#[test]
+fn a_generator_that_reaches_its_limit_first_says_so() {
+    let mut simulation = Simulation { reach: 60_000.0, ..Simulation::of(1e6) };
+    let sample = found(&mut simulation, &options());
+    assert!(sample.generator_bound);
+    assert_near(&sample, 60_000.0 / 0.99, 1.05);
+}
+
+#[test]
+fn a_livelock_is_searched_below_and_shown_above() {
+    let mut simulation = Simulation { buffer: 0.0, collapse: 3.0, ..Simulation::of(270_000.0) };
+    let sample = found(&mut simulation, &options());
+    assert_near(&sample, 270_000.0, 1.04);
+    let over = overload(&mut simulation, sample.transactions_per_second, &[2.0, 5.0], SLOT).unwrap();
+    let ratio = |at: usize| *over[at].goodput_ratio.value().unwrap();
+    assert!(ratio(0) < 0.2 && ratio(1) < ratio(0), "{over:?}");
+}
+
+#[test]
+fn overload_that_cannot_be_offered_is_unknown() {
+    let mut simulation = Simulation { reach: 150_000.0, ..Simulation::of(100_000.0) };
+    let over = overload(&mut simulation, 100_000.0, &[1.2, 2.0], SLOT).unwrap();
+    assert!(over[0].goodput_ratio.value().is_some());
+    assert!(over[1].goodput_ratio.why().unwrap().contains("75 %"), "{over:?}");
+    let none = overload(&mut simulation, 0.0, &[2.0], SLOT).unwrap();
+    assert!(none[0].goodput_ratio.why().is_some());
+}
+
+#[test]
+fn a_service_that_never_answers_has_no_capacity() {
+    for bracket in [None, Some((10_000.0, 20_000.0))] {
+        let mut simulation = Simulation { buffer: 0.0, ..Simulation::of(0.0) };
+        let sample = found(&mut simulation, &SearchOptions { bracket, ..options() });
+        assert_eq!(sample.ended, Ended::NothingHolds);
+        assert_eq!((sample.transactions_per_second, sample.loss_ratio), (0.0, 1.0));
+        assert!(simulation.slots.len() < 20);
+    }
+}
+
+#[test]
+fn a_cancelled_search_keeps_what_it_knows() {
+    let cancel = AtomicBool::new(false);
+    let offered = RefCell::new(Vec::new());
+    let observer = |event: Event<'_>| match event {
+        Event::Offering { per_second, .. } => offered.borrow_mut().push(per_second),
+        Event::Offered(probe) => cancel.store(probe.asked_per_second >= 8_000.0, Ordering::Relaxed),
+    };
+    let options = SearchOptions { cancel: Some(&cancel), observer: Some(&observer), ..options() };
+    let sample = found(&mut Simulation::of(1e6), &options);
+    assert_eq!(sample.ended, Ended::Cancelled);
+    assert_eq!(sample.offered_per_second, 8_000.0);
+    assert_eq!(*offered.borrow(), [1_000.0, 2_000.0, 4_000.0, 8_000.0]);
+}
+
+#[test]
+fn a_search_without_time_ends_with_nothing() {
+    let sample = found(&mut Simulation::of(1e6), &SearchOptions { budget: Duration::ZERO, ..options() });
+    assert_eq!((sample.ended, sample.slots.len()), (Ended::OutOfTime, 0));
+}
+
+#[test]
+fn options_out_of_range_are_refused() {
+    let wrong = [
+        SearchOptions { max_loss: 1.0, ..options() },
+        SearchOptions { max_loss: f64::NAN, ..options() },
+        SearchOptions { resolution: 1.0, ..options() },
+        SearchOptions { start_per_second: 0.0, ..options() },
+        SearchOptions { slot: Duration::ZERO, ..options() },
+        SearchOptions { bracket: Some((2.0, 1.0)), ..options() },
+        SearchOptions { bracket: Some((0.0, 1.0)), ..options() },
+    ];
+    for options in wrong {
+        assert!(search(&mut Simulation::of(1.0), &options).is_err());
+    }
+}

@@ -98,6 +98,14 @@ impl SocketGenerator {
         Ok(generator)
     }
 
+    /// Has each thread carry out its plan; none if one of them is gone.
+    fn run_all(&self, plans: &[Plan]) -> Option<Vec<Report>> {
+        for (thread, plan) in self.threads.iter().zip(plans) {
+            thread.plans.as_ref()?.send(*plan).ok()?;
+        }
+        self.threads.iter().map(|thread| thread.reports.recv().ok()).collect()
+    }
+
     fn timing(&self, slot: &Slot, thread: usize) -> Timing {
         match slot.mode {
             Mode::Rate { per_second } => {
@@ -125,38 +133,39 @@ impl Generator for SocketGenerator {
 
     fn run(&mut self, slot: &Slot) -> Result<SlotOutcome, Error> {
         slot.check()?;
+        if self.threads.is_empty() {
+            return Err(Error::Worker);
+        }
         if self.cancel.load(std::sync::atomic::Ordering::Relaxed) {
             return Err(Error::Cancelled);
         }
         self.epoch = self.epoch.wrapping_add(1);
         let start_ns = clock::now_ns() + LEAD_NS;
         let duration_ns = clock::whole_ns(slot.duration);
-        for (index, thread) in self.threads.iter().enumerate() {
-            let timing = self.timing(slot, index);
-            let plan = Plan { epoch: self.epoch, start_ns, duration_ns, drain: slot.drain, timing };
-            let sent = thread.plans.as_ref().map(|plans| plans.send(plan));
-            if !matches!(sent, Some(Ok(()))) {
-                return Err(Error::Worker);
-            }
-        }
-        let reports: Result<Vec<Report>, _> =
-            self.threads.iter().map(|thread| thread.reports.recv()).collect();
-        let reports = reports.map_err(|_| Error::Worker)?;
+        let plan = |thread| Plan {
+            epoch: self.epoch,
+            start_ns,
+            duration_ns,
+            drain: slot.drain,
+            timing: self.timing(slot, thread),
+        };
+        let plans: Vec<Plan> = (0..self.threads.len()).map(plan).collect();
+        let Some(reports) = self.run_all(&plans) else {
+            // What the other threads have to tell of this slot must not be taken for the next one's.
+            self.threads.clear();
+            return Err(Error::Worker);
+        };
         let cancelled = self.cancel.load(std::sync::atomic::Ordering::Relaxed);
         Ok(account(slot, self.timing(slot, 0), start_ns, cancelled, &reports))
     }
 }
 
-impl Drop for SocketGenerator {
+impl Drop for Thread {
     fn drop(&mut self) {
-        for thread in &mut self.threads {
-            thread.plans = None;
-        }
-        for thread in &mut self.threads {
-            if let Some(handle) = thread.handle.take() {
-                // A panic has been reported already, as `Error::Worker`.
-                let _ = handle.join();
-            }
+        self.plans = None;
+        if let Some(handle) = self.handle.take() {
+            // A panic has been reported already, as `Error::Worker`.
+            let _ = handle.join();
         }
     }
 }

@@ -1,1 +1,123 @@
+use proptest::prelude::*;
 
+use super::*;
+
+fn link(text: &str) -> LinkSpeed {
+    text.parse().unwrap()
+}
+
+fn v4(payload: u32) -> Wire {
+    Wire::new(payload, Family::V4, 0, link("10G")).unwrap()
+}
+
+#[test]
+fn shortest_frames() {
+    assert_eq!(frames_per_second(64, link("10G")), 14_880_952);
+    assert_eq!(frames_per_second(64, link("1G")), 1_488_095);
+    assert_eq!(frames_per_second(64, link("100M")), 148_809);
+    assert_eq!(frames_per_second(1, link("10G")), 14_880_952, "shorter ones are padded");
+    // 18 bytes of payload over IPv4 just fill one.
+    for payload in 0..=18 {
+        assert_eq!((v4(payload).frame_bytes(), v4(payload).wire_bits()), (vec![64], 672));
+    }
+    assert_eq!(v4(19).frame_bytes(), [65]);
+    assert!((Wire::new(18, Family::V4, 0, link("100G")).unwrap().figures().budget_ns - 6.72).abs() < 1e-9);
+}
+
+#[test]
+fn a_hundred_bytes_at_ten_gigabit() {
+    let figures = v4(100).figures();
+    assert_eq!((figures.wire_bytes, figures.wire_bits), (166, 1_328));
+    assert_eq!((figures.datagrams_per_second, figures.frames_per_second), (7_530_120, 7_530_120));
+    // The published 270,000 transactions are 360 Mbit/s.
+    assert!((v4(100).wire_bits_per_second(270_000.0) / 1e6 - 358.56).abs() < 1e-9);
+    assert!((v4(100).line_rate_ratio(7_010_000.0) - 0.931).abs() < 0.001);
+}
+
+#[test]
+fn ipv6_and_tags_add_their_bytes() {
+    let wire = Wire::new(100, Family::V6, 2, link("10G")).unwrap();
+    assert_eq!(wire.frame_bytes(), [100 + 8 + 40 + 14 + 8 + 4]);
+}
+
+#[test]
+fn fragments_carry_multiples_of_eight_and_all_of_it() {
+    assert_eq!(v4(1_472).frame_bytes(), [1_518]);
+    // 1481 bytes of UDP: 1480 in the first fragment, one in the last, padded to the shortest frame.
+    assert_eq!(v4(1_473).frame_bytes(), [1_518, 64]);
+    let v6 = Wire::new(1_453, Family::V6, 0, link("10G")).unwrap();
+    // 1461 bytes of UDP: 1448 behind 48 bytes of headers, then 13.
+    assert_eq!(v6.frame_bytes(), [1_448 + 48 + 18, 13 + 48 + 18]);
+    assert_eq!(v6.with_mtu(9_000).unwrap().figures().frames, 1);
+    let largest = v4(65_507).figures();
+    assert_eq!(largest.frames, 45);
+    assert!(largest.frames_per_second > largest.datagrams_per_second * 44);
+}
+
+#[test]
+fn delays_add_up() {
+    let path = Path { distance_metres: 100_000.0, processing_ns: 1_000.0, queued: 10, ..Path::default() };
+    let delays = v4(100).delays(&path);
+    assert!((delays.transmission_ns - 132.8).abs() < 1e-9);
+    assert!((delays.propagation_ns - 500_000.0).abs() < 1e-6);
+    assert!((delays.queueing_ns - 1_328.0).abs() < 1e-9);
+    assert!((delays.total_ns - 502_460.8).abs() < 1e-6);
+}
+
+#[test]
+fn out_of_range_is_refused() {
+    assert!(Wire::new(65_508, Family::V4, 0, link("1G")).is_err());
+    assert!(Wire::new(65_527, Family::V6, 0, link("1G")).is_ok());
+    assert!(Wire::new(1, Family::V4, 9, link("1G")).is_err());
+    assert!(v4(1).with_mtu(67).is_err());
+    assert!(Wire::new(1, Family::V6, 0, link("1G")).unwrap().with_mtu(1_279).is_err());
+}
+
+#[test]
+fn speeds_are_read_as_people_write_them() {
+    for (text, bits) in [
+        ("10G", 10_000_000_000),
+        ("2.5G", 2_500_000_000),
+        ("100M", 100_000_000),
+        ("1Gbit/s", 1_000_000_000),
+        (" 40 Gbps ", 40_000_000_000),
+        ("25Gb/s", 25_000_000_000),
+        ("64kbit", 64_000),
+        ("1000000", 1_000_000),
+        ("1.50M", 1_500_000),
+        ("1000T", 1_000_000_000_000_000),
+    ] {
+        assert_eq!(link(text).bits_per_second(), bits, "{text}");
+    }
+    for wrong in
+        ["", "G", "fast", "10X", "10GB", "-1G", "1.2.3G", ".5G", "1.G", "0", "0G", "1.5", "1001T", "10 G G"]
+    {
+        let error = wrong.parse::<LinkSpeed>().unwrap_err().to_string();
+        assert!(error.contains(wrong.trim()), "{error}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn speeds_round_trip(bits in 1..=1_000_000_000_000_000u64) {
+        let speed = LinkSpeed::from_bits_per_second(bits).unwrap();
+        prop_assert_eq!(speed.to_string().parse::<LinkSpeed>(), Ok(speed));
+    }
+
+    #[test]
+    fn any_text_is_read_or_refused(text in "\\PC{0,24}") {
+        let _ = text.parse::<LinkSpeed>();
+    }
+
+    #[test]
+    fn fragments_carry_all_the_payload(payload in 0..=65_507u32, mtu in 1_280..=9_000u32, v6 in any::<bool>()) {
+        let (family, header) = if v6 { (Family::V6, 48) } else { (Family::V4, 20) };
+        let wire = Wire::new(payload, family, 0, link("10G")).unwrap().with_mtu(mtu).unwrap();
+        let frames = wire.frame_bytes();
+        prop_assert!(frames.iter().all(|frame| *frame <= u64::from(mtu) + 18));
+        if frames.len() > 1 && frames.iter().all(|frame| *frame > 64) {
+            let carried: u64 = frames.iter().map(|frame| frame - 18 - header).sum();
+            prop_assert_eq!(carried, u64::from(payload) + 8);
+        }
+    }
+}
