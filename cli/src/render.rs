@@ -1,5 +1,6 @@
 //! Results as people read them: text for a terminal, HTML for a browser.
 
+pub(crate) mod calc_text;
 pub(crate) mod format;
 pub(crate) mod ladder_html;
 pub(crate) mod ladder_text;
@@ -7,7 +8,7 @@ pub(crate) mod style;
 
 mod axis;
 mod chart;
-mod summary;
+pub(crate) mod summary;
 
 #[cfg(test)]
 mod made_up;

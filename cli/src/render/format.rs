@@ -2,6 +2,8 @@
 //!
 //! What is not a finite number is shown as `?`, never as zero.
 
+use linerate_measure::wire::LinkSpeed;
+
 /// Shown where a value is not known.
 pub(crate) const UNKNOWN: &str = "?";
 
@@ -55,6 +57,9 @@ pub(crate) fn percent(ratio: f64) -> String {
     if value.abs() < 9.95 {
         return format!("{value:.1} %");
     }
+    if value >= 999.5 {
+        return format!("{} %", grouped(value.round() as u64));
+    }
     format!("{value:.0} %")
 }
 
@@ -104,12 +109,8 @@ pub(crate) fn megabits(bits_per_second: f64) -> String {
 
 /// A link's speed as it is written on the box: `10G`, `2.5G`, `100M`.
 pub(crate) fn link(bits_per_second: u64) -> String {
-    for (size, unit) in [(1_000_000_000_000, "T"), (1_000_000_000, "G"), (1_000_000, "M"), (1_000, "k")] {
-        if bits_per_second >= size {
-            return format!("{}{unit}", bits_per_second as f64 / size as f64);
-        }
-    }
-    bits_per_second.to_string()
+    LinkSpeed::from_bits_per_second(bits_per_second)
+        .map_or_else(|| UNKNOWN.to_owned(), |link| link.to_string())
 }
 
 /// A whole number with thousands separators: `14,880,952`.
@@ -293,6 +294,7 @@ mod tests {
             (0.054_7, "5.5 %"),
             (0.5, "50 %"),
             (1.0, "100 %"),
+            (334.56, "33,456 %"),
             (f64::NAN, "?"),
         ] {
             assert_eq!(percent(value), expected, "{value}");
@@ -346,6 +348,7 @@ mod tests {
         assert_eq!(link(2_500_000_000), "2.5G");
         assert_eq!(link(100_000_000), "100M");
         assert_eq!(link(9_600), "9.6k");
+        assert_eq!(link(0), "?");
     }
 
     #[test]

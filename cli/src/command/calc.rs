@@ -1,0 +1,307 @@
+//! `linerate calc`: what a link can carry, and where a packet's time goes.
+
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use linerate_measure::wire::{
+    self, Delays, Family, LinkSpeed, Path, SHORTEST_FRAME_BYTES, Wire, WireFigures,
+};
+use serde::Serialize;
+
+use crate::output::{self, Target};
+use crate::render::calc_text;
+use crate::render::style::Style;
+
+/// The schema's name and version.
+const SCHEMA: &str = "linerate.calc/1";
+
+/// Wire arithmetic: what a link can carry, and where a packet's time goes.
+#[derive(Debug, Args)]
+pub(crate) struct Calc {
+    /// UDP payload of a packet, bytes
+    #[arg(long, value_name = "BYTES", default_value_t = 100)]
+    payload: u32,
+    /// Length of the Ethernet frame instead of the payload, bytes with frame check sequence
+    #[arg(long, value_name = "BYTES", conflicts_with = "payload")]
+    frame: Option<u32>,
+    /// Speed of the link, such as 100M, 2.5G or 10G
+    #[arg(long, value_name = "SPEED", default_value = "10G")]
+    link: LinkSpeed,
+    /// IPv6 instead of IPv4
+    #[arg(long)]
+    ipv6: bool,
+    /// VLAN tags a frame
+    #[arg(long, value_name = "TAGS", default_value_t = 0)]
+    vlan: u32,
+    /// Longest IP packet of the link, bytes
+    #[arg(long, value_name = "BYTES", default_value_t = wire::ETHERNET_MTU_BYTES)]
+    mtu: u32,
+    /// Transactions a second to hold against the line rate, such as 270000, 270k or 5.05M
+    #[arg(long, value_name = "RATE", allow_negative_numbers = true, value_parser = transactions)]
+    tps: Option<f64>,
+    /// Length of the cable, such as 100m or 2.5km
+    #[arg(long, value_name = "LENGTH", value_parser = metres, default_value = "0m")]
+    distance: f64,
+    /// Packets of the same size that wait for the link before this one
+    #[arg(long, value_name = "PACKETS", default_value_t = 0)]
+    queue: u64,
+    /// Time to process the packet, such as 500ns, 1us or 2ms
+    #[arg(long, value_name = "TIME", value_parser = nanoseconds, default_value = "0ns")]
+    processing: f64,
+    /// Write the result as JSON to a file, or to standard output with '-'
+    #[arg(long, value_name = "FILE|-")]
+    json: Option<String>,
+}
+
+/// The result.
+#[derive(Debug, Serialize)]
+pub(crate) struct Arithmetic {
+    schema: &'static str,
+    version: &'static str,
+    argv: Vec<String>,
+    /// One packet, and how many of it the link carries.
+    #[serde(flatten)]
+    pub(crate) figures: WireFigures,
+    /// Frames of the shortest kind the link carries a second: no packet rate is higher.
+    pub(crate) shortest_frames_per_second: u64,
+    /// The rate asked for, if one was.
+    pub(crate) at_rate: Option<AtRate>,
+    /// One-way delay of one packet.
+    pub(crate) delay: Delays,
+    /// What to beware of.
+    pub(crate) warnings: Vec<Warning>,
+}
+
+/// A rate of transactions against the line rate.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(crate) struct AtRate {
+    pub(crate) transactions_per_second: f64,
+    /// In one direction.
+    pub(crate) wire_bits_per_second: f64,
+    pub(crate) line_rate_ratio: f64,
+}
+
+/// What to beware of.
+#[derive(Debug, Serialize)]
+pub(crate) struct Warning {
+    kind: &'static str,
+    pub(crate) detail: String,
+}
+
+impl Calc {
+    pub(crate) fn run(self) -> Result<ExitCode> {
+        let json = self.json.as_deref().map(Target::from);
+        if let Some(target) = &json {
+            target.check()?;
+        }
+        let arithmetic = self.arithmetic(output::argv())?;
+        if let Some(target) = &json {
+            target.json(&arithmetic)?;
+        }
+        if json != Some(Target::Stdout) {
+            output::print(&calc_text::arithmetic(&arithmetic, Style::stdout()))?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn arithmetic(&self, argv: Vec<String>) -> Result<Arithmetic> {
+        let wire = self.wire()?;
+        let figures = wire.figures();
+        let path = Path {
+            distance_metres: self.distance,
+            processing_ns: self.processing,
+            queued: self.queue,
+            ..Path::default()
+        };
+        let at_rate = self.tps.map(|tps| AtRate {
+            transactions_per_second: tps,
+            wire_bits_per_second: wire.wire_bits_per_second(tps),
+            line_rate_ratio: wire.line_rate_ratio(tps),
+        });
+        let mut warnings = Vec::new();
+        if figures.frames > 1 {
+            warnings.push(Warning {
+                kind: "fragmented",
+                detail: format!(
+                    "the packet is longer than the MTU of {} bytes and takes {} frames: losing one loses all",
+                    self.mtu, figures.frames
+                ),
+            });
+        }
+        if at_rate.is_some_and(|at_rate| at_rate.line_rate_ratio > 1.0) {
+            warnings.push(Warning {
+                kind: "over-line-rate",
+                detail: format!("a link of {} does not carry that many transactions a second", self.link),
+            });
+        }
+        Ok(Arithmetic {
+            schema: SCHEMA,
+            version: env!("CARGO_PKG_VERSION"),
+            argv,
+            figures,
+            shortest_frames_per_second: wire::frames_per_second(SHORTEST_FRAME_BYTES as u32, self.link),
+            at_rate,
+            delay: wire.delays(&path),
+            warnings,
+        })
+    }
+
+    fn wire(&self) -> Result<Wire> {
+        let family = if self.ipv6 { Family::V6 } else { Family::V4 };
+        let of = |payload| Wire::new(payload, family, self.vlan, self.link)?.with_mtu(self.mtu);
+        let Some(frame) = self.frame else {
+            return Ok(of(self.payload)?);
+        };
+        // What a frame has besides its payload shows in any that is long enough not to be padded.
+        let sample = of(1_000)?.with_mtu(wire::ETHERNET_MTU_BYTES)?;
+        let headers = (sample.wire_bits() / 8 - wire::FRAME_OVERHEAD_BYTES - 1_000) as u32;
+        let shortest = headers.max(SHORTEST_FRAME_BYTES as u32);
+        ensure!(
+            frame >= shortest,
+            "--frame {frame}: a frame with these headers has at least {shortest} bytes"
+        );
+        let wire = of(frame - headers).with_context(|| format!("--frame {frame}"))?;
+        ensure!(
+            wire.figures().frames == 1,
+            "--frame {frame}: no frame is as long with an MTU of {} bytes; raise it with --mtu",
+            self.mtu
+        );
+        Ok(wire)
+    }
+}
+
+fn transactions(text: &str) -> Result<f64, String> {
+    let rate = quantity(text, &[("", 1.0), ("k", 1e3), ("M", 1e6)], "a rate such as 270000, 270k or 5.05M")?;
+    if rate > 0.0 { Ok(rate) } else { Err("a rate is more than zero".to_owned()) }
+}
+
+fn metres(text: &str) -> Result<f64, String> {
+    quantity(text, &[("m", 1.0), ("km", 1e3)], "a length such as 100m or 2.5km")
+}
+
+fn nanoseconds(text: &str) -> Result<f64, String> {
+    let units = &[("ns", 1.0), ("us", 1e3), ("µs", 1e3), ("ms", 1e6), ("s", 1e9)];
+    quantity(text, units, "a time such as 500ns, 1us or 2ms")
+}
+
+/// A number with one of the units, as so many of the base unit.
+fn quantity(text: &str, units: &[(&str, f64)], expected: &str) -> Result<f64, String> {
+    let end = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    let factor = units.iter().find(|(name, _)| *name == unit.trim()).map(|(_, factor)| *factor);
+    let value = number.parse::<f64>().ok().zip(factor).map(|(number, factor)| number * factor);
+    value.filter(|value| value.is_finite() && *value <= 1e18).ok_or_else(|| format!("write {expected}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Arguments {
+        #[command(flatten)]
+        calc: Calc,
+    }
+
+    fn calc(arguments: &str) -> Result<Arithmetic> {
+        let words = std::iter::once("calc").chain(arguments.split_whitespace());
+        Arguments::try_parse_from(words)?.calc.arithmetic(vec!["calc".to_owned()])
+    }
+
+    fn text(arguments: &str) -> String {
+        calc_text::arithmetic(&calc(arguments).expect("valid"), Style { width: 80, colour: false })
+    }
+
+    fn refusal(arguments: &str) -> String {
+        format!("{:#}", calc(arguments).expect_err("refused"))
+    }
+
+    #[test]
+    fn the_figures_everyone_knows() {
+        let page = text("--payload 100 --link 10G");
+        assert!(page.contains("7,530,120") && page.contains("14,880,952"), "{page}");
+        let page = text("--frame 64 --link 10G");
+        assert!(page.contains("14,880,952"), "{page}");
+        assert!(text("--frame 64 --link 1G").contains("1,488,095"));
+    }
+
+    #[test]
+    fn plain() {
+        insta::assert_snapshot!(text("--payload 100 --link 10G"));
+    }
+
+    #[test]
+    fn with_everything() {
+        insta::assert_snapshot!(text(
+            "--payload 100 --link 10G --ipv6 --vlan 1 --tps 270k --distance 2km --queue 10 --processing 1us"
+        ));
+    }
+
+    #[test]
+    fn fragmented_and_too_fast() {
+        insta::assert_snapshot!(text("--payload 4000 --link 100M --tps 1M"));
+    }
+
+    #[test]
+    fn json() {
+        let arithmetic = calc("--payload 100 --link 10G --tps 270000").expect("valid");
+        let document = serde_json::to_value(&arithmetic).expect("a document");
+        assert_eq!(document["schema"], "linerate.calc/1");
+        assert_eq!(document["wire_bits"], 1_328);
+        assert_eq!(document["datagrams_per_second"], 7_530_120);
+        assert_eq!(document["shortest_frames_per_second"], 14_880_952);
+        assert_eq!(document["at_rate"]["wire_bits_per_second"], 358_560_000.0);
+        assert_eq!(document["warnings"], serde_json::json!([]));
+    }
+
+    #[test]
+    fn a_frame_stands_for_its_payload() {
+        let by_frame = calc("--frame 146").expect("valid").figures;
+        assert_eq!(by_frame, calc("--payload 100").expect("valid").figures);
+        let jumbo = calc("--frame 9018 --mtu 9000 --vlan 0").expect("valid").figures;
+        assert_eq!((jumbo.frames, jumbo.frame_bytes[0]), (1, 9_018));
+    }
+
+    #[test]
+    fn bad_input_is_one_line() {
+        for (arguments, expected) in [
+            ("--frame 64 --payload 100", "cannot be used with"),
+            ("--frame 63", "--frame 63: a frame with these headers has at least 64 bytes"),
+            ("--frame 64 --ipv6", "at least 66 bytes"),
+            ("--frame 9000", "raise it with --mtu"),
+            ("--payload 65508", "holds at most 65507"),
+            ("--mtu 20", "needs at least 68"),
+            ("--vlan 9", "at most 8"),
+        ] {
+            let refusal = refusal(arguments);
+            assert!(refusal.contains(expected), "{arguments}: {refusal}");
+        }
+        for (arguments, expected) in [
+            ("--link 10X", "10X"),
+            ("--link 0", "out of range"),
+            ("--tps 0", "more than zero"),
+            ("--tps -1", "write a rate"),
+            ("--tps 1e400", "write a rate"),
+            ("--distance 5", "write a length"),
+            ("--distance 1.2.3m", "write a length"),
+            ("--processing 1h", "write a time"),
+            ("--queue x", "--queue"),
+        ] {
+            let refusal = refusal(arguments);
+            assert!(refusal.contains(expected), "{arguments}: {refusal}");
+        }
+    }
+
+    #[test]
+    fn extremes_do_not_overflow() {
+        for arguments in [
+            "--payload 65507 --mtu 68 --link 1 --queue 18446744073709551615 --distance 1000000000km",
+            "--payload 0 --link 1000T --tps 1000000000000M",
+        ] {
+            assert!(!text(arguments).contains("NaN"), "{arguments}");
+        }
+    }
+}
