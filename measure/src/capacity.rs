@@ -31,7 +31,8 @@ pub struct SearchOptions<'a> {
     pub max_loss: f64,
     /// How long each rate is offered; 250 ms by default.
     pub slot: Duration,
-    /// The longest wait for stragglers after each; 100 ms by default.
+    /// The longest wait for stragglers after each; 1 s by default. A service that fell behind needs it to work off its
+    /// backlog, which would spoil the next slot.
     pub drain: Duration,
     /// Where to start without a bracket, requests a second; 1000 by default.
     pub start_per_second: f64,
@@ -69,7 +70,7 @@ impl Default for SearchOptions<'_> {
         SearchOptions {
             max_loss: 0.001,
             slot: Duration::from_millis(250),
-            drain: Duration::from_millis(100),
+            drain: Duration::from_secs(1),
             start_per_second: 1_000.0,
             bracket: None,
             resolution: 1.04,
@@ -126,6 +127,8 @@ pub struct CapacitySample {
     pub loss_ratio: f64,
     /// Latency at it, over all confirming slots.
     pub latency_ns: Latency,
+    /// Share of their requests that left more than 1 ms late, by the generator's doing: latency includes that.
+    pub late_ratio: f64,
     /// Whether the generator was the limit: then capacity is a lower bound.
     pub generator_bound: bool,
     /// How the search ended.

@@ -57,7 +57,7 @@ fn overload_by(
     let outcome = generator.run(&Slot {
         mode: Mode::Rate { per_second },
         duration: slot,
-        drain: Duration::from_millis(100),
+        drain: Duration::from_secs(1),
     })?;
     let offered = outcome.offered_per_second;
     if offered < per_second * LEAST_OFFERED {

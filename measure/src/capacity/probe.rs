@@ -21,6 +21,8 @@ pub struct Probe {
     pub answered: u64,
     /// Share of requests lost.
     pub loss_ratio: f64,
+    /// Share of requests that left more than 1 ms late.
+    pub late_ratio: f64,
     /// Latency.
     pub latency_ns: Latency,
     /// Whether the rate held, or why not.
@@ -54,10 +56,16 @@ impl Probe {
             sent: outcome.sent,
             answered: outcome.answered,
             loss_ratio: outcome.loss_ratio(),
+            late_ratio: outcome.self_watch.late_sends as f64 / outcome.sent.max(1) as f64,
             verdict: judge(&outcome, options.max_loss),
             latency_ns: outcome.latency_ns,
             bound_because: outcome.self_watch.bound_because,
         }
+    }
+
+    /// Whether the generator sent nearly everything in time.
+    pub(super) fn punctual(&self) -> bool {
+        !self.bound_because.iter().any(|reason| matches!(reason, BoundReason::SentLate { .. }))
     }
 }
 
@@ -69,12 +77,18 @@ fn judge(outcome: &SlotOutcome, max_loss: f64) -> Verdict {
         // Too much even for what was really offered, so whether that was all of it does not matter.
         return if outcome.answered == 0 { Verdict::NothingAnswered } else { Verdict::Loss };
     }
-    // A generator that lags makes latency grow by itself, hence before the queue.
-    if outcome.generator_bound || outcome.sent == 0 || outcome.loss_ratio() > max_loss {
+    // Requests that leave late but all in all at the rate asked for are a harder load, not a lighter one: a service
+    // that answers them holds. On a busy machine they come at any rate.
+    let short =
+        outcome.self_watch.bound_because.iter().any(|reason| !matches!(reason, BoundReason::SentLate { .. }));
+    if short || outcome.sent == 0 || outcome.loss_ratio() > max_loss {
         Verdict::GeneratorBound
-    } else if outcome.queue_is_growing() {
-        Verdict::QueueGrows
-    } else {
+    } else if !outcome.queue_is_growing() {
         Verdict::Holds
+    } else if outcome.generator_bound {
+        // Latency runs from the intended time, so a generator that lags more and more makes it grow by itself.
+        Verdict::GeneratorBound
+    } else {
+        Verdict::QueueGrows
     }
 }

@@ -20,11 +20,21 @@ const FIRST_WIDENING: f64 = 1.2;
 /// From one rate to the next while nothing at all is answered.
 const SILENT_STRIDE: f64 = 10.0;
 
+/// How often a rate fails before it is believed, if the generator was punctual.
+const FAILURES: u32 = 2;
+
+/// How often it fails before it is believed at all.
+const FAILURES_WHEN_LATE: u32 = 3;
+
+/// When so many rates in a row held up to one that had failed, that one is given another chance.
+const HOLDS_IN_DOUBT: u32 = 3;
+
 /// Searches for the highest paced rate that holds.
 ///
 /// Without a bracket the rate doubles from [`SearchOptions::start_per_second`] until it does not hold; within a
 /// bracket, given or found, it halves the distance on a logarithmic scale. A rate that does not hold is tried once
-/// more before that is believed, since a machine hiccups. The rate found must then hold again as often as
+/// more before that is believed, since a machine hiccups, and twice if the generator itself was held up; one that
+/// failed and is then approached by nothing but holding rates is tried anew. The rate found must then hold again as often as
 /// [`SearchOptions::confirm`] says; if it does not, the next lower one is tried.
 ///
 /// # Errors
@@ -40,6 +50,8 @@ pub fn search(generator: &mut dyn Generator, options: &SearchOptions<'_>) -> Res
         holds: None,
         fails: None,
         widening: FIRST_WIDENING,
+        holds_in_a_row: 0,
+        doubted: false,
     };
     let lowest = FEWEST_REQUESTS / options.slot.as_secs_f64();
     let ended = match search.narrow(lowest)? {
@@ -59,6 +71,10 @@ struct Search<'a, 'o> {
     /// The lowest rate that did not, and why.
     fails: Option<(f64, Verdict)>,
     widening: f64,
+    /// Rates that held since one failed.
+    holds_in_a_row: u32,
+    /// Whether a rate held that had failed.
+    doubted: bool,
 }
 
 impl Search<'_, '_> {
@@ -68,9 +84,18 @@ impl Search<'_, '_> {
             if let Some(ended) = self.stop() {
                 return Ok(Some(ended));
             }
-            match self.try_twice(rate)? {
-                Ok(slot) => self.holds = Some((rate, vec![slot])),
-                Err(verdict) => self.fails = Some((rate, verdict)),
+            match self.attempt(rate)? {
+                Ok(slot) => {
+                    self.holds = Some((rate, vec![slot]));
+                    self.holds_in_a_row += 1;
+                    // It failed before, and holds now: what failed was not the service.
+                    self.doubted |= self.fails.is_some_and(|(fails, _)| fails <= rate);
+                    self.fails = self.fails.filter(|(fails, _)| *fails > rate);
+                }
+                Err(verdict) => {
+                    self.fails = Some((rate, verdict));
+                    self.holds_in_a_row = 0;
+                }
             }
         }
         Ok(self.holds.is_none().then_some(Ended::NothingHolds))
@@ -81,15 +106,19 @@ impl Search<'_, '_> {
         let resolution = self.options.resolution;
         let holds = self.holds.as_ref().map(|(rate, _)| *rate);
         match (holds, self.fails, self.options.bracket) {
-            (Some(low), Some((high, _)), _) => (high / low > resolution).then(|| (low * high).sqrt()),
+            (Some(low), Some((high, _)), _) if high / low > resolution => Some((low * high).sqrt()),
+            (Some(_), Some((high, _)), _) => (self.holds_in_a_row >= HOLDS_IN_DOUBT).then_some(high),
             (None, None, None) => Some(self.options.start_per_second.max(lowest).min(MAX_RATE)),
             (None, None, Some((low, high))) => Some((low * high).sqrt().max(lowest).min(MAX_RATE)),
             (Some(low), None, _) if low >= MAX_RATE => None,
             (Some(low), None, Some((_, high))) if low < high => {
                 Some(if high / low > resolution { (low * high).sqrt() } else { high }.min(MAX_RATE))
             }
-            (Some(low), None, Some(_)) => Some((low * self.widen()).min(MAX_RATE)),
-            (Some(low), None, None) => Some((low * STRIDE).min(MAX_RATE)),
+            // Beyond the bracket, or beyond a rate that failed by mistake.
+            (Some(low), None, bracket) if bracket.is_some() || self.doubted => {
+                Some((low * self.widen()).min(MAX_RATE))
+            }
+            (Some(low), None, _) => Some((low * STRIDE).min(MAX_RATE)),
             (None, Some((high, _)), _) if high <= lowest => None,
             (None, Some((high, Verdict::NothingAnswered)), _) => Some((high / SILENT_STRIDE).max(lowest)),
             (None, Some((high, _)), Some((low, _))) if high > low => {
@@ -115,7 +144,7 @@ impl Search<'_, '_> {
                     self.holds = Some((rate, slots));
                     return Ok(ended);
                 }
-                match self.try_twice(rate)? {
+                match self.attempt(rate)? {
                     Ok(slot) => slots.push(slot),
                     Err(verdict) => {
                         failed = Some(verdict);
@@ -133,7 +162,7 @@ impl Search<'_, '_> {
                 if let Some(ended) = self.stop() {
                     return Ok(ended);
                 }
-                match self.try_twice(lower)? {
+                match self.attempt(lower)? {
                     Ok(slot) => {
                         self.holds = Some((lower, vec![slot]));
                         break;
@@ -146,13 +175,21 @@ impl Search<'_, '_> {
         Ok(Ended::NothingHolds)
     }
 
-    /// Offers a rate, and once more if it did not hold; the slot in which it held, or why it did not.
-    fn try_twice(&mut self, rate: f64) -> Result<Result<usize, Verdict>, Error> {
-        let mut verdict = self.offer(rate)?;
-        if verdict != Verdict::Holds && self.stop().is_none() {
-            verdict = self.offer(rate)?;
+    /// Offers a rate, and again if it did not hold; the slot in which it held, or why it did not.
+    fn attempt(&mut self, rate: f64) -> Result<Result<usize, Verdict>, Error> {
+        let (mut failures, mut punctual_failures) = (0, 0);
+        loop {
+            let verdict = self.offer(rate)?;
+            if verdict == Verdict::Holds {
+                return Ok(Ok(self.slots.len() - 1));
+            }
+            failures += 1;
+            punctual_failures += u32::from(self.slots.last().is_some_and(Probe::punctual));
+            let believed = failures >= FAILURES_WHEN_LATE || punctual_failures >= FAILURES;
+            if believed || self.stop().is_some() {
+                return Ok(Err(verdict));
+            }
         }
-        Ok(if verdict == Verdict::Holds { Ok(self.slots.len() - 1) } else { Err(verdict) })
     }
 
     fn offer(&mut self, per_second: f64) -> Result<Verdict, Error> {
@@ -185,11 +222,12 @@ impl Search<'_, '_> {
         // The slot that found a rate was chosen for holding; those that confirmed it were not.
         let held = if held.len() > 1 { &held[1..] } else { &held[..] };
         let mut latency_ns = Latency::new();
-        let (mut sent, mut answered) = (0, 0);
+        let (mut sent, mut answered, mut late) = (0, 0, 0.0);
         for probe in held {
             latency_ns.merge(&probe.latency_ns);
             sent += probe.sent;
             answered += probe.answered;
+            late += probe.late_ratio * probe.sent as f64;
         }
         let rates: Vec<f64> = held.iter().map(|probe| probe.answered_per_second).collect();
         CapacitySample {
@@ -197,6 +235,7 @@ impl Search<'_, '_> {
             offered_per_second: offered,
             loss_ratio: if sent == 0 { 1.0 } else { (sent - answered) as f64 / sent as f64 },
             latency_ns,
+            late_ratio: late / sent.max(1) as f64,
             generator_bound,
             ended,
             slots: self.slots,

@@ -53,7 +53,7 @@ pub struct Slot {
     /// How long requests are sent.
     pub duration: Duration,
     /// The longest wait for stragglers afterwards. It ends early when all are answered, or when nothing has come for
-    /// a quarter of it.
+    /// 50 ms and for twice the longest latency seen, of which at most a quarter of this.
     pub drain: Duration,
 }
 
@@ -73,14 +73,14 @@ pub enum Mode {
 }
 
 impl Slot {
-    /// Open loop at `per_second` for `duration`, with a drain of 200 ms.
+    /// Open loop at `per_second` for `duration`, with a drain of 1 s.
     pub fn rate(per_second: f64, duration: Duration) -> Self {
-        Slot { mode: Mode::Rate { per_second }, duration, drain: Duration::from_millis(200) }
+        Slot { mode: Mode::Rate { per_second }, duration, drain: Duration::from_secs(1) }
     }
 
-    /// Closed loop with `outstanding` requests a flow for `duration`, with a drain of 200 ms.
+    /// Closed loop with `outstanding` requests a flow for `duration`, with a drain of 1 s.
     pub fn window(outstanding: u32, duration: Duration) -> Self {
-        Slot { mode: Mode::Window { outstanding }, duration, drain: Duration::from_millis(200) }
+        Slot { mode: Mode::Window { outstanding }, duration, drain: Duration::from_secs(1) }
     }
 
     /// Whether it can be run at all.

@@ -16,6 +16,9 @@ use crate::sys::{self, SendBatch};
 /// When all is answered, how long a duplicate is still waited for.
 const AFTERMATH: Duration = Duration::from_millis(5);
 
+/// When not all is answered, the least silence that ends a drain.
+const SILENCE: Duration = Duration::from_millis(50);
+
 /// What one thread does in a slot; times in ns of the monotonic clock.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Plan {
@@ -226,7 +229,9 @@ impl Worker {
     fn drain(&mut self, drain: Duration) {
         let drain_ns = clock::whole_ns(drain);
         let aftermath_ns = clock::whole_ns(AFTERMATH).min(drain_ns);
-        let quiet_ns = (drain_ns / 4).max(aftermath_ns);
+        let slowest_ns = self.inbox.tally.latency.max().unwrap_or(0);
+        let quiet_ns =
+            clock::whole_ns(SILENCE).min(drain_ns).max(slowest_ns.saturating_mul(2).min(drain_ns / 4));
         let mut active_ns = clock::now_ns();
         let deadline_ns = active_ns + drain_ns;
         loop {
