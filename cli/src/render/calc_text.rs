@@ -66,7 +66,10 @@ pub(crate) fn arithmetic(arithmetic: &Arithmetic, style: Style) -> String {
             (
                 "",
                 format!("{} frames", format::grouped(figures.frames)),
-                "the packet is fragmented".to_owned(),
+                format!(
+                    "the packet is fragmented: {} frames a second at line rate",
+                    format::grouped(figures.frames_per_second)
+                ),
             ),
         );
     }

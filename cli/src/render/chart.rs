@@ -10,7 +10,7 @@ use super::{format, summary};
 pub(crate) struct Chart {
     /// What the axis counts, and how.
     pub(crate) axis: String,
-    /// Vertical lines.
+    /// Vertical lines; none where there is nothing to show.
     pub(crate) ticks: Vec<Tick>,
     /// From top to bottom.
     pub(crate) rows: Vec<Row>,
@@ -97,7 +97,7 @@ pub(crate) fn ladder(report: &Report) -> Chart {
     link(&mut rows, &points);
     Chart {
         axis: format!("transactions a second, {}", if axis.is_log() { "logarithmic" } else { "from zero" }),
-        ticks: ticks(&axis, 7, format::rate),
+        ticks: if ends.is_empty() { Vec::new() } else { ticks(&axis, 7, format::rate) },
         rows,
     }
 }

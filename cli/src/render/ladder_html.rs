@@ -236,7 +236,7 @@ fn facts(report: &Report) -> Vec<(&'static str, Vec<(&'static str, String)>)> {
                 ("server CPUs", format::cpu_list(&method.server_cpus)),
                 ("workers, queues", format!("{}, {}", method.workers, method.queues)),
                 ("rate holds with loss up to", format::percent(method.max_loss_ratio)),
-                ("one probe", format!("{} s", format::significant(method.slot_seconds))),
+                ("one probe", format!("{} s", method.slot_seconds)),
                 ("samples a comparison", method.samples.to_string()),
                 (
                     "a transaction on the wire",

@@ -87,7 +87,7 @@ pub(crate) fn unbroken(text: &str) -> String {
 
 /// What may not be broken: a word, or a number with its unit.
 fn words(text: &str) -> Vec<String> {
-    const UNITS: &[&str] = &["%", "k", "M", "ns", "us", "ms", "s", "min", "B"];
+    const UNITS: &[&str] = &["%", "k", "M", "ns", "us", "ms", "s", "min", "B", "tps", "Mbit/s"];
     let mut words: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
         let bare = word.trim_end_matches([',', ';', '.', ':', ')']);
