@@ -31,7 +31,7 @@ pub struct SearchOptions<'a> {
     pub max_loss: f64,
     /// How long each rate is offered; 250 ms by default.
     pub slot: Duration,
-    /// The longest wait for stragglers after each; 1 s by default. A service that fell behind needs it to work off its
+    /// The longest wait for stragglers after each; 500 ms by default. A service that fell behind needs it to work off its
     /// backlog, which would spoil the next slot.
     pub drain: Duration,
     /// Where to start without a bracket, requests a second; 1000 by default.
@@ -70,7 +70,7 @@ impl Default for SearchOptions<'_> {
         SearchOptions {
             max_loss: 0.001,
             slot: Duration::from_millis(250),
-            drain: Duration::from_secs(1),
+            drain: Duration::from_millis(500),
             start_per_second: 1_000.0,
             bracket: None,
             resolution: 1.04,

@@ -25,7 +25,7 @@ fn generator(service: &Service, flows: usize, threads: usize) -> SocketGenerator
 }
 
 fn slot(mode: Mode, milliseconds: u64) -> Slot {
-    Slot { mode, duration: Duration::from_millis(milliseconds), drain: Duration::from_secs(1) }
+    Slot { mode, duration: Duration::from_millis(milliseconds), drain: Duration::from_secs(3) }
 }
 
 fn rate(per_second: f64) -> Mode {

@@ -77,22 +77,30 @@ struct Search<'a, 'o> {
     doubted: bool,
 }
 
+/// What came of a rate.
+enum Attempt {
+    /// It held, in the slot with this index.
+    Held(usize),
+    /// It did not.
+    Failed(Verdict),
+    /// The search ends before that is known.
+    Ended(Ended),
+}
+
 impl Search<'_, '_> {
     /// Brings a holding and a failing rate together; tells if the search ends before that.
     fn narrow(&mut self, lowest: f64) -> Result<Option<Ended>, Error> {
         while let Some(rate) = self.next_rate(lowest) {
-            if let Some(ended) = self.stop() {
-                return Ok(Some(ended));
-            }
             match self.attempt(rate)? {
-                Ok(slot) => {
+                Attempt::Ended(ended) => return Ok(Some(ended)),
+                Attempt::Held(slot) => {
                     self.holds = Some((rate, vec![slot]));
                     self.holds_in_a_row += 1;
                     // It failed before, and holds now: what failed was not the service.
                     self.doubted |= self.fails.is_some_and(|(fails, _)| fails <= rate);
                     self.fails = self.fails.filter(|(fails, _)| *fails > rate);
                 }
-                Err(verdict) => {
+                Attempt::Failed(verdict) => {
                     self.fails = Some((rate, verdict));
                     self.holds_in_a_row = 0;
                 }
@@ -140,15 +148,15 @@ impl Search<'_, '_> {
         while let Some((rate, mut slots)) = self.holds.take() {
             let mut failed = None;
             for _ in 0..self.options.confirm {
-                if let Some(ended) = self.stop() {
-                    self.holds = Some((rate, slots));
-                    return Ok(ended);
-                }
                 match self.attempt(rate)? {
-                    Ok(slot) => slots.push(slot),
-                    Err(verdict) => {
+                    Attempt::Held(slot) => slots.push(slot),
+                    Attempt::Failed(verdict) => {
                         failed = Some(verdict);
                         break;
+                    }
+                    Attempt::Ended(ended) => {
+                        self.holds = Some((rate, slots));
+                        return Ok(ended);
                     }
                 }
             }
@@ -158,16 +166,14 @@ impl Search<'_, '_> {
             };
             self.fails = Some((rate, verdict));
             let mut lower = rate / self.options.resolution;
-            while lower >= lowest {
-                if let Some(ended) = self.stop() {
-                    return Ok(ended);
-                }
+            while lower >= lowest && self.holds.is_none() {
                 match self.attempt(lower)? {
-                    Ok(slot) => {
-                        self.holds = Some((lower, vec![slot]));
-                        break;
+                    Attempt::Held(slot) => self.holds = Some((lower, vec![slot])),
+                    Attempt::Failed(verdict) => self.fails = Some((lower, verdict)),
+                    Attempt::Ended(ended) => {
+                        self.holds = self.best_below(lower);
+                        return Ok(ended);
                     }
-                    Err(verdict) => self.fails = Some((lower, verdict)),
                 }
                 lower /= self.options.resolution;
             }
@@ -175,33 +181,49 @@ impl Search<'_, '_> {
         Ok(Ended::NothingHolds)
     }
 
-    /// Offers a rate, and again if it did not hold; the slot in which it held, or why it did not.
-    fn attempt(&mut self, rate: f64) -> Result<Result<usize, Verdict>, Error> {
+    /// Offers a rate, and again if it did not hold.
+    fn attempt(&mut self, rate: f64) -> Result<Attempt, Error> {
         let (mut failures, mut punctual_failures) = (0, 0);
         loop {
-            let verdict = self.offer(rate)?;
+            if let Some(ended) = self.stop() {
+                return Ok(Attempt::Ended(ended));
+            }
+            let Some(verdict) = self.offer(rate)? else { return Ok(Attempt::Ended(Ended::Cancelled)) };
             if verdict == Verdict::Holds {
-                return Ok(Ok(self.slots.len() - 1));
+                return Ok(Attempt::Held(self.slots.len() - 1));
             }
             failures += 1;
             punctual_failures += u32::from(self.slots.last().is_some_and(Probe::punctual));
-            let believed = failures >= FAILURES_WHEN_LATE || punctual_failures >= FAILURES;
-            if believed || self.stop().is_some() {
-                return Ok(Err(verdict));
+            if failures >= FAILURES_WHEN_LATE || punctual_failures >= FAILURES {
+                return Ok(Attempt::Failed(verdict));
             }
         }
     }
 
-    fn offer(&mut self, per_second: f64) -> Result<Verdict, Error> {
+    /// Offers a rate for a slot; none if the slot was cut short, so that it says nothing.
+    fn offer(&mut self, per_second: f64) -> Result<Option<Verdict>, Error> {
         let options = self.options;
         options.tell(Event::Offering { per_second, slot: options.slot });
         let slot = Slot { mode: Mode::Rate { per_second }, duration: options.slot, drain: options.drain };
-        let outcome = self.generator.run(&slot)?;
+        let outcome = match self.generator.run(&slot) {
+            Ok(outcome) if outcome.duration < slot.duration => return Ok(None),
+            Ok(outcome) => outcome,
+            Err(Error::Cancelled) => return Ok(None),
+            Err(error) => return Err(error),
+        };
         let probe = Probe::new(per_second, outcome, options);
         options.tell(Event::Offered(&probe));
         let verdict = probe.verdict;
         self.slots.push(probe);
-        Ok(verdict)
+        Ok(Some(verdict))
+    }
+
+    /// The highest rate below `rate` that held in some slot.
+    fn best_below(&self, rate: f64) -> Option<(f64, Vec<usize>)> {
+        let held = self.slots.iter().enumerate().filter(|(_, probe)| probe.verdict == Verdict::Holds);
+        let below = held.filter(|(_, probe)| probe.asked_per_second < rate);
+        let best = below.max_by(|(_, a), (_, b)| a.asked_per_second.total_cmp(&b.asked_per_second));
+        best.map(|(index, probe)| (probe.asked_per_second, vec![index]))
     }
 
     fn stop(&self) -> Option<Ended> {

@@ -52,8 +52,8 @@ pub struct Slot {
     pub mode: Mode,
     /// How long requests are sent.
     pub duration: Duration,
-    /// The longest wait for stragglers afterwards. It ends early when all are answered, or when nothing has come for
-    /// 50 ms and for twice the longest latency seen, of which at most a quarter of this.
+    /// The longest wait for stragglers afterwards. It ends early when all are answered, or after a silence of 50 ms, a
+    /// tenth of this, or twice the longest latency seen (at most a quarter of this), whichever is longest.
     pub drain: Duration,
 }
 

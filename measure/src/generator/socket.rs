@@ -309,9 +309,8 @@ fn account(slot: &Slot, timing: Timing, start_ns: u64, cancelled: bool, reports:
     let sum = |of: fn(&Report) -> u64| reports.iter().map(of).sum::<u64>();
     let sent = sum(|report| report.sent);
     let answered = sum(|report| report.tally.answered);
-    let elapsed_ns =
-        reports.iter().map(|report| report.sending_ended_ns).max().unwrap_or(0).saturating_sub(start_ns);
-    let elapsed = Duration::from_nanos(elapsed_ns);
+    let last_sent_ns = reports.iter().map(|report| report.last_sent_ns).max().unwrap_or(0);
+    let elapsed = Duration::from_nanos(last_sent_ns.saturating_sub(start_ns));
     let duration = if cancelled { elapsed.min(slot.duration) } else { slot.duration };
     let seconds = duration.as_secs_f64().max(1e-9);
     let offered_per_second = sent as f64 / elapsed.max(duration).as_secs_f64().max(1e-9);

@@ -48,7 +48,8 @@ pub(super) struct Report {
     pub(super) timed_out: u64,
     pub(super) receive_drops: u64,
     pub(super) cpu_ratio: f64,
-    pub(super) sending_ended_ns: u64,
+    /// When the last request left; 0 if none did.
+    pub(super) last_sent_ns: u64,
 }
 
 /// What became of an attempt to send.
@@ -74,6 +75,7 @@ pub(super) struct Worker {
     expected: Expectation,
     cancel: Arc<AtomicBool>,
     sent: u64,
+    last_sent_ns: u64,
     late_sends: u64,
     worst_lag_ns: u64,
 }
@@ -96,6 +98,7 @@ impl Worker {
             burst,
             cancel,
             sent: 0,
+            last_sent_ns: 0,
             late_sends: 0,
             worst_lag_ns: 0,
             timed_out: 0,
@@ -116,8 +119,7 @@ impl Worker {
                 self.keep_windows_full(plan, outstanding, timeout_ns);
             }
         }
-        let sending_ended_ns = clock::now_ns();
-        let wall = sending_ended_ns.saturating_sub(wall_before).max(1);
+        let wall = clock::now_ns().saturating_sub(wall_before).max(1);
         let cpu = clock::thread_cpu_ns().saturating_sub(cpu_before);
         self.drain(plan.drain);
         let drops_after = self.receive_drops();
@@ -130,7 +132,7 @@ impl Worker {
             worst_lag_ns: self.worst_lag_ns,
             timed_out: self.timed_out,
             cpu_ratio: cpu as f64 / wall as f64,
-            sending_ended_ns,
+            last_sent_ns: self.last_sent_ns,
         }
     }
 
@@ -177,6 +179,7 @@ impl Worker {
                 let taken = taken as u64;
                 flow.ledger.sent(taken);
                 self.sent += taken;
+                self.last_sent_ns = now_ns;
                 self.note_lag(taken, now_ns, intended);
                 Sending::Sent(taken)
             }
@@ -220,6 +223,7 @@ impl Worker {
         self.expected.last_quarter_ns = plan.start_ns + plan.duration_ns / 4 * 3;
         self.expected.end_ns = plan.start_ns + plan.duration_ns;
         self.sent = 0;
+        self.last_sent_ns = 0;
         self.late_sends = 0;
         self.worst_lag_ns = 0;
         self.timed_out = 0;
@@ -230,8 +234,11 @@ impl Worker {
         let drain_ns = clock::whole_ns(drain);
         let aftermath_ns = clock::whole_ns(AFTERMATH).min(drain_ns);
         let slowest_ns = self.inbox.tally.latency.max().unwrap_or(0);
-        let quiet_ns =
-            clock::whole_ns(SILENCE).min(drain_ns).max(slowest_ns.saturating_mul(2).min(drain_ns / 4));
+        // A service that was slow before may be so again.
+        let quiet_ns = clock::whole_ns(SILENCE)
+            .max(drain_ns / 10)
+            .max(slowest_ns.saturating_mul(2).min(drain_ns / 4))
+            .min(drain_ns);
         let mut active_ns = clock::now_ns();
         let deadline_ns = active_ns + drain_ns;
         loop {

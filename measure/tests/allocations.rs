@@ -1,0 +1,44 @@
+//! Sending and receiving allocate nothing a request. The only test of its program, so that nothing else allocates.
+
+mod sys;
+
+use std::net::UdpSocket;
+use std::time::Duration;
+
+use linerate_measure::{Generator, Slot, SocketGenerator};
+use sys::Counting;
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+#[test]
+fn a_longer_slot_allocates_no_more() {
+    let server = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = server.local_addr().unwrap();
+    // Every 10th request is dropped, so that losses are covered. The thread ends with the process.
+    std::thread::spawn(move || {
+        let mut buffer = [0; 2_048];
+        for number in 0u64.. {
+            let (length, source) = server.recv_from(&mut buffer).unwrap();
+            if number % 10 != 0 {
+                server.send_to(&buffer[..length], source).unwrap();
+            }
+        }
+    });
+    let mut generator =
+        SocketGenerator::builder().targets(vec![address]).flows(8).threads(2).start().unwrap();
+    let mut count = |slot: &Slot| {
+        let before = Counting::allocations();
+        let outcome = generator.run(slot).unwrap();
+        (Counting::allocations() - before, outcome.sent)
+    };
+    for slot in [|time| Slot::rate(10_000.0, time), |time| Slot::window(2, time)] {
+        // The first slot is let to warm up.
+        count(&slot(Duration::from_millis(50)));
+        let (few, sent_few) = count(&slot(Duration::from_millis(100)));
+        let (more, sent_more) = count(&slot(Duration::from_millis(600)));
+        assert!(sent_more > 2 * sent_few);
+        // Channels allocate a place for whoever waits at them, which is up to chance, but not a thousand times.
+        assert!(more <= few + 8, "{few} for {sent_few} requests, {more} for {sent_more}");
+    }
+}
