@@ -1,4 +1,36 @@
 //! Throw-away hosts from network namespaces and veth pairs.
+//!
+//! A [`Lab`] is one receiver and one or more senders, each linked to the receiver by a veth pair
+//! of its own with as many queues as the machine has CPUs. Links have fixed names and addresses,
+//! permanent neighbours, and no traffic but that of their users:
+//!
+//! ```text
+//!  sender0 eth0 198.18.0.100, 2001:2::100 ------- 198.18.0.1, 2001:2::1 eth0 |
+//!  sender1 eth0 198.18.1.100, 2001:2:0:1::100 --- 198.18.1.1, 2001:2:0:1::1 eth1 | receiver
+//! ```
+//!
+//! Code runs in a host through [`LabHost::run`], a program through [`LabHost::spawn`].
+//!
+//! ```no_run
+//! use std::net::UdpSocket;
+//!
+//! let lab = linerate_lab::Lab::builder().start()?;
+//! let link = &lab.links()[0];
+//! let address = (link.receiver.ipv4[0], 4000);
+//! let server = lab.receiver().run(|| UdpSocket::bind(address))??;
+//! let client = lab.senders()[0].run(|| UdpSocket::bind("0.0.0.0:0"))??;
+//! client.send_to(b"over the link", address)?;
+//! server.recv(&mut [0; 64])?;
+//! drop(lab);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Hosts are held by a thread and descriptors of the process alone: whatever ends the process ends
+//! them. What can outlive it, processes that its children started and settings of the whole
+//! machine, is noted in a [`Registry`] and removed by [`Registry::clean`].
+//!
+//! A lab takes `CAP_SYS_ADMIN` and `CAP_NET_ADMIN`, or a user namespace, which
+//! [`userns::enter_if_needed`] makes. It wants Linux 5.3 or later. Nothing here prints.
 
 mod child;
 mod error;
@@ -14,6 +46,7 @@ mod rtnetlink;
 mod sys;
 pub mod topology;
 pub mod userns;
+mod wire;
 
 pub use child::LabChild;
 pub use error::{Error, Result};
@@ -21,6 +54,6 @@ pub use host::LabHost;
 pub use lab::{Builder, Lab};
 pub use namespace::NamespaceId;
 pub use probe::{Ability, Probe, probe};
-pub use process::{ProcessId, Resident};
+pub use process::{FoundProcess, ProcessId};
 pub use registry::{CleanReport, LabState, Registry, Scope};
 pub use topology::{End, Link, Shape};

@@ -107,7 +107,7 @@ impl Sysfs {
 ///
 /// In a user namespace the kernel demands that a new sysfs reveals no more than the one that is
 /// mounted already: no looser in read-only and in access times (`mnt_already_visible` in
-/// fs/namespace.c, since Linux 4.2).
+/// fs/namespace.c, since Linux 4.8).
 const ATTEMPTS: [(bool, bool); 4] = [(false, false), (false, true), (true, false), (true, true)];
 
 /// A mount of sysfs that is attached nowhere (fsopen, fsmount: since Linux 5.2).

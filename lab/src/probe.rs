@@ -70,7 +70,7 @@ fn inside(namespace: &Namespace) -> Probe {
             Sysfs::Missing { why } => Ability::Missing { why: why.clone() },
             Sysfs::Detached { .. } | Sysfs::Private { .. } => Ability::Works,
         },
-        ipv6: match crate::lab::why_no_ipv6() {
+        ipv6: match crate::wire::why_no_ipv6() {
             Some(why) => Ability::Missing { why },
             None => Ability::Works,
         },

@@ -1,9 +1,10 @@
 //! Processes as /proc shows them: who lives, who is in which network namespace.
 
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::net::Ipv4Addr;
 use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -25,7 +26,7 @@ pub struct ProcessId {
 
 /// A process found in a namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Resident {
+pub struct FoundProcess {
     /// Process id.
     pub pid: i32,
     /// Name of its program, 15 bytes at most (/proc/PID/comm).
@@ -59,62 +60,82 @@ impl ProcessId {
     }
 }
 
-/// Kills every process that is in one of the namespaces and passes the test, this one excepted.
+/// Kills every process that is chosen, this one excepted.
 ///
 /// Returns those killed, and those that are there still.
-pub(crate) fn empty(
-    namespaces: &[NamespaceId],
-    test: impl Fn(i32) -> bool,
-) -> (Vec<Resident>, Vec<Resident>) {
-    let mut killed: Vec<Resident> = Vec::new();
+pub(crate) fn end_all(chosen: impl Fn(i32) -> bool) -> (Vec<FoundProcess>, Vec<FoundProcess>) {
+    let own = rustix::process::getpid().as_raw_nonzero().get();
+    let chosen = |pid: i32| pid != own && chosen(pid);
+    let mut killed: Vec<FoundProcess> = Vec::new();
     let mut left = Vec::new();
     for _ in 0..KILL_ROUNDS {
-        left.clear();
-        let found = inside(namespaces);
-        let found: Vec<i32> = found.into_iter().filter(|pid| test(*pid)).collect();
-        if found.is_empty() {
+        let pids = all(chosen);
+        if pids.is_empty() || !left.is_empty() {
             break;
         }
-        for pid in found {
-            let resident = Resident { pid, command: read_text(pid, "comm").trim_end().to_owned() };
+        for pid in pids {
+            let found = FoundProcess { pid, command: read_text(pid, "comm").trim_end().to_owned() };
             // The number may have passed to another process since it was found.
-            let still = || is_inside(pid, namespaces) && test(pid);
-            match end(pid, Signal::KILL, DEATH_DEADLINE, still) {
-                Ok(true) if !killed.contains(&resident) => killed.push(resident),
+            match end(pid, Signal::KILL, DEATH_DEADLINE, || chosen(pid)) {
+                Ok(true) if !killed.contains(&found) => killed.push(found),
                 Ok(true) => {}
-                Ok(false) | Err(_) => left.push(resident),
+                Ok(false) | Err(_) => left.push(found),
             }
-        }
-        if !left.is_empty() {
-            break;
         }
     }
     (killed, left)
 }
 
-/// Whether the network namespace of a process has this loopback address.
+/// Whether the first thread of a process is in one of the namespaces; `None` if that is hidden.
 ///
-/// Readable without entering it, and from outside a user namespace.
-pub(crate) fn has_loopback_address(pid: i32, address: Ipv4Addr) -> bool {
-    let wanted = address.to_string();
-    read_text(pid, "net/fib_trie").split_ascii_whitespace().any(|word| word == wanted)
+/// It is hidden from other users, and from one's own processes in another user namespace unless
+/// that is inside the present one (ptrace access mode, see proc_pid_ns(5)).
+pub(crate) fn is_inside(pid: i32, namespaces: &[NamespaceId]) -> Option<bool> {
+    match NamespaceId::of_path(&path(pid, "ns/net")) {
+        Ok(id) => Some(namespaces.contains(&id)),
+        Err(e) if e.kind() == io::ErrorKind::PermissionDenied => None,
+        Err(_) => Some(false),
+    }
 }
 
-/// The processes whose first thread is in one of the namespaces, but for this one.
-fn inside(namespaces: &[NamespaceId]) -> Vec<i32> {
-    let own = rustix::process::getpid().as_raw_nonzero().get();
+/// Whether a process belongs to the present user, so that it may be killed.
+pub(crate) fn is_own(pid: i32) -> bool {
+    let user = rustix::process::geteuid().as_raw();
+    fs::metadata(path(pid, "")).is_ok_and(|found| found.uid() == user)
+}
+
+/// Whether the network namespace of a process has all these addresses.
+///
+/// This is never hidden, since /proc/PID/net is open to all.
+pub(crate) fn has_addresses(pid: i32, addresses: &[Ipv4Addr]) -> bool {
+    let mut table = Vec::new();
+    let read =
+        File::open(path(pid, "net/fib_trie")).and_then(|file| file.take(TABLE_LIMIT).read_to_end(&mut table));
+    read.is_ok() && lists_all(&String::from_utf8_lossy(&table), addresses)
+}
+
+/// Bytes of a routing table that are looked at. The table of a lab is far shorter; that of a
+/// router may be far longer.
+const TABLE_LIMIT: u64 = 1 << 20;
+
+fn lists_all(table: &str, addresses: &[Ipv4Addr]) -> bool {
+    let listed = |address: &Ipv4Addr| {
+        let address = address.to_string();
+        table.split_ascii_whitespace().any(|word| word == address)
+    };
+    addresses.iter().all(listed)
+}
+
+/// The processes that are chosen.
+fn all(chosen: impl Fn(i32) -> bool) -> Vec<i32> {
     let Ok(entries) = fs::read_dir("/proc") else {
         return Vec::new();
     };
     entries
         .flatten()
         .filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok())
-        .filter(|pid| *pid != own && is_inside(*pid, namespaces))
+        .filter(|pid| chosen(*pid))
         .collect()
-}
-
-fn is_inside(pid: i32, namespaces: &[NamespaceId]) -> bool {
-    NamespaceId::of_path(&path(pid, "ns/net")).is_ok_and(|id| namespaces.contains(&id))
 }
 
 fn end(pid: i32, signal: Signal, at_most: Duration, still_the_one: impl Fn() -> bool) -> io::Result<bool> {
@@ -205,9 +226,24 @@ mod tests {
     }
 
     #[test]
-    fn loopback_addresses_are_those_of_lo() {
+    fn all_addresses_must_be_in_the_table() {
+        let table = "Local:\n  +-- 127.0.0.0/8 2 0 2\n     |-- 127.0.0.1\n        /32 host LOCAL\n     \
+                     |-- 127.200.1.2\n        /32 host LOCAL\n";
+        let a = Ipv4Addr::new(127, 200, 1, 2);
+        let b = Ipv4Addr::new(127, 200, 1, 20);
+        assert!(lists_all(table, &[a, Ipv4Addr::LOCALHOST]));
+        assert!(!lists_all(table, &[a, b]));
         let own = rustix::process::getpid().as_raw_nonzero().get();
-        assert!(!has_loopback_address(own, Ipv4Addr::new(127, 200, 201, 202)));
+        assert!(!has_addresses(own, &[a, b]));
+    }
+
+    #[test]
+    fn this_process_is_its_users_and_in_its_namespace() {
+        let own = rustix::process::getpid().as_raw_nonzero().get();
+        assert!(is_own(own));
+        let namespace = NamespaceId::of_path(Path::new("/proc/self/ns/net")).unwrap();
+        assert_eq!(is_inside(own, &[namespace]), Some(true));
+        assert_eq!(is_inside(own, &[]), Some(false));
     }
 
     proptest! {

@@ -8,7 +8,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use netlink_packet_core::{
-    NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REQUEST, NLMSG_ERROR, NetlinkBuffer, NetlinkMessage,
+    NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, NLM_F_REQUEST, NLMSG_ERROR, NetlinkBuffer,
+    NetlinkMessage,
 };
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
@@ -79,6 +80,11 @@ impl Connection {
     /// Makes something new.
     pub(crate) fn create(&mut self, message: RouteNetlinkMessage) -> Result<(), Refused> {
         self.request(message, NLM_F_CREATE | NLM_F_EXCL).map(drop)
+    }
+
+    /// Makes something new, or leaves it be if it is there.
+    pub(crate) fn replace(&mut self, message: RouteNetlinkMessage) -> Result<(), Refused> {
+        self.request(message, NLM_F_CREATE | NLM_F_REPLACE).map(drop)
     }
 
     /// Changes or removes something that is there.

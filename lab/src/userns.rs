@@ -69,13 +69,16 @@ pub fn enter_if_needed() -> Privilege {
     }
     match become_root(uid.as_raw(), gid.as_raw()) {
         Ok(()) => Privilege::UserNamespace { outside: uid.as_raw() },
-        Err((what, error)) => Privilege::Forbidden {
-            why: format!("a user namespace was made, but {what} failed: {error}"),
-            how_to_allow: match restriction(&Proc) {
-                Some((_, how)) => how,
-                None => "run as root".to_owned(),
-            },
-        },
+        Err((what, error)) => {
+            let failed = format!("a user namespace was made, but {what} failed: {error}");
+            match restriction(&Proc) {
+                Some((rule, how)) => Privilege::Forbidden {
+                    why: format!("{rule} ({failed})"),
+                    how_to_allow: format!("{how}, or run as root"),
+                },
+                None => Privilege::Forbidden { why: failed, how_to_allow: "run as root".to_owned() },
+            }
+        }
     }
 }
 
@@ -106,7 +109,7 @@ fn become_root(uid: u32, gid: u32) -> Result<(), (&'static str, io::Error)> {
         .map_err(|e| ("making mounts private", e.into()))?;
     Connection::open()
         .map_err(|e| ("opening a netlink socket", e))?
-        .change(rtnetlink::link_up(crate::lab::LOOPBACK))
+        .change(rtnetlink::link_up(crate::wire::LOOPBACK))
         .map_err(|refused| ("bringing up lo", refused.source))
 }
 

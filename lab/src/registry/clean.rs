@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::{LabState, Registry, Temporary};
 use crate::error::Result;
 use crate::namespace::NamespaceId;
-use crate::process::{self, Resident};
+use crate::process::{self, FoundProcess};
 
 /// How long a living lab may take to end when it is told to.
 const END_DEADLINE: Duration = Duration::from_secs(10);
@@ -49,9 +49,9 @@ pub struct CleanedLab {
     /// It was alive, and was told to end.
     pub was_alive: bool,
     /// Processes found in its namespaces and killed.
-    pub killed: Vec<Resident>,
+    pub killed: Vec<FoundProcess>,
     /// Processes that could not be killed. As long as they are there, their namespace is.
-    pub not_killed: Vec<Resident>,
+    pub not_killed: Vec<FoundProcess>,
     /// Host-wide settings put back to what they were.
     pub restored: Vec<String>,
     /// Host-wide settings that could not be.
@@ -138,8 +138,13 @@ impl Registry {
         let same_boot = lab.is_of_this_boot();
         let (killed, not_killed) = if same_boot {
             let namespaces: Vec<NamespaceId> = lab.hosts.iter().map(|host| host.namespace).collect();
-            let mark = lab.mark();
-            process::empty(&namespaces, |pid| process::has_loopback_address(pid, mark))
+            let marks = lab.marks();
+            process::end_all(|pid| {
+                // Which namespace a process is in cannot be seen if that belongs to another user
+                // namespace; but as the same user we may end it.
+                let perhaps = process::is_inside(pid, &namespaces).unwrap_or_else(|| process::is_own(pid));
+                perhaps && process::has_addresses(pid, &marks)
+            })
         } else {
             (Vec::new(), Vec::new())
         };

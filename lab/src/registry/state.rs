@@ -126,20 +126,22 @@ impl LabState {
         self.boot == this_boot()
     }
 
-    /// The loopback address that marks its namespaces.
+    /// The loopback addresses that mark its namespaces.
     ///
     /// The number of a namespace passes to another when it is gone, perhaps to that of somebody's
-    /// container. What a killed lab left is therefore told by number and mark.
-    pub(crate) fn mark(&self) -> Ipv4Addr {
-        mark(&self.id)
+    /// container. What a killed lab left is therefore told by these.
+    pub(crate) fn marks(&self) -> [Ipv4Addr; 2] {
+        marks(&self.id)
     }
 }
 
-/// 127.128.0.0 to 127.255.255.255, by the first 23 bits of the id.
-fn mark(id: &str) -> Ipv4Addr {
-    let bits = u64::from_str_radix(id, 16).unwrap_or(0) >> 41;
-    let [_, a, b, c] = u32::try_from(bits).unwrap_or(0).to_be_bytes();
-    Ipv4Addr::new(127, 128 | a, b, c)
+/// Two of 127.128.0.0 to 127.255.255.255, by the first and the last 23 bits of the id.
+fn marks(id: &str) -> [Ipv4Addr; 2] {
+    let id = u64::from_str_radix(id, 16).unwrap_or(0);
+    [id >> 41, id & 0x7f_ffff].map(|bits| {
+        let [.., a, b, c] = bits.to_be_bytes();
+        Ipv4Addr::new(127, 128 | a, b, c)
+    })
 }
 
 fn new_id() -> Result<String> {
@@ -180,12 +182,15 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_is_a_loopback_address_apart_from_the_usual_ones() {
+    fn marks_are_loopback_addresses_apart_from_the_usual_ones() {
         for id in ["0000000000000000", "ffffffffffffffff", "123456789abcdef0", "no id"] {
-            let mark = mark(id);
-            assert!(mark.is_loopback() && mark.octets()[1] >= 128, "{mark}");
+            for mark in marks(id) {
+                assert!(mark.is_loopback() && mark.octets()[1] >= 128, "{mark}");
+            }
         }
-        assert_ne!(mark("123456789abcdef0"), mark("223456789abcdef0"));
+        let [first, last] = marks("123456789abcdef0");
+        assert_eq!(first, Ipv4Addr::new(127, 128 | 0x09, 0x1a, 0x2b));
+        assert_eq!(last, Ipv4Addr::new(127, 128 | 0x3c, 0xde, 0xf0));
     }
 
     #[test]

@@ -38,8 +38,8 @@ impl NewEnd<'_> {
             LinkAttribute::IfName(self.name.to_owned()),
             LinkAttribute::Address(self.mac.to_vec()),
             LinkAttribute::Mtu(self.mtu),
-            // Only a number of queues that is asked for is also put to use (veth_init_queues in
-            // drivers/net/veth.c, since Linux 5.14); before that, all are.
+            // Since Linux 5.15 a pair has queues for all possible CPUs and uses one of them, unless
+            // a number is asked for (veth_init_queues in drivers/net/veth.c).
             LinkAttribute::NumTxQueues(self.queues),
             LinkAttribute::NumRxQueues(self.queues),
         ];

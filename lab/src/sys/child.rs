@@ -7,6 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use rustix::io::Errno;
+use rustix::mount::MountPropagationFlags;
 use rustix::process::{Pid, Signal};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 
@@ -46,13 +47,21 @@ pub(crate) fn arm(command: &mut Command, setup: ChildSetup) {
     }
 }
 
-/// What `unshare` would say to this process if it had a single thread, tried in a child.
+/// Whether a process like this one, with a single thread, could unshare `flags` and then change
+/// mounts, tried in a child.
+///
+/// The mounts show whether the rights in a new user namespace are real: AppArmor on Ubuntu lets
+/// one be made and then denies every capability in it.
 pub(crate) fn try_unshare(flags: UnshareFlags) -> Result<(), Errno> {
     // The child reports by the error that keeps it from becoming a program.
     const ALLOWED: Errno = Errno::CANCELED;
     let mut command = Command::new("/proc/self/exe");
-    let attempt = move || -> io::Result<()> { Err(super::unshare(flags).err().unwrap_or(ALLOWED).into()) };
-    // SAFETY: as in `arm`: one raw system call, no allocation, no lock.
+    let attempt = move || -> io::Result<()> {
+        super::unshare(flags)?;
+        rustix::mount::mount_change(c"/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
+        Err(ALLOWED.into())
+    };
+    // SAFETY: as in `arm`: raw system calls, no allocation, no lock.
     unsafe {
         command.pre_exec(attempt);
     }
@@ -74,9 +83,11 @@ pub(crate) fn try_unshare(flags: UnshareFlags) -> Result<(), Errno> {
 fn prepare(setup: &ChildSetup) -> io::Result<()> {
     if let Some(parent) = setup.die_with {
         rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
-        // The parent may have died before the request above was in place.
+        // The parent may have died before the request above was in place. There is nobody left to
+        // report to then.
         if rustix::process::getppid() != Some(parent) {
-            return Err(io::Error::from_raw_os_error(libc::ESRCH));
+            // SAFETY: _exit is async-signal-safe and runs nothing of this program.
+            unsafe { libc::_exit(1) }
         }
     }
     join(setup.user_namespace.as_ref(), LinkNameSpaceType::User)?;

@@ -47,7 +47,8 @@ pub(crate) fn up_list_exec_down() -> Skipped {
     let scene = Scene::new();
     let lab = up(&scene, "test").unwrap();
     assert_eq!((lab.name.as_str(), lab.kind), ("test", Kind::Held));
-    assert_eq!(hold::list(&scene.registry).unwrap(), [lab.clone()]);
+    let listed = hold::list(&scene.registry).unwrap();
+    assert_eq!(listed, std::slice::from_ref(&lab));
     let hosts: Vec<&str> = lab.hosts.iter().map(|host| host.name.as_str()).collect();
     assert_eq!(hosts, ["receiver", "sender0", "sender1"]);
     assert_eq!(lab.links.len(), 2);

@@ -166,3 +166,24 @@ pub(crate) fn a_living_lab_is_left_alone() -> Skipped {
     assert!(!ended.success(), "{ended}");
     Ok(())
 }
+
+pub(crate) fn a_namespace_of_the_same_number_is_spared() -> Skipped {
+    let scene = Scene::new();
+    let lab = scene.builder().start().unwrap();
+    let mut command = Command::new("/bin/sleep");
+    command.arg("600");
+    let mut child = lab.receiver().spawn(command).unwrap();
+    // A dead lab whose namespaces had the numbers that this one's have now.
+    let mut dead = lab.state();
+    dead.id = format!("{:016x}", !u64::from_str_radix(&dead.id, 16).unwrap());
+    dead.name = "dead".to_owned();
+    dead.process.start_ticks += 1;
+    let path = scene.registry.path().join(format!("{}.json", dead.id));
+    std::fs::write(path, serde_json::to_string(&dead).unwrap()).unwrap();
+    let report = scene.registry.clean(Scope::Dead, &mut nothing_to_restore).unwrap();
+    assert_eq!(report.labs.len(), 1);
+    assert!(report.labs[0].killed.is_empty(), "{report:?}");
+    assert_eq!(scene.files().len(), 1);
+    assert_eq!(child.wait_at_most(std::time::Duration::ZERO).unwrap(), None);
+    Ok(())
+}

@@ -13,12 +13,15 @@ mod scene;
 use std::panic::catch_unwind;
 use std::process::ExitCode;
 
-use linerate_lab::userns::{Privilege, enter_if_needed};
+use linerate_lab::userns::{Privilege, enter_if_needed, probe};
 
 /// A test that cannot be done here says why.
 type Skipped = Result<(), String>;
 
-const TESTS: &[(&str, fn() -> Skipped)] = &[
+/// A name and what it names.
+type Test = (&'static str, fn() -> Skipped);
+
+const TESTS: &[Test] = &[
     ("lab::packets_pass_both_ways", lab::packets_pass_both_ways),
     ("lab::extra_addresses_answer", lab::extra_addresses_answer),
     ("lab::sysfs_shows_the_hosts_own", lab::sysfs_shows_the_hosts_own),
@@ -34,11 +37,27 @@ const TESTS: &[(&str, fn() -> Skipped)] = &[
     ("kill::at_any_moment_of_the_start", kill::at_any_moment_of_the_start),
     ("kill::settings_are_restored", kill::settings_are_restored),
     ("kill::a_living_lab_is_left_alone", kill::a_living_lab_is_left_alone),
+    ("kill::a_namespace_of_the_same_number_is_spared", kill::a_namespace_of_the_same_number_is_spared),
     ("hold::up_list_exec_down", hold::up_list_exec_down),
     ("hold::a_name_is_up_once", hold::a_name_is_up_once),
     ("hold::what_fails_is_told", hold::what_fails_is_told),
     ("hold::a_killed_holder_is_cleaned_up", hold::a_killed_holder_is_cleaned_up),
-    ("ordinary::all_of_it_without_root", ordinary::all_of_it_without_root),
+];
+
+/// Of these, those that also work from outside the user namespace of the lab.
+const FROM_OUTSIDE: &[&str] = &[
+    "kill::nothing_is_left",
+    "kill::at_any_moment_of_the_start",
+    "hold::up_list_exec_down",
+    "hold::a_name_is_up_once",
+    "hold::a_killed_holder_is_cleaned_up",
+];
+
+/// For root only.
+const AS_ORDINARY_USER: &[Test] = &[
+    ("ordinary::inside_a_user_namespace", ordinary::inside_a_user_namespace),
+    ("ordinary::outside_of_it", ordinary::outside_of_it),
+    ("ordinary::one_registry_inside_and_outside", ordinary::one_registry_inside_and_outside),
 ];
 
 fn main() -> ExitCode {
@@ -49,25 +68,32 @@ fn main() -> ExitCode {
         ["role", "exec", registry, lab, host, program, ref rest @ ..] => {
             return hold::exec(registry, lab, host, program, rest);
         }
+        ["role", "where"] => return ordinary::where_it_is(),
+        ["role", "outside"] => {
+            let from_outside = |(name, _): &&Test| FROM_OUTSIDE.contains(name);
+            let chosen: Vec<_> = TESTS.iter().filter(from_outside).collect();
+            return run(&chosen, &probe(), "from outside of its user namespace");
+        }
         _ => {}
     }
-    let list = arguments.iter().any(|argument| argument == "--list");
     let filters: Vec<&String> = arguments.iter().filter(|a| !a.starts_with('-')).collect();
     let chosen: Vec<_> = TESTS
         .iter()
+        .chain(AS_ORDINARY_USER)
         .filter(|(name, _)| filters.is_empty() || filters.iter().any(|f| name.contains(*f)))
         .collect();
-    if list {
+    if arguments.iter().any(|argument| argument == "--list") {
         for (name, _) in chosen {
             println!("{name}: test");
         }
         return ExitCode::SUCCESS;
     }
-    run(&chosen, &enter_if_needed())
+    let privilege = enter_if_needed();
+    run(&chosen, &privilege, &privilege.to_string())
 }
 
-fn run(chosen: &[&(&str, fn() -> Skipped)], privilege: &Privilege) -> ExitCode {
-    println!("\nrunning {} tests ({privilege})", chosen.len());
+fn run(chosen: &[&Test], privilege: &Privilege, how: &str) -> ExitCode {
+    println!("\nrunning {} tests ({how})", chosen.len());
     let (mut passed, mut skipped, mut failed) = (0, 0, Vec::new());
     for (name, test) in chosen {
         let outcome = match privilege {
@@ -94,7 +120,7 @@ fn run(chosen: &[&(&str, fn() -> Skipped)], privilege: &Privilege) -> ExitCode {
     println!(
         "\ntest result: {word}. {passed} passed; {} failed; {skipped} ignored; 0 measured; {} filtered out\n",
         failed.len(),
-        TESTS.len() - chosen.len(),
+        TESTS.len() + AS_ORDINARY_USER.len() - chosen.len(),
     );
     if failed.is_empty() {
         ExitCode::SUCCESS

@@ -1,37 +1,99 @@
 //! The same without root.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
-use std::process::Command;
+use std::path::Path;
+use std::process::{Command, ExitCode};
+
+use linerate_lab::Registry;
+use linerate_lab::userns::{Privilege, enter_if_needed};
+use tempfile::TempDir;
 
 use crate::Skipped;
 
 /// The user and group of nobody.
 const NOBODY: u32 = 65534;
 
-/// Runs all other tests once more as an ordinary user.
-pub(crate) fn all_of_it_without_root() -> Skipped {
-    let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
-    if map.split_ascii_whitespace().nth(2) == Some("1") {
-        return Err("this is it".to_owned());
-    }
-    // The program may lie where that user cannot read.
-    let directory = tempfile::tempdir().unwrap();
-    fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
-    let program = directory.path().join("hosts");
-    fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+/// Runs the other tests once more as an ordinary user, who enters a user namespace first.
+pub(crate) fn inside_a_user_namespace() -> Skipped {
+    let place = Place::new()?;
+    place.run(&["lab::", "kill::", "hold::"])
+}
 
-    let status = Command::new(&program)
-        .args(["lab::", "kill::", "hold::"])
-        .current_dir("/")
-        .env_remove("XDG_RUNTIME_DIR")
-        .env_remove("TMPDIR")
-        .uid(NOBODY)
-        .gid(NOBODY)
-        .status()
-        .map_err(|e| format!("cannot become user {NOBODY}: {e}"))?;
-    assert!(status.success(), "{status}");
+/// Runs those that need not enter one themselves: what they start does.
+pub(crate) fn outside_of_it() -> Skipped {
+    let place = Place::new()?;
+    place.run(&["role", "outside"])
+}
+
+/// The registry of a user is the same before and after entering a user namespace.
+pub(crate) fn one_registry_inside_and_outside() -> Skipped {
+    let place = Place::new()?;
+    let runtime = place.directory.path().join("runtime");
+    fs::create_dir(&runtime).unwrap();
+    chown(&runtime, Some(NOBODY), Some(NOBODY)).unwrap();
+    let output = place.command(&["role", "where"]).env("XDG_RUNTIME_DIR", &runtime).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{text}");
+    let path = runtime.join("linerate/labs");
+    let lines: Vec<&Path> = text.lines().map(Path::new).collect();
+    assert_eq!(lines, [&path, &path]);
     Ok(())
+}
+
+/// Prints the registry before and after entering a user namespace.
+pub(crate) fn where_it_is() -> ExitCode {
+    println!("{}", Registry::open().unwrap().path().display());
+    match enter_if_needed() {
+        Privilege::UserNamespace { .. } => {
+            println!("{}", Registry::open().unwrap().path().display());
+            ExitCode::SUCCESS
+        }
+        other => {
+            println!("{other}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// A place where the ordinary user can read this program.
+struct Place {
+    directory: TempDir,
+}
+
+impl Place {
+    fn new() -> Result<Self, String> {
+        let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+        if map.split_ascii_whitespace().nth(2) == Some("1") {
+            return Err("only root can become another user".to_owned());
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let open = || fs::Permissions::from_mode(0o755);
+        fs::set_permissions(directory.path(), open()).unwrap();
+        let program = directory.path().join("hosts");
+        fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+        fs::set_permissions(&program, open()).unwrap();
+        let place = Self { directory };
+        place.command(&["--list"]).output().map_err(|e| format!("cannot become user {NOBODY}: {e}"))?;
+        Ok(place)
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(self.directory.path().join("hosts"));
+        command
+            .args(arguments)
+            .current_dir("/")
+            .env_remove("XDG_RUNTIME_DIR")
+            .env_remove("TMPDIR")
+            .uid(NOBODY)
+            .gid(NOBODY);
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Skipped {
+        let status = self.command(arguments).status().unwrap();
+        assert!(status.success(), "{status}");
+        Ok(())
+    }
 }

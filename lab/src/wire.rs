@@ -1,0 +1,122 @@
+//! Making links between hosts and taking them up.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use crate::error::{Error, Result};
+use crate::host::LabHost;
+use crate::rtnetlink::{self, Connection, NewEnd, Refused};
+use crate::topology::{End, Link};
+
+/// How long a link may take to come up. It takes milliseconds.
+const CARRIER_DEADLINE: Duration = Duration::from_secs(5);
+
+/// Index of `lo` in every namespace (`LOOPBACK_IFINDEX` of net/flow.h).
+pub(crate) const LOOPBACK: u32 = 1;
+
+/// What a request came to: on failure, what was tried, too.
+pub(crate) type Step<T> = std::result::Result<T, (String, Refused)>;
+
+/// Says what was tried.
+pub(crate) fn refused(what: impl Into<String>) -> impl FnOnce(Refused) -> (String, Refused) {
+    move |refused| (what.into(), refused)
+}
+
+/// Runs requests in a host.
+pub(crate) fn in_host<T: Send>(
+    host: &LabHost,
+    steps: impl FnOnce(&mut Connection) -> Step<T> + Send,
+) -> Result<T> {
+    let outcome = host.run(|| {
+        let mut route = Connection::open().map_err(|e| ("open a netlink socket".to_owned(), e.into()))?;
+        steps(&mut route)
+    })?;
+    outcome.map_err(|(what, refused)| Error::Netlink {
+        host: host.name().to_owned(),
+        what,
+        source: refused.source,
+        detail: refused.detail,
+    })
+}
+
+/// Makes a link.
+pub(crate) fn make_pair(receiver: &LabHost, sender: &LabHost, link: &Link) -> Result<()> {
+    // Both ends are born where they belong: the host's own namespace never sees them.
+    in_host(receiver, |route| {
+        let message = rtnetlink::veth_pair(
+            new_end(link, &link.receiver),
+            new_end(link, &link.sender),
+            sender.namespace(),
+        );
+        route.create(message).map_err(refused(format!(
+            "make the veth pair {} to {}",
+            link.receiver.interface, link.sender.host
+        )))
+    })
+}
+
+fn new_end<'a>(link: &Link, end: &'a End) -> NewEnd<'a> {
+    NewEnd { name: &end.interface, index: end.index, mac: end.mac, queues: link.queues, mtu: link.mtu }
+}
+
+/// Addresses and takes up one end, and makes the other end known to it.
+pub(crate) fn set_up(host: &LabHost, own: &End, other: &End, ipv6: bool) -> Result<()> {
+    let interface = &own.interface;
+    in_host(host, |route| {
+        if ipv6 {
+            route
+                .change(rtnetlink::no_link_local(own.index))
+                .map_err(refused(format!("switch off link-local addresses of {interface}")))?;
+        }
+        for (address, prefix) in own.addresses() {
+            route
+                .create(rtnetlink::address(own.index, address, prefix))
+                .map_err(refused(format!("give {interface} the address {address}")))?;
+        }
+        route.change(rtnetlink::link_up(own.index)).map_err(refused(format!("bring up {interface}")))?;
+        for (address, _) in other.addresses() {
+            route
+                .create(rtnetlink::neighbour(own.index, address, other.mac))
+                .map_err(refused(format!("add the neighbour {address} to {interface}")))?;
+        }
+        Ok(())
+    })
+}
+
+/// Waits until an end is up with its queues active: until then it drops what is sent.
+pub(crate) fn await_running(host: &LabHost, end: &End) -> Result<()> {
+    let up = in_host(host, |route| {
+        let look = || refused(format!("look at {}", end.interface));
+        // Watching begins before looking, so that a change in between is not missed.
+        let watch = Connection::open_watch().map_err(|e| look()(e.into()))?;
+        let deadline = Instant::now() + CARRIER_DEADLINE;
+        loop {
+            if route.is_running(end.index).map_err(look())? {
+                return Ok(true);
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if !watch.wait_for_news(left).map_err(|e| look()(e.into()))? {
+                return Ok(false);
+            }
+        }
+    })?;
+    if up {
+        return Ok(());
+    }
+    Err(Error::NoCarrier {
+        host: host.name().to_owned(),
+        interface: end.interface.clone(),
+        seconds: CARRIER_DEADLINE.as_secs(),
+    })
+}
+
+/// Why an interface made now in the calling thread's namespace has no IPv6.
+pub(crate) fn why_no_ipv6() -> Option<String> {
+    let path = "/proc/sys/net/ipv6/conf/default/disable_ipv6";
+    match std::fs::read_to_string(path) {
+        Ok(value) if value.trim() == "0" => None,
+        Ok(value) => Some(format!("IPv6 is switched off: {path} is {}", value.trim())),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Some("this kernel has no IPv6".to_owned()),
+        Err(e) => Some(format!("cannot read {path}: {e}")),
+    }
+}
