@@ -59,6 +59,15 @@ impl<'a> Tally<'a> {
         self.shared.publish(&self.counts);
     }
 
+    /// Counts a request whose end is missing; returns whether the service gets it all the same. Out of line, so that the
+    /// loop carries neither the counter nor the setting along.
+    #[cold]
+    #[inline(never)]
+    fn truncated(&mut self, deliver: bool) -> bool {
+        self.counts.truncated += 1;
+        deliver
+    }
+
     #[cold]
     fn send_failed(&mut self, error: &io::Error) {
         self.counts.send_failed.count(error);

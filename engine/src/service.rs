@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use crate::sys::control::Control;
+use crate::sys::control::Filled;
 use crate::sys::name::Name;
 
 /// Answers requests. Every worker thread has an instance of its own, so no locking is needed for its state.
@@ -53,7 +53,7 @@ pub enum Action {
 pub struct Request<'a> {
     payload: &'a [u8],
     name: &'a Name,
-    control: Option<&'a Control>,
+    control: Option<Filled<'a>>,
     truncated: bool,
 }
 
@@ -62,7 +62,7 @@ impl<'a> Request<'a> {
     pub(crate) fn new(
         payload: &'a [u8],
         name: &'a Name,
-        control: Option<&'a Control>,
+        control: Option<Filled<'a>>,
         truncated: bool,
     ) -> Self {
         Self { payload, name, control, truncated }
@@ -87,7 +87,7 @@ impl<'a> Request<'a> {
     #[inline]
     #[must_use]
     pub fn destination(&self) -> Option<IpAddr> {
-        self.control.and_then(Control::destination)
+        self.control.as_ref().and_then(Filled::destination)
     }
 
     /// Whether the datagram was longer than [`Builder::max_request`](crate::Builder::max_request), so that its end

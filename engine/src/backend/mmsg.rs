@@ -5,12 +5,20 @@ use std::ops::Range;
 
 use super::{Job, Receive, Tally, judge, too_long};
 use crate::service::{Action, Request, Service};
-use crate::sys::batch::{Batch, Outgoing};
+use crate::sys::batch::{Batch, Kind, Off, Outgoing, V4, V6};
+use crate::sys::control::Pktinfo;
 use crate::worker::Phase;
 
 /// Serves until told to end and everything queued is answered.
-pub(crate) fn run<S: Service>(mut job: Job<'_, S>) -> io::Result<()> {
-    let mut batch = Batch::new(job.shape);
+pub(crate) fn run<S: Service>(job: Job<'_, S>) -> io::Result<()> {
+    match job.shape.pktinfo {
+        Pktinfo::Off => run_with(Batch::<Off>::new(job.shape), job),
+        Pktinfo::V4 => run_with(Batch::<V4>::new(job.shape), job),
+        Pktinfo::V6 => run_with(Batch::<V6>::new(job.shape), job),
+    }
+}
+
+fn run_with<S: Service, K: Kind>(mut batch: Batch<K>, mut job: Job<'_, S>) -> io::Result<()> {
     let mut tally = Tally::new(job.counters);
     loop {
         let flags = match job.ending.phase() {
@@ -40,8 +48,8 @@ pub(crate) fn run<S: Service>(mut job: Job<'_, S>) -> io::Result<()> {
 }
 
 #[inline(always)]
-fn answer<S: Service>(
-    batch: &mut Batch,
+fn answer<S: Service, K: Kind>(
+    batch: &mut Batch<K>,
     received: Range<usize>,
     job: &mut Job<'_, S>,
     tally: &mut Tally<'_>,
@@ -51,11 +59,8 @@ fn answer<S: Service>(
     let deliver_truncated = job.deliver_truncated;
     let service = &mut *job.service;
     let mut replies = batch.process(received.clone(), |incoming| {
-        if incoming.truncated {
-            tally.counts.truncated += 1;
-            if !deliver_truncated {
-                return Outgoing::Nothing;
-            }
+        if incoming.truncated && !tally.truncated(deliver_truncated) {
+            return Outgoing::Nothing;
         }
         let space = incoming.reply.len();
         let request = Request::new(incoming.payload, incoming.name, incoming.control, incoming.truncated);

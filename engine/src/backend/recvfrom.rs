@@ -6,7 +6,7 @@ use std::io;
 
 use super::{Job, Receive, Tally, judge, too_long};
 use crate::service::{Action, Request, Service};
-use crate::sys::control::{Control, Pktinfo};
+use crate::sys::control::{Control, Filled, Pktinfo};
 use crate::sys::name::Name;
 use crate::sys::single::{Received, receive_from, receive_message, send_message, send_to};
 use crate::worker::Phase;
@@ -42,8 +42,8 @@ pub(crate) fn run<S: Service>(mut job: Job<'_, S>) -> io::Result<()> {
         };
         match received {
             Ok(Received { named: false, .. }) => job.ending.woken(),
-            Ok(Received { length, .. }) => {
-                answer(&mut buffers, length, &mut job, &mut tally);
+            Ok(received) => {
+                answer(&mut buffers, &received, &mut job, &mut tally);
                 tally.publish();
             }
             Err(error) => match judge(error) {
@@ -59,20 +59,28 @@ pub(crate) fn run<S: Service>(mut job: Job<'_, S>) -> io::Result<()> {
     }
 }
 
-fn answer<S: Service>(buffers: &mut Buffers, length: usize, job: &mut Job<'_, S>, tally: &mut Tally<'_>) {
+fn answer<S: Service>(
+    buffers: &mut Buffers,
+    received: &Received,
+    job: &mut Job<'_, S>,
+    tally: &mut Tally<'_>,
+) {
     let Buffers { request, reply, name, control } = buffers;
     let pktinfo = job.shape.pktinfo;
     tally.counts.batches += 1;
     tally.counts.received += 1;
-    let truncated = length > request.len();
-    if truncated {
-        tally.counts.truncated += 1;
-        if !job.deliver_truncated {
-            return;
-        }
+    let truncated = received.length > request.len();
+    if truncated && !tally.truncated(job.deliver_truncated) {
+        return;
     }
-    let payload = &request[..length.min(request.len())];
-    let seen = Request::new(payload, name, (pktinfo != Pktinfo::Off).then_some(&*control), truncated);
+    let payload = &request[..received.length.min(request.len())];
+    let seen = Request::new(
+        payload,
+        name,
+        (pktinfo != Pktinfo::Off).then_some(Filled { control, length: received.control }),
+        truncated,
+    );
+    let mut filled = received.control;
     let outgoing = match job.service.answer(&seen, reply) {
         Action::Drop => {
             tally.counts.dropped += 1;
@@ -83,7 +91,7 @@ fn answer<S: Service>(buffers: &mut Buffers, length: usize, job: &mut Job<'_, S>
         Action::ReplyTo { length, to } => {
             tally.counts.redirected += 1;
             if to.is_ipv4() != name.is_ipv4() {
-                *control = Control::EMPTY;
+                filled = 0;
             }
             *name = Name::encode(to, job.shape.family).unwrap_or(Name::ZERO);
             reply.get(..length)
@@ -93,7 +101,7 @@ fn answer<S: Service>(buffers: &mut Buffers, length: usize, job: &mut Job<'_, S>
         tally.send_failed(&too_long());
         return;
     };
-    let control_length = control.make_reply(pktinfo);
+    let control_length = control.make_reply(pktinfo, filled);
     loop {
         tally.counts.syscalls += 1;
         let sent = match pktinfo {

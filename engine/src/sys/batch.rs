@@ -9,12 +9,13 @@
 //! flags as output only (net/socket.c, `___sys_recvmsg`, `___sys_sendmsg`).
 
 use std::io;
+use std::marker::PhantomData;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd};
 use std::{ptr, slice};
 
-use super::control::{Control, Pktinfo};
+use super::control::{Control, Filled, Pktinfo};
 use super::name::{Family, Name};
 
 /// The shape of a batch.
@@ -45,7 +46,7 @@ struct Slot {
 pub(crate) struct Incoming<'a> {
     pub(crate) payload: &'a [u8],
     pub(crate) name: &'a Name,
-    pub(crate) control: Option<&'a Control>,
+    pub(crate) control: Option<Filled<'a>>,
     pub(crate) truncated: bool,
     pub(crate) reply: &'a mut [u8],
 }
@@ -62,12 +63,44 @@ pub(crate) enum Outgoing {
 }
 
 /// Headers, names, control data and buffers for one worker. Allocates when made and never again.
-pub(crate) struct Batch {
+pub(crate) struct Batch<K> {
     headers: *mut libc::mmsghdr,
     slots: *mut [Slot],
     buffers: *mut [u8],
     reply_offset: usize,
     shape: Shape,
+    /// Whether a reply buffer took the place of a request's since the last rearming.
+    moved: bool,
+    kind: PhantomData<K>,
+}
+
+/// The control data a batch handles, as a type: which it is then costs nothing to find out for each message.
+pub(crate) trait Kind {
+    const PKTINFO: Pktinfo;
+}
+
+/// [`Pktinfo::Off`].
+pub(crate) struct Off;
+/// [`Pktinfo::V4`].
+pub(crate) struct V4;
+/// [`Pktinfo::V6`].
+pub(crate) struct V6;
+
+impl Kind for Off {
+    const PKTINFO: Pktinfo = Pktinfo::Off;
+}
+impl Kind for V4 {
+    const PKTINFO: Pktinfo = Pktinfo::V4;
+}
+impl Kind for V6 {
+    const PKTINFO: Pktinfo = Pktinfo::V6;
+}
+
+/// The length of a header's control data. An integer of another width in some C libraries.
+#[inline]
+#[allow(clippy::unnecessary_cast, reason = "necessary on musl")]
+fn control_length(header: &libc::mmsghdr) -> usize {
+    header.msg_hdr.msg_controllen as usize
 }
 
 /// Distance between two buffers in bytes. An odd number of cache lines: with a power of two the first line of every
@@ -76,7 +109,7 @@ fn stride(length: usize) -> usize {
     (length.div_ceil(64) | 1) * 64
 }
 
-impl Batch {
+impl<K: Kind> Batch<K> {
     pub(crate) fn new(shape: Shape) -> Self {
         let reply_offset = stride(shape.request);
         // Two odd numbers of lines make an even one: one line more.
@@ -107,15 +140,15 @@ impl Batch {
                 header.msg_hdr.msg_namelen = shape.family.name_length();
                 header.msg_hdr.msg_iov = first.wrapping_add(index).cast();
                 header.msg_hdr.msg_iovlen = 1;
-                if shape.pktinfo != Pktinfo::Off {
+                if K::PKTINFO != Pktinfo::Off {
                     header.msg_hdr.msg_control = slot.control.as_mut_ptr();
-                    header.msg_hdr.msg_controllen = shape.pktinfo.capacity() as _;
+                    header.msg_hdr.msg_controllen = K::PKTINFO.capacity() as _;
                 }
                 header
             })
             .collect();
         let headers: *mut [libc::mmsghdr] = Box::into_raw(headers.into_boxed_slice());
-        Self { headers: headers.cast(), slots, buffers, reply_offset, shape }
+        Self { headers: headers.cast(), slots, buffers, reply_offset, shape, moved: false, kind: PhantomData }
     }
 
     /// Receives up to a batch. The range is where the messages are; it is empty when the call was woken because the
@@ -141,7 +174,7 @@ impl Batch {
         if received > 0 && first.msg_hdr.msg_namelen == 0 {
             // A datagram has a sender, even one without bytes. The blocking first receive came back from shutdown.
             first.msg_hdr.msg_namelen = self.shape.family.name_length();
-            first.msg_hdr.msg_controllen = self.shape.pktinfo.capacity() as _;
+            first.msg_hdr.msg_controllen = K::PKTINFO.capacity() as _;
             return Ok(1..received as usize);
         }
         Ok(0..received as usize)
@@ -154,60 +187,72 @@ impl Batch {
         range: Range<usize>,
         mut decide: impl FnMut(Incoming<'_>) -> Outgoing,
     ) -> Range<usize> {
-        assert!(range.end <= self.shape.messages);
-        let Shape { reply: reply_length, family, pktinfo, .. } = self.shape;
-        let start = range.start;
-        let mut kept = start;
-        for index in range {
-            // SAFETY: `index` is within the headers, and nothing else refers to them: `self` is borrowed mutably.
-            let header = unsafe { &mut *self.headers.add(index) };
+        assert!(range.start <= range.end && range.end <= self.shape.messages);
+        let (reply_offset, reply_length) = (self.reply_offset, self.shape.reply);
+        // SAFETY: both are within the headers or one past them, as asserted.
+        let (mut at, end) = unsafe { (self.headers.add(range.start), self.headers.add(range.end)) };
+        let mut skipped = 0;
+        while at != end {
+            let here = at;
+            // SAFETY: before `end`, and so at most `end` after it.
+            at = unsafe { at.add(1) };
+            // SAFETY: a header of ours, and nothing else refers to it: `self` is borrowed mutably.
+            let header = unsafe { &mut *here };
             // SAFETY: a header's `msg_iov` points to its slot (`iov` is its first field, the struct is repr(C)) and
             // keeps the slots' provenance. Each slot has one header, so this is the only reference.
             let slot = unsafe { &mut *header.msg_hdr.msg_iov.cast::<Slot>() };
-            if pktinfo != Pktinfo::Off {
-                slot.control.set_filled(header.msg_hdr.msg_controllen as _);
-            }
             // SAFETY: the kernel put `msg_len` bytes here, at most as many as the iovec offered. The reply buffer
             // follows, `reply_length` long, and overlaps nothing. Both were zeroed at allocation.
             let (payload, reply) = unsafe {
                 (
                     slice::from_raw_parts(slot.request.cast_const(), header.msg_len as usize),
-                    slice::from_raw_parts_mut(slot.request.add(self.reply_offset), reply_length),
+                    slice::from_raw_parts_mut(slot.request.add(reply_offset), reply_length),
                 )
             };
+            let came = control_length(header);
+            let mut filled = came;
             let outgoing = decide(Incoming {
                 payload,
                 name: &slot.name,
-                control: (pktinfo != Pktinfo::Off).then_some(&slot.control),
+                control: (K::PKTINFO != Pktinfo::Off)
+                    .then_some(Filled { control: &slot.control, length: filled }),
                 truncated: header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0,
                 reply,
             });
-            match outgoing {
-                Outgoing::Nothing => continue,
-                Outgoing::Same => slot.iov.iov_len = header.msg_len as usize,
+            let length = match outgoing {
+                Outgoing::Nothing => {
+                    skipped += 1;
+                    continue;
+                }
+                Outgoing::Same => header.msg_len as usize,
                 Outgoing::Reply(length) => {
-                    slot.iov.iov_base = slot.request.wrapping_add(self.reply_offset).cast();
-                    slot.iov.iov_len = length.min(reply_length);
+                    slot.iov.iov_base = slot.request.wrapping_add(reply_offset).cast();
+                    self.moved = true;
+                    length.min(reply_length)
                 }
                 Outgoing::ReplyTo(length, to) => {
-                    slot.iov.iov_base = slot.request.wrapping_add(self.reply_offset).cast();
-                    slot.iov.iov_len = length.min(reply_length);
+                    slot.iov.iov_base = slot.request.wrapping_add(reply_offset).cast();
+                    self.moved = true;
                     if to.is_ipv4() != slot.name.is_ipv4() {
-                        slot.control.set_filled(0);
+                        filled = 0;
                     }
-                    slot.name = Name::encode(to, family).unwrap_or(Name::ZERO);
+                    slot.name = Name::encode(to, self.shape.family).unwrap_or(Name::ZERO);
+                    length.min(reply_length)
+                }
+            };
+            slot.iov.iov_len = length;
+            if K::PKTINFO != Pktinfo::Off {
+                let length = slot.control.make_reply(K::PKTINFO, filled);
+                if length != came {
+                    header.msg_hdr.msg_controllen = length as _;
                 }
             }
-            if pktinfo != Pktinfo::Off {
-                header.msg_hdr.msg_controllen = slot.control.make_reply(pktinfo) as _;
+            if skipped > 0 {
+                // SAFETY: both are headers of ours, that many passed since `range.start`, and `header` is used no more.
+                unsafe { ptr::swap(here.sub(skipped), here) };
             }
-            if kept != index {
-                // SAFETY: both are within the headers, and `header` is used no more.
-                unsafe { ptr::swap(self.headers.add(kept), self.headers.add(index)) };
-            }
-            kept += 1;
         }
-        start..kept
+        range.start..range.end - skipped
     }
 
     /// Sends the messages in `range` with one call; returns how many the kernel took, counted from its start. An
@@ -230,21 +275,33 @@ impl Batch {
     /// Makes the messages in `range` ready to be received into again.
     #[inline]
     pub(crate) fn rearm(&mut self, range: Range<usize>) {
-        assert!(range.end <= self.shape.messages);
-        let capacity = self.shape.pktinfo.capacity();
-        for index in range {
-            // SAFETY: as in `process`.
-            let header = unsafe { &mut *self.headers.add(index) };
+        assert!(range.start <= range.end && range.end <= self.shape.messages);
+        if std::mem::take(&mut self.moved) {
+            self.each(range.clone(), |_, slot| slot.iov.iov_base = slot.request.cast());
+        }
+        let request = self.shape.request;
+        self.each(range, |header, slot| {
+            slot.iov.iov_len = request;
+            if K::PKTINFO != Pktinfo::Off {
+                header.msg_hdr.msg_controllen = K::PKTINFO.capacity() as _;
+            }
+        });
+    }
+
+    #[inline(always)]
+    fn each(&mut self, range: Range<usize>, mut action: impl FnMut(&mut libc::mmsghdr, &mut Slot)) {
+        assert!(range.start <= range.end && range.end <= self.shape.messages);
+        // SAFETY: these headers exist, and nothing else refers to them: `self` is borrowed mutably.
+        let headers = unsafe { slice::from_raw_parts_mut(self.headers.add(range.start), range.len()) };
+        for header in headers {
             // SAFETY: as in `process`.
             let slot = unsafe { &mut *header.msg_hdr.msg_iov.cast::<Slot>() };
-            slot.iov.iov_base = slot.request.cast();
-            slot.iov.iov_len = self.shape.request;
-            header.msg_hdr.msg_controllen = capacity as _;
+            action(header, slot);
         }
     }
 }
 
-impl Drop for Batch {
+impl<K> Drop for Batch<K> {
     fn drop(&mut self) {
         // SAFETY: all three came from Box::into_raw in `new`, with these lengths, and are freed once.
         unsafe {
@@ -260,8 +317,8 @@ mod tests {
     use super::*;
     use std::net::UdpSocket;
 
-    fn shape(pktinfo: Pktinfo) -> Shape {
-        Shape { messages: 8, request: 64, reply: 32, family: Family::V4, pktinfo }
+    fn shape() -> Shape {
+        Shape { messages: 8, request: 64, reply: 32, family: Family::V4, pktinfo: Pktinfo::Off }
     }
 
     #[test]
@@ -277,7 +334,7 @@ mod tests {
         let server = UdpSocket::bind("127.0.0.1:0")?;
         let client = UdpSocket::bind("127.0.0.1:0")?;
         client.connect(server.local_addr()?)?;
-        let mut batch = Batch::new(shape(Pktinfo::Off));
+        let mut batch = Batch::<Off>::new(shape());
         let mut random = fastrand::Rng::with_seed(7);
         for round in 0..200u8 {
             let count = random.usize(1..=8);
@@ -321,7 +378,7 @@ mod tests {
         let server = UdpSocket::bind("127.0.0.1:0")?;
         let client = UdpSocket::bind("127.0.0.1:0")?;
         client.send_to(b"", server.local_addr()?)?;
-        let mut batch = Batch::new(shape(Pktinfo::Off));
+        let mut batch = Batch::<Off>::new(shape());
         assert_eq!(batch.receive(&server, libc::MSG_WAITFORONE)?, 0..1);
         batch.rearm(0..1);
         crate::sys::option::shutdown_receive(&server);

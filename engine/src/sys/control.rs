@@ -32,69 +32,90 @@ const HEADER: usize = WORD + 8;
 const fn space(data: usize) -> usize {
     (HEADER + data).next_multiple_of(WORD)
 }
-/// `struct in_pktinfo { int ipi_ifindex; struct in_addr ipi_spec_dst; struct in_addr ipi_addr; }`
-const V4_SPACE: usize = space(12);
-/// `struct in6_pktinfo { struct in6_addr ipi6_addr; int ipi6_ifindex; }`
-const V6_SPACE: usize = space(20);
+const V4_SPACE: usize = space(IPV4.data);
+const V6_SPACE: usize = space(IPV6.data);
 const CAPACITY: usize = V6_SPACE + V4_SPACE;
 
-/// The control data of one message.
+/// Room for the control data of one message.
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(8))]
 pub(crate) struct Control {
     bytes: [u8; CAPACITY],
-    /// How much of it the kernel filled.
-    filled: usize,
+}
+
+/// The control data of a received message: as much of a [`Control`] as the kernel filled.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Filled<'a> {
+    pub(crate) control: &'a Control,
+    pub(crate) length: usize,
+}
+
+impl Filled<'_> {
+    /// The address the request came to, from its IP header.
+    pub(crate) fn destination(&self) -> Option<IpAddr> {
+        let Self { control, length } = self;
+        if control.holds(0, *length, IPV4) {
+            return Some(Ipv4Addr::from(control.take::<4>(HEADER + 8)).into());
+        }
+        if control.holds(0, *length, IPV6) {
+            return Some(Ipv6Addr::from(control.take::<16>(HEADER)).to_canonical());
+        }
+        None
+    }
+}
+
+/// What to look for: level, type, and bytes of data.
+#[derive(Clone, Copy)]
+struct Kind {
+    level: i32,
+    kind: i32,
+    data: usize,
+}
+
+/// `struct in_pktinfo { int ipi_ifindex; struct in_addr ipi_spec_dst; struct in_addr ipi_addr; }`
+const IPV4: Kind = Kind { level: libc::IPPROTO_IP, kind: libc::IP_PKTINFO, data: 12 };
+/// `struct in6_pktinfo { struct in6_addr ipi6_addr; int ipi6_ifindex; }`
+const IPV6: Kind = Kind { level: libc::IPPROTO_IPV6, kind: libc::IPV6_PKTINFO, data: 20 };
+
+impl Kind {
+    /// Level and type as they lie side by side, to compare them at once.
+    const fn both(self) -> u64 {
+        let ([a, b, c, d], [e, f, g, h]) = (self.level.to_ne_bytes(), self.kind.to_ne_bytes());
+        u64::from_ne_bytes([a, b, c, d, e, f, g, h])
+    }
 }
 
 impl Control {
-    pub(crate) const EMPTY: Self = Self { bytes: [0; CAPACITY], filled: 0 };
+    pub(crate) const EMPTY: Self = Self { bytes: [0; CAPACITY] };
 
     pub(super) fn as_mut_ptr(&mut self) -> *mut libc::c_void {
         self.bytes.as_mut_ptr().cast()
     }
 
-    /// Notes how much the kernel wrote. Anything over the capacity is cut.
-    #[inline]
-    pub(super) fn set_filled(&mut self, filled: usize) {
-        self.filled = if filled > CAPACITY { CAPACITY } else { filled };
-    }
-
-    /// The address the request came to, from its IP header.
-    pub(crate) fn destination(&self) -> Option<IpAddr> {
-        if self.holds(0, libc::IPPROTO_IP, libc::IP_PKTINFO, 12) {
-            return Some(Ipv4Addr::from(self.take::<4>(HEADER + 8)).into());
-        }
-        if self.holds(0, libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, 20) {
-            return Some(Ipv6Addr::from(self.take::<16>(HEADER)).to_canonical());
-        }
-        None
-    }
-
-    /// Turns what was received into what the reply is sent with; returns how many bytes of it to send.
+    /// Turns what was received, `filled` bytes, into what the reply is sent with; returns how many bytes of it to send.
     ///
     /// The interface is left to routing, but for link-local addresses, which mean nothing without one: a host that
     /// answers by another link than it was asked on is legal and common. Where the request came to a multicast or
     /// broadcast address, that address is no source: IPv4 has the proper one in `ipi_spec_dst`, worked out by the
     /// kernel (net/ipv4/ip_sockglue.c, ipv4_pktinfo_prepare); in IPv6 the source is left to routing.
     #[inline]
-    pub(crate) fn make_reply(&mut self, pktinfo: Pktinfo) -> usize {
+    pub(crate) fn make_reply(&mut self, pktinfo: Pktinfo, filled: usize) -> usize {
         match pktinfo {
             Pktinfo::Off => 0,
             Pktinfo::V4 => {
-                if !self.holds(0, libc::IPPROTO_IP, libc::IP_PKTINFO, 12) {
+                if !self.holds(0, filled, IPV4) {
                     return 0;
                 }
                 self.put(HEADER, 0u32.to_ne_bytes());
-                V4_SPACE
+                filled
             }
-            Pktinfo::V6 => self.make_reply_v6(),
+            Pktinfo::V6 => self.make_reply_v6(filled),
         }
     }
 
     #[inline]
-    fn make_reply_v6(&mut self) -> usize {
-        if !self.holds(0, libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, 20) {
+    fn make_reply_v6(&mut self, filled: usize) -> usize {
+        if !self.holds(0, filled, IPV6) {
             return 0;
         }
         let address = self.take::<16>(HEADER);
@@ -103,7 +124,7 @@ impl Control {
         let mapped = address[..12] == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
         if mapped {
             // An IPv4 request on a dual-stack socket: the reply's source is the IPv4 one, in IPv6 clothes.
-            if !self.holds(V6_SPACE, libc::IPPROTO_IP, libc::IP_PKTINFO, 12) {
+            if !self.holds(V6_SPACE, filled, IPV4) {
                 return 0;
             }
             let source = self.take::<4>(V6_SPACE + HEADER + 4);
@@ -117,13 +138,11 @@ impl Control {
         V6_SPACE
     }
 
-    /// Whether a message of this level and type, with so much data, starts at `offset`.
+    /// Whether a message of this kind starts at `offset` of `filled` bytes. Its own length needs no look: on a socket
+    /// that asks for these two only, the kernel puts nothing else there, and cuts the whole when it cuts.
     #[inline]
-    fn holds(&self, offset: usize, level: i32, kind: i32, data: usize) -> bool {
-        self.filled >= offset + HEADER + data
-            && usize::from_ne_bytes(self.take(offset)) >= HEADER + data
-            && i32::from_ne_bytes(self.take(offset + WORD)) == level
-            && i32::from_ne_bytes(self.take(offset + WORD + 4)) == kind
+    fn holds(&self, offset: usize, filled: usize, kind: Kind) -> bool {
+        filled >= offset + HEADER + kind.data && u64::from_ne_bytes(self.take(offset + WORD)) == kind.both()
     }
 
     #[inline]
@@ -136,5 +155,47 @@ impl Control {
     #[inline]
     fn put<const N: usize>(&mut self, offset: usize, bytes: [u8; N]) {
         self.bytes[offset..offset + N].copy_from_slice(&bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn v6(address: [u8; 16], interface: u32) -> Control {
+        let mut control = Control::EMPTY;
+        control.put(0, (HEADER + 20).to_ne_bytes());
+        control.put(WORD, libc::IPPROTO_IPV6.to_ne_bytes());
+        control.put(WORD + 4, libc::IPV6_PKTINFO.to_ne_bytes());
+        control.put(HEADER, address);
+        control.put(HEADER + 16, interface.to_ne_bytes());
+        control
+    }
+
+    fn reply_v6(address: &str) -> Result<(Ipv6Addr, u32), std::net::AddrParseError> {
+        let mut control = v6(address.parse::<Ipv6Addr>()?.octets(), 7);
+        assert_eq!(control.make_reply(Pktinfo::V6, V6_SPACE), V6_SPACE);
+        Ok((control.take::<16>(HEADER).into(), u32::from_ne_bytes(control.take(HEADER + 16))))
+    }
+
+    #[test]
+    fn only_link_local_and_multicast_keep_the_interface() -> Result<(), std::net::AddrParseError> {
+        assert_eq!(reply_v6("2001:db8::1")?, ("2001:db8::1".parse()?, 0));
+        assert_eq!(reply_v6("fe80::1")?, ("fe80::1".parse()?, 7));
+        assert_eq!(reply_v6("ff02::1")?, ("::".parse()?, 7));
+        Ok(())
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_survived(bytes: [u8; CAPACITY], filled in 0..=CAPACITY) {
+            for pktinfo in [Pktinfo::Off, Pktinfo::V4, Pktinfo::V6] {
+                let filled = filled.min(pktinfo.capacity());
+                let mut control = Control { bytes };
+                let _ = Filled { control: &control, length: filled }.destination();
+                prop_assert!(control.make_reply(pktinfo, filled) <= pktinfo.capacity());
+            }
+        }
     }
 }

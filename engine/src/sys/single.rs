@@ -10,6 +10,8 @@ use super::name::{Family, Name};
 pub(crate) struct Received {
     /// Its real length in bytes, which may be more than the buffer holds.
     pub(crate) length: usize,
+    /// Bytes of control data that came with it.
+    pub(crate) control: usize,
     /// Whether it has a sender. One without is no datagram: the socket was shut down.
     pub(crate) named: bool,
 }
@@ -35,7 +37,7 @@ pub(crate) fn receive_from(
         )
     };
     match usize::try_from(length) {
-        Ok(length) => Ok(Received { length, named: name_length != 0 }),
+        Ok(length) => Ok(Received { length, control: 0, named: name_length != 0 }),
         Err(_) => Err(io::Error::last_os_error()),
     }
 }
@@ -83,8 +85,7 @@ pub(crate) fn receive_message(
     let Ok(length) = usize::try_from(length) else {
         return Err(io::Error::last_os_error());
     };
-    control.set_filled(header.msg_controllen as _);
-    Ok(Received { length, named: header.msg_namelen != 0 })
+    Ok(Received { length, control: header.msg_controllen as _, named: header.msg_namelen != 0 })
 }
 
 /// `sendmsg(2)`, with the source that the control data names.

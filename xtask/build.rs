@@ -1,0 +1,7 @@
+//! Compiles the C side of `xtask bench engine`, always optimized: it is what the engine is measured against.
+
+fn main() {
+    let source = "src/bench/echo_mmsg.c";
+    println!("cargo::rerun-if-changed={source}");
+    cc::Build::new().file(source).opt_level(2).debug(false).std("c11").flag("-Wextra").compile("echo_mmsg");
+}

@@ -1,0 +1,109 @@
+//! The engine's mmsg backend beside the same loop in C.
+//!
+//! A queue of requests is served by a thread whose instructions are counted from birth to end. The difference between
+//! a long queue and a short one, divided by the requests between them, is the cost of a transaction: what starting and
+//! ending costs falls out.
+
+use std::process::ExitCode;
+
+use anyhow::ensure;
+use clap::Args;
+
+use super::meter::Meter;
+use super::subject::{Side, Subject};
+
+#[derive(Debug, Args)]
+pub(crate) struct Engine {
+    /// Fail, rather than skip, where instructions cannot be counted.
+    #[arg(long)]
+    require: bool,
+    /// How to count; by default the first that works.
+    #[arg(long)]
+    meter: Option<Meter>,
+    /// Messages a system call.
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=64))]
+    batch: u16,
+    /// Bytes a request.
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u16).range(0..=1400))]
+    payload: u16,
+    /// Measurements of each figure.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..))]
+    repeats: u8,
+}
+
+/// Instructions a transaction: the middle of the repeats, and their extremes.
+struct Figure {
+    median: f64,
+    low: f64,
+    high: f64,
+}
+
+impl Engine {
+    pub(crate) fn run(&self) -> anyhow::Result<ExitCode> {
+        let meter = match self.choose() {
+            Ok(meter) => meter,
+            Err(why) => {
+                println!("SKIP bench engine: {why}");
+                return Ok(if self.require { ExitCode::FAILURE } else { ExitCode::SUCCESS });
+            }
+        };
+        println!(
+            "user-space instructions a transaction (echo of {} bytes, batches of {}, by {}, {} repeats):",
+            self.payload,
+            self.batch,
+            meter.name(),
+            self.repeats
+        );
+        let mut kept = true;
+        for (bound, wildcard) in [("one address", false), ("wildcard address", true)] {
+            let ours = self.measure(meter, Side::Engine, wildcard)?;
+            let theirs = self.measure(meter, Side::C, wildcard)?;
+            let ratio = ours.median / theirs.median;
+            println!("  {bound:17} engine {}  C {}  ratio {ratio:.3}", ours.show(), theirs.show());
+            kept &= ours.median <= theirs.median;
+        }
+        if kept {
+            println!("ok: the engine costs no more than C");
+            Ok(ExitCode::SUCCESS)
+        } else {
+            println!("FAILED: the engine costs more than C");
+            Ok(ExitCode::FAILURE)
+        }
+    }
+
+    fn choose(&self) -> Result<Meter, String> {
+        let wanted = self.meter.map_or_else(|| vec![Meter::Perf, Meter::Step], |meter| vec![meter]);
+        let mut reasons = Vec::new();
+        for meter in wanted {
+            match meter.probe() {
+                None => return Ok(meter),
+                Some(why) => reasons.push(why),
+            }
+        }
+        Err(reasons.join("; "))
+    }
+
+    fn measure(&self, meter: Meter, side: Side, wildcard: bool) -> anyhow::Result<Figure> {
+        // Both queues are whole batches, and the long one fits the receive buffer that everybody is granted.
+        let short = u64::from(self.batch);
+        let long = short * (256 / short).max(2);
+        let mut slopes = Vec::new();
+        for _ in 0..self.repeats {
+            let count = |requests| {
+                let (batch, payload) = (self.batch, usize::from(self.payload));
+                meter.count(&Subject { side, requests, batch, payload, wildcard })
+            };
+            let (fewer, more) = (count(short)?, count(long)?);
+            ensure!(more > fewer, "{long} requests took no more instructions than {short}");
+            slopes.push((more - fewer) as f64 / (long - short) as f64);
+        }
+        slopes.sort_by(f64::total_cmp);
+        Ok(Figure { median: slopes[slopes.len() / 2], low: slopes[0], high: slopes[slopes.len() - 1] })
+    }
+}
+
+impl Figure {
+    fn show(&self) -> String {
+        format!("{:7.2} ({:.2} to {:.2})", self.median, self.low, self.high)
+    }
+}

@@ -1,0 +1,165 @@
+//! Counting the user-space instructions of a subject's server thread.
+
+use std::io;
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context, bail};
+use clap::ValueEnum;
+use perf_event::events::Hardware;
+use perf_event::{Builder, Counter};
+
+use super::subject::Subject;
+use crate::sys::trace::{self, Event};
+
+/// How instructions are counted. Both see the server's thread from birth to end and nothing else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Meter {
+    /// The CPU's counter, through perf_event_open(2).
+    Perf,
+    /// One at a time, through ptrace(2): slow, exact, and needs no counter.
+    Step,
+}
+
+impl Meter {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Perf => "perf counter",
+            Self::Step => "single steps",
+        }
+    }
+
+    /// Why this meter cannot be used here.
+    pub(crate) fn probe(self) -> Option<String> {
+        match self {
+            Self::Perf => counter(0).err().map(|error| {
+                format!("no instruction counter ({error}): a virtual machine without a PMU, or perf_event_paranoid")
+            }),
+            Self::Step => {
+                let trial = Subject {
+                    side: super::subject::Side::C,
+                    requests: 1,
+                    batch: 1,
+                    payload: 1,
+                    wildcard: false,
+                };
+                self.count(&trial).err().map(|error| format!("ptrace does not work here: {error:#}"))
+            }
+        }
+    }
+
+    /// Runs the subject and counts.
+    pub(crate) fn count(self, subject: &Subject) -> anyhow::Result<u64> {
+        let child = Command::new(std::env::current_exe()?)
+            .args(subject.arguments())
+            .stdin(Stdio::null())
+            .spawn()
+            .context("starting the subject")?;
+        let mut run = Run { meter: self, main: process_id(&child)?, child, worker: None };
+        run.count()
+    }
+}
+
+fn process_id(child: &Child) -> anyhow::Result<i32> {
+    i32::try_from(child.id()).context("a process id out of range")
+}
+
+fn counter(thread: i32) -> io::Result<Counter> {
+    Builder::new(Hardware::INSTRUCTIONS).observe_pid(thread).exclude_kernel(true).exclude_hv(true).build()
+}
+
+/// One subject at work. Killed, if it has not ended, when this is dropped.
+struct Run {
+    meter: Meter,
+    main: i32,
+    child: Child,
+    worker: Option<Worker>,
+}
+
+struct Worker {
+    thread: i32,
+    steps: u64,
+    counter: Option<Counter>,
+    result: Option<u64>,
+}
+
+impl Run {
+    fn count(&mut self) -> anyhow::Result<u64> {
+        match trace::wait()? {
+            (thread, Event::Stopped(libc::SIGSTOP)) if thread == self.main => {}
+            (_, event) => bail!("the subject did not start: {event:?}"),
+        }
+        trace::follow_threads(self.main)?;
+        trace::go_on(self.main, 0)?;
+        loop {
+            let (thread, event) = trace::wait()?;
+            match event {
+                Event::Exited(0) if thread == self.main => break,
+                Event::Exited(_) | Event::Killed(_) if thread == self.main => {
+                    bail!("the subject failed: {event:?}")
+                }
+                Event::Exited(_) | Event::Killed(_) => self.ended(thread)?,
+                Event::Stopped(signal) => self.stopped(thread, signal)?,
+            }
+        }
+        let worker = self.worker.as_ref().context("the subject started no thread")?;
+        worker.result.context("the subject ended before its thread")
+    }
+
+    fn stopped(&mut self, thread: i32, signal: i32) -> anyhow::Result<()> {
+        if thread == self.main {
+            let pass_on = if signal == libc::SIGTRAP { 0 } else { signal };
+            return Ok(trace::go_on(thread, pass_on)?);
+        }
+        let meter = self.meter;
+        let worker = match &mut self.worker {
+            None => self.worker.insert(Worker::born(thread, meter)?),
+            Some(worker) if worker.thread == thread => worker,
+            Some(_) => bail!("the subject started a second thread"),
+        };
+        // The stop at birth, and every stop that is a step, are no signals for the thread.
+        let pass_on = match signal {
+            libc::SIGTRAP | libc::SIGSTOP => 0,
+            other => other,
+        };
+        match meter {
+            Meter::Perf => trace::go_on(thread, pass_on)?,
+            Meter::Step => {
+                worker.steps += u64::from(signal == libc::SIGTRAP);
+                trace::step(thread, pass_on)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn ended(&mut self, thread: i32) -> anyhow::Result<()> {
+        if let Some(worker) = self.worker.as_mut().filter(|worker| worker.thread == thread) {
+            worker.result = Some(match &mut worker.counter {
+                Some(counter) => counter.read().context("reading the counter")?,
+                None => worker.steps,
+            });
+        }
+        Ok(())
+    }
+}
+
+impl Worker {
+    fn born(thread: i32, meter: Meter) -> anyhow::Result<Self> {
+        let counter = match meter {
+            Meter::Perf => {
+                let mut counter = counter(thread).context("opening the counter")?;
+                counter.enable()?;
+                Some(counter)
+            }
+            Meter::Step => None,
+        };
+        Ok(Self { thread, steps: 0, counter, result: None })
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        // Both fail when it has ended and been waited for, which is the rule.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,137 @@
+//! What is measured: a process of its own that serves a queue of requests once and ends.
+
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+use clap::{Args, ValueEnum};
+use linerate_engine::{Backend, Echo, Server};
+use socket2::{Domain, Socket, Type};
+
+use crate::sys::{echo, trace};
+
+/// Bytes of a request that are kept, on both sides.
+const REQUEST: usize = 2048;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Side {
+    Engine,
+    C,
+}
+
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct Subject {
+    #[arg(long)]
+    pub(crate) side: Side,
+    /// Requests that wait in the queue when the server starts.
+    #[arg(long)]
+    pub(crate) requests: u64,
+    /// Messages a system call.
+    #[arg(long)]
+    pub(crate) batch: u16,
+    /// Bytes a request.
+    #[arg(long)]
+    pub(crate) payload: usize,
+    /// Bind to the wildcard address, so that control data comes with every request.
+    #[arg(long)]
+    pub(crate) wildcard: bool,
+}
+
+impl Subject {
+    /// The arguments that make another process this subject.
+    pub(crate) fn arguments(&self) -> Vec<String> {
+        let side = match self.side {
+            Side::Engine => "engine",
+            Side::C => "c",
+        };
+        let mut arguments: Vec<String> = ["bench", "subject", "--side", side].map(str::to_owned).into();
+        for (name, value) in [
+            ("--requests", self.requests.to_string()),
+            ("--batch", self.batch.to_string()),
+            ("--payload", self.payload.to_string()),
+        ] {
+            arguments.extend([name.to_owned(), value]);
+        }
+        arguments.extend(self.wildcard.then(|| "--wildcard".to_owned()));
+        arguments
+    }
+
+    fn address(&self) -> SocketAddr {
+        let ip = if self.wildcard { Ipv4Addr::UNSPECIFIED } else { Ipv4Addr::LOCALHOST };
+        (ip, 0).into()
+    }
+
+    pub(crate) fn run(self) -> anyhow::Result<()> {
+        trace::be_traced().context("tracing is not possible")?;
+        match self.side {
+            Side::Engine => self.engine(),
+            Side::C => self.c(),
+        }
+    }
+
+    fn engine(&self) -> anyhow::Result<()> {
+        let server = Server::builder()
+            .bind(self.address())
+            .workers(1)
+            .max_request(REQUEST)
+            .backend(Backend::Mmsg { batch: self.batch })
+            .prepare()?;
+        let _client = self.fill(server.local_addr().port())?;
+        let running = server.start(|_| Echo)?;
+        self.wait(|| running.total().answered)?;
+        running.stop()?;
+        Ok(())
+    }
+
+    fn c(&self) -> anyhow::Result<()> {
+        let socket = Socket::new(Domain::IPV4, Type::DGRAM, None)?;
+        socket.bind(&self.address().into())?;
+        if self.wildcard {
+            echo::ask_for_pktinfo(&socket)?;
+        }
+        let port = socket.local_addr()?.as_socket().context("not an IP socket")?.port();
+        let _client = self.fill(port)?;
+        let counters = Arc::new(echo::Counters::default());
+        let stop = Arc::new(AtomicI32::new(0));
+        thread::scope(|scope| {
+            let server =
+                scope.spawn(|| echo::serve(&socket, self.batch, REQUEST, self.wildcard, &stop, &counters));
+            let waited = self.wait(|| counters.answered());
+            stop.store(1, Ordering::Release);
+            // Says ENOTCONN and wakes the server.
+            let _ = socket.shutdown(std::net::Shutdown::Read);
+            waited?;
+            match server.join() {
+                Ok(served) => Ok(served?),
+                Err(_) => bail!("the C server's thread panicked"),
+            }
+        })
+    }
+
+    /// Puts the requests into the queue of the server on `port`.
+    fn fill(&self, port: u16) -> anyhow::Result<UdpSocket> {
+        let client = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
+        client.connect((Ipv4Addr::LOCALHOST, port))?;
+        for _ in 0..self.requests {
+            client.send(&vec![7; self.payload])?;
+        }
+        Ok(client)
+    }
+
+    fn wait(&self, answered: impl Fn() -> u64) -> anyhow::Result<()> {
+        let begun = Instant::now();
+        while answered() < self.requests {
+            ensure!(
+                begun.elapsed() < Duration::from_secs(60),
+                "{} of {} requests were answered within a minute: the receive buffer does not hold them all",
+                answered(),
+                self.requests
+            );
+            thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,4 @@
+//! All `unsafe` of the chores.
+
+pub(crate) mod echo;
+pub(crate) mod trace;

@@ -1,0 +1,70 @@
+//! `ptrace(2)`, as far as counting the instructions of one thread needs it.
+
+use std::io;
+use std::ptr;
+
+/// What a traced thread stopped for, or how it ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Event {
+    /// It ended, with this exit code.
+    Exited(i32),
+    /// A signal ended it.
+    Killed(i32),
+    /// It stopped, for this signal. A step and a new thread come as `SIGTRAP`, a thread's birth as `SIGSTOP`.
+    Stopped(i32),
+}
+
+fn ptrace(request: libc::c_uint, thread: i32, data: usize) -> io::Result<()> {
+    // SAFETY: none of the requests made here takes an address of ours: `addr` is null, `data` a number.
+    let done = unsafe {
+        libc::ptrace(request as _, thread, ptr::null_mut::<libc::c_void>(), data as *mut libc::c_void)
+    };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Has the parent process trace this one, and waits for it to be ready.
+pub(crate) fn be_traced() -> io::Result<()> {
+    ptrace(libc::PTRACE_TRACEME, 0, 0)?;
+    // SAFETY: takes no pointers.
+    if unsafe { libc::raise(libc::SIGSTOP) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Has the threads that `process` starts traced too, and all of them killed should this process end.
+pub(crate) fn follow_threads(process: i32) -> io::Result<()> {
+    let options = libc::PTRACE_O_TRACECLONE | libc::PTRACE_O_EXITKILL;
+    ptrace(libc::PTRACE_SETOPTIONS, process, options as usize)
+}
+
+/// Lets a stopped thread run, with a signal to handle or 0.
+pub(crate) fn go_on(thread: i32, signal: i32) -> io::Result<()> {
+    ptrace(libc::PTRACE_CONT, thread, signal as usize)
+}
+
+/// Lets a stopped thread run for one instruction.
+pub(crate) fn step(thread: i32, signal: i32) -> io::Result<()> {
+    ptrace(libc::PTRACE_SINGLESTEP, thread, signal as usize)
+}
+
+/// Waits until any traced thread stops or ends.
+pub(crate) fn wait() -> io::Result<(i32, Event)> {
+    let mut status = 0;
+    loop {
+        // SAFETY: `status` outlives the call.
+        let thread = unsafe { libc::waitpid(-1, &raw mut status, libc::__WALL) };
+        if thread < 0 {
+            let error = io::Error::last_os_error();
+            if error.kind() == io::ErrorKind::Interrupted {
+                continue;
+            }
+            return Err(error);
+        }
+        let event = if libc::WIFEXITED(status) {
+            Event::Exited(libc::WEXITSTATUS(status))
+        } else if libc::WIFSIGNALED(status) {
+            Event::Killed(libc::WTERMSIG(status))
+        } else {
+            Event::Stopped(libc::WSTOPSIG(status))
+        };
+        return Ok((thread, event));
+    }
+}
