@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use linerate_measure::capacity::{Ended, SearchOptions, Verdict, search};
 use linerate_measure::header::{Codec, Header};
 use linerate_measure::{Error, Generator, Mode, Slot, SlotOutcome, SocketGenerator};
 use service::Service;
@@ -246,6 +247,61 @@ fn several_targets_sources_and_families_share_the_flows() {
     }
     assert_eq!(outcome.lost, to_v6, "the IPv6 target is silent, the other answers");
     assert!(to_v6 > 0 && outcome.answered > 0);
+}
+
+#[test]
+fn many_flows_are_ready_in_time_and_share_evenly() {
+    let sources = Arc::new(std::sync::Mutex::new(std::collections::HashMap::<u16, u64>::new()));
+    let seen = Arc::clone(&sources);
+    let service = Service::start(move |socket, request, source, _| {
+        *seen.lock().unwrap().entry(source.port()).or_default() += 1;
+        socket.send_to(request, source).unwrap();
+    });
+    let mut generator =
+        match SocketGenerator::builder().targets(vec![service.address]).flows(900).threads(2).start() {
+            Ok(generator) => generator,
+            Err(error) => {
+                eprintln!("SKIP many_flows_are_ready_in_time_and_share_evenly: {error}");
+                return;
+            }
+        };
+    for _ in 0..2 {
+        let outcome = generator.run(&slot(rate(9_000.0), 200)).unwrap();
+        assert_balanced(&outcome);
+        assert_eq!((outcome.sent, outcome.lost), (1_800, 0));
+    }
+    drop(generator);
+    assert_eq!(service.stop().received, 3_600);
+    assert_eq!(sources.lock().unwrap().len(), 900, "every flow is used");
+}
+
+#[test]
+fn a_search_runs_on_sockets() {
+    // A service that answers every request but every 10th: no rate holds at 0.1 % loss, many do at 20 %.
+    let service = Service::start(|socket, request, source, account| {
+        if account.received % 10 != 3 {
+            socket.send_to(request, source).unwrap();
+        }
+    });
+    let mut generator = generator(&service, 4, 1);
+    let options = SearchOptions {
+        slot: Duration::from_millis(50),
+        drain: Duration::from_millis(100),
+        bracket: Some((1_000.0, 2_000.0)),
+        max_loss: 0.001,
+        ..SearchOptions::default()
+    };
+    let none = search(&mut generator, &options).unwrap();
+    assert_eq!((none.ended, none.transactions_per_second), (Ended::NothingHolds, 0.0));
+    assert!(none.slots.iter().all(|slot| slot.verdict == Verdict::Loss), "{:?}", none.slots);
+
+    let budget = Duration::from_millis(500);
+    let some = search(&mut generator, &SearchOptions { max_loss: 0.2, budget, ..options }).unwrap();
+    assert!(
+        some.ended == Ended::OutOfTime || some.generator_bound || some.transactions_per_second > 0.0,
+        "{some:?}"
+    );
+    assert!(!some.slots.is_empty());
 }
 
 #[test]

@@ -61,7 +61,8 @@ impl Worker {
             let due = due_at(tick_began_ns).min(done + most);
             let mut now_ns = tick_began_ns;
             while done < due {
-                let result = self.send(turn, due - done, now_ns, |index| intended(done + index));
+                let burst = even_burst(due - done, self.burst as u64);
+                let result = self.send(turn, burst, now_ns, |index| intended(done + index));
                 turn = if turn + 1 < self.flows.len() { turn + 1 } else { 0 };
                 match result {
                     Sending::Sent(count) => done += count,
@@ -90,9 +91,25 @@ impl Worker {
     }
 }
 
+/// How many of `due` requests the next flow gets, at most `most`: as many as those after it, so that no flow always
+/// gets the rest.
+fn even_burst(due: u64, most: u64) -> u64 {
+    due.div_ceil(due.div_ceil(most).max(1))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bursts_are_even() {
+        assert_eq!(even_burst(70, 64), 35);
+        assert_eq!(even_burst(64, 64), 64);
+        assert_eq!(even_burst(129, 64), 43);
+        assert_eq!(even_burst(1, 64), 1);
+        assert_eq!(even_burst(5, 1), 1);
+        assert_eq!(even_burst(0, 64), 0);
+    }
 
     #[test]
     fn a_tick_never_holds_more_than_a_burst_before_it_is_shortened() {

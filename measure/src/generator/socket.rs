@@ -28,6 +28,9 @@ const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
 /// From the command to the start of a slot: time for all threads to wake up.
 const LEAD_NS: u64 = 1_000_000;
 
+/// The same for each flow of a thread: time to make it ready.
+const FLOW_LEAD_NS: u64 = 4_000;
+
 /// Bytes of UDP and IP headers in front of a payload.
 const fn headers_bytes(v4: bool) -> usize {
     if v4 { 28 } else { 48 }
@@ -140,7 +143,8 @@ impl Generator for SocketGenerator {
             return Err(Error::Cancelled);
         }
         self.epoch = self.epoch.wrapping_add(1);
-        let start_ns = clock::now_ns() + LEAD_NS;
+        let flows_each = self.description.flows.div_ceil(self.threads.len()) as u64;
+        let start_ns = clock::now_ns() + LEAD_NS + FLOW_LEAD_NS * flows_each;
         let duration_ns = clock::whole_ns(slot.duration);
         let plan = |thread| Plan {
             epoch: self.epoch,

@@ -19,6 +19,13 @@ const AFTERMATH: Duration = Duration::from_millis(5);
 /// When not all is answered, the least silence that ends a drain.
 const SILENCE: Duration = Duration::from_millis(50);
 
+/// Open loop: how long requests are kept in view besides the drain. The longest latency told apart is a minute, but
+/// a service that answers after ten seconds is not one to tell apart from one that does not.
+const SPAN: Duration = Duration::from_secs(10);
+
+/// Window mode: how many requests all flows of a thread keep in view together, if their windows need no more.
+const WINDOW_VIEW: u64 = 1 << 20;
+
 /// What one thread does in a slot; times in ns of the monotonic clock.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Plan {
@@ -209,13 +216,9 @@ impl Worker {
     }
 
     fn begin(&mut self, plan: &Plan) {
-        let expected = match plan.timing {
-            Timing::Paced { total, stride, .. } => total / stride.max(1) / self.flows.len().max(1) as u64 + 1,
-            Timing::Window { outstanding, .. } => outstanding.saturating_mul(4),
-        };
+        let view = self.view(plan);
         for flow in &mut self.flows {
-            // Flows take bursts in turns, so one may get a few more than its even share.
-            flow.ledger.begin(expected.saturating_add(expected / 4));
+            flow.ledger.begin(view);
         }
         self.inbox.clear();
         self.expected.epoch = plan.epoch;
@@ -227,6 +230,21 @@ impl Worker {
         self.late_sends = 0;
         self.worst_lag_ns = 0;
         self.timed_out = 0;
+    }
+
+    /// How many requests a flow has to keep in view: all that may still be answered.
+    fn view(&self, plan: &Plan) -> u64 {
+        let flows = self.flows.len().max(1) as u64;
+        match plan.timing {
+            Timing::Paced { interval_ns, stride, .. } => {
+                let span_ns = plan.duration_ns.min(clock::whole_ns(SPAN) + clock::whole_ns(plan.drain));
+                let requests = span_ns as f64 / (interval_ns * stride as f64) / flows as f64;
+                // Bursts differ in length, so a flow may get more than its even share.
+                (requests * 2.0) as u64
+            }
+            // How many will be sent is not known. What all flows have in view together is kept in bounds.
+            Timing::Window { outstanding, .. } => (outstanding.saturating_mul(4)).max(WINDOW_VIEW / flows),
+        }
     }
 
     /// Waits for stragglers: until nothing more can come, nothing has come for a while, or the time is over.
