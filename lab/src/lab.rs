@@ -141,14 +141,13 @@ impl Drop for Lab {
         if !left.is_empty() {
             tracing::warn!(?left, "processes in a lab cannot be killed");
         }
-        let links: Vec<u32> = self.links.iter().map(|link| link.receiver.index).collect();
         // The links would go with their namespaces, but only when the kernel gets to it.
         let removed = in_host(&self.receiver, |route| {
-            for index in links {
-                // One that was never made is not there to be removed.
-                let _ = route.change(rtnetlink::delete_link(index));
+            match route.change(rtnetlink::delete_pairs()) {
+                // None was made.
+                Err(none) if none.source.raw_os_error() == Some(libc::ENODEV) => Ok(()),
+                done => done.map_err(refused("remove the links")),
             }
-            Ok(())
         });
         if let Err(error) = removed {
             tracing::warn!(%error, "the links of a lab are left to the kernel");

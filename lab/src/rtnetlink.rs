@@ -17,7 +17,7 @@ use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 mod message;
 
 pub(crate) use message::{
-    NewEnd, address, delete_link, get_link, link_up, neighbour, no_link_local, veth_pair,
+    NewEnd, address, delete_pairs, get_link, link_up, neighbour, no_link_local, veth_pair,
 };
 
 /// Ethernet hardware address.

@@ -21,9 +21,8 @@ pub const ADDRESSES: RangeInclusive<usize> = 1..=99;
 /// (`ETH_MAX_MTU` less the Ethernet header; drivers/net/veth.c).
 pub const MTU: RangeInclusive<u32> = 1280..=65521;
 
-/// Interface indices: apart, since a link whose two ends have the same index looks to the kernel
-/// like one without a peer, and its carrier then comes up to a second late (`linkwatch_urgent_event`
-/// in net/core/link_watch.c).
+/// Interface indices are given, so that they are known before the links are made; apart, so that
+/// one found in a log tells the end.
 const RECEIVER_INDEX: u32 = 10;
 const SENDER_INDEX: u32 = 100;
 

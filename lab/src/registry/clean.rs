@@ -112,8 +112,10 @@ impl Registry {
         report.unreadable = now.unreadable.iter().map(ToString::to_string).collect();
         // Labs that were told to end have mostly removed their own files.
         let gone = |lab: &LabState| now.labs.iter().all(|there| there.id != lab.id);
-        for lab in found.labs {
+        for mut lab in found.labs {
             if ended.contains(&lab.id) && gone(&lab) {
+                // They do so only when there is nothing to restore any more.
+                lab.host_wide.clear();
                 report.labs.push(self.clear(lab, true, restore)?);
             }
         }

@@ -38,6 +38,7 @@ impl NewEnd<'_> {
             LinkAttribute::IfName(self.name.to_owned()),
             LinkAttribute::Address(self.mac.to_vec()),
             LinkAttribute::Mtu(self.mtu),
+            LinkAttribute::Group(GROUP),
             // Since Linux 5.15 a pair has queues for all possible CPUs and uses one of them, unless
             // a number is asked for (veth_init_queues in drivers/net/veth.c).
             LinkAttribute::NumTxQueues(self.queues),
@@ -87,10 +88,18 @@ pub(crate) fn no_link_local(index: u32) -> RouteNetlinkMessage {
     RouteNetlinkMessage::SetLink(message)
 }
 
-/// Removes a link; of a veth pair both ends.
-pub(crate) fn delete_link(index: u32) -> RouteNetlinkMessage {
-    RouteNetlinkMessage::DelLink(of_link(index))
+/// Removes all links made by [`veth_pair`], and with each its other end.
+///
+/// One request for all: the kernel waits tens of milliseconds for each request, until nobody looks
+/// at the links any more, whatever their number (`rtnl_group_dellink` in net/core/rtnetlink.c).
+pub(crate) fn delete_pairs() -> RouteNetlinkMessage {
+    let mut message = LinkMessage::default();
+    message.attributes = vec![LinkAttribute::Group(GROUP)];
+    RouteNetlinkMessage::DelLink(message)
 }
+
+/// The group of the links of a lab. 0 is that of all other links.
+const GROUP: u32 = 1;
 
 /// Gives an interface an address. An IPv6 address is usable at once (no duplicate detection).
 pub(crate) fn address(index: u32, address: IpAddr, prefix_length: u8) -> RouteNetlinkMessage {

@@ -57,6 +57,7 @@ const FROM_OUTSIDE: &[&str] = &[
 const AS_ORDINARY_USER: &[Test] = &[
     ("ordinary::inside_a_user_namespace", ordinary::inside_a_user_namespace),
     ("ordinary::outside_of_it", ordinary::outside_of_it),
+    ("ordinary::what_forbids_it_is_named", ordinary::what_forbids_it_is_named),
     ("ordinary::one_registry_inside_and_outside", ordinary::one_registry_inside_and_outside),
 ];
 
@@ -68,6 +69,7 @@ fn main() -> ExitCode {
         ["role", "exec", registry, lab, host, program, ref rest @ ..] => {
             return hold::exec(registry, lab, host, program, rest);
         }
+        ["role", "forbidden"] => return ordinary::forbidden(),
         ["role", "where"] => return ordinary::where_it_is(),
         ["role", "outside"] => {
             let from_outside = |(name, _): &&Test| FROM_OUTSIDE.contains(name);

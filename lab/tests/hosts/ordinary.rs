@@ -6,8 +6,8 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
-use linerate_lab::Registry;
 use linerate_lab::userns::{Privilege, enter_if_needed};
+use linerate_lab::{Lab, Registry};
 use tempfile::TempDir;
 
 use crate::Skipped;
@@ -55,6 +55,36 @@ pub(crate) fn where_it_is() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Where the machine forbids user namespaces, one line says which rule does and how to lift it.
+pub(crate) fn what_forbids_it_is_named() -> Skipped {
+    let place = Place::new()?;
+    let output = place.command(&["role", "forbidden"]).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(
+        text,
+        "cannot make a network namespace: needs CAP_SYS_ADMIN (run as root), or unprivileged user namespaces: \
+         user.max_user_namespaces is 0; allow it: sysctl -w user.max_user_namespaces=10000, or run as root\n\
+         the same of a lab: true\n"
+    );
+    Ok(())
+}
+
+/// Forbids user namespaces in one of its own, gives up its rights there, and tries.
+pub(crate) fn forbidden() -> ExitCode {
+    use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
+    enter_if_needed();
+    fs::write("/proc/sys/user/max_user_namespaces", "0").unwrap();
+    let none = CapabilitySet::empty();
+    set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none }).unwrap();
+    let privilege = enter_if_needed();
+    println!("{privilege}");
+    let directory = tempfile::tempdir().unwrap();
+    let registry = Registry::at(directory.path().join("labs")).unwrap();
+    let error = Lab::builder().registry(&registry).start().unwrap_err();
+    println!("the same of a lab: {}", error.to_string() == privilege.to_string());
+    ExitCode::SUCCESS
 }
 
 /// A place where the ordinary user can read this program.
