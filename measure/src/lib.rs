@@ -13,6 +13,24 @@
 //! | [`perf`] | cycles and instructions of the whole machine |
 //! | [`wire`] | wire arithmetic: frames, bits, budgets, delays |
 //!
+//! ```no_run
+//! use std::time::Duration;
+//! use linerate_measure::{Generator, Slot, SocketGenerator, capacity};
+//!
+//! # fn main() -> Result<(), linerate_measure::Error> {
+//! let targets = vec!["127.0.0.1:7".parse().expect("an address")];
+//! let mut generator = SocketGenerator::builder().targets(targets).flows(64).threads(2).start()?;
+//!
+//! let outcome = generator.run(&Slot::rate(50_000.0, Duration::from_secs(1)))?;
+//! assert_eq!(outcome.sent, outcome.answered + outcome.lost);
+//!
+//! let found = capacity::search(&mut generator, &capacity::SearchOptions::default())?;
+//! let tps = found.transactions_per_second; // a lower bound if found.generator_bound
+//! # let _ = tps;
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! It never prints. Result types implement [`serde::Serialize`] with base units in their keys.
 
 #![deny(unsafe_code)]

@@ -3,6 +3,7 @@
 //! [`Generator`] is what searches and comparisons drive; [`SocketGenerator`] drives a service through ordinary UDP
 //! sockets. A generator lives over many slots, so that threads and sockets are made once.
 
+mod account;
 mod builder;
 mod clock;
 mod inbox;

@@ -11,6 +11,7 @@ use rustix::process::setpriority_process;
 use rustix::thread::{CpuSet, sched_setaffinity, set_current_timer_slack};
 use socket2::{Domain, Protocol, Socket, Type};
 
+use super::account::account;
 use super::builder::Builder;
 use super::inbox::Flow;
 use super::matching::Ledger;
@@ -18,8 +19,7 @@ use super::worker::{Plan, Report, Timing, Worker};
 use super::{Description, Generator, Mode, Slot, clock, pace};
 use crate::error::Error;
 use crate::header::Codec;
-use crate::latency::Latency;
-use crate::outcome::{BoundReason, QueueMedians, SelfWatch, SendErrors, SlotOutcome};
+use crate::outcome::SlotOutcome;
 use crate::sys;
 
 /// Receive buffer asked for, bytes: replies must not be lost here while a thread is held up.
@@ -291,95 +291,4 @@ fn ports_used_up(source: io::Error) -> io::Error {
         ),
         _ => source,
     }
-}
-
-/// Sums up what the threads tell.
-fn account(slot: &Slot, timing: Timing, start_ns: u64, cancelled: bool, reports: &[Report]) -> SlotOutcome {
-    let mut latency = Latency::new();
-    let (mut first_half, mut last_quarter) = (Latency::new(), Latency::new());
-    let mut errors = SendErrors::default();
-    let mut watch = SelfWatch::default();
-    for report in reports {
-        latency.merge(&report.tally.latency);
-        first_half.merge(&report.tally.first_half);
-        last_quarter.merge(&report.tally.last_quarter);
-        errors.add(&report.tally.errors);
-        watch.late_sends += report.late_sends;
-        watch.worst_lag_ns = watch.worst_lag_ns.max(report.worst_lag_ns);
-        watch.receive_drops += report.receive_drops;
-        watch.timed_out += report.timed_out;
-        watch.thread_cpu_ratio.push(report.cpu_ratio);
-    }
-    let sum = |of: fn(&Report) -> u64| reports.iter().map(of).sum::<u64>();
-    let sent = sum(|report| report.sent);
-    let answered = sum(|report| report.tally.answered);
-    let last_sent_ns = reports.iter().map(|report| report.last_sent_ns).max().unwrap_or(0);
-    let elapsed = Duration::from_nanos(last_sent_ns.saturating_sub(start_ns));
-    let duration = if cancelled { elapsed.min(slot.duration) } else { slot.duration };
-    let seconds = duration.as_secs_f64().max(1e-9);
-    let offered_per_second = sent as f64 / elapsed.max(duration).as_secs_f64().max(1e-9);
-    let asked_per_second = match slot.mode {
-        Mode::Rate { per_second } => Some(per_second),
-        Mode::Window { .. } => None,
-    };
-    if let Timing::Paced { tick_ns, interval_ns, stride, .. } = timing {
-        // Requests further apart than a tick leave at their time.
-        watch.tick_ns = if interval_ns * stride as f64 >= tick_ns as f64 { 0 } else { tick_ns };
-    }
-    watch.bound_because =
-        bound_because(asked_per_second, offered_per_second, sent, &errors, cancelled, &watch);
-    SlotOutcome {
-        sent,
-        answered,
-        lost: sent - answered,
-        duplicate: sum(|report| report.tally.duplicate),
-        reordered: sum(|report| report.tally.reordered),
-        corrupt: sum(|report| report.tally.corrupt),
-        foreign: sum(|report| report.tally.foreign),
-        late: sum(|report| report.tally.late),
-        send_errors: errors,
-        duration,
-        asked_per_second,
-        offered_per_second,
-        answered_per_second: sum(|report| report.tally.answered_in_time) as f64 / seconds,
-        latency_ns: latency,
-        queue: QueueMedians { first_half_ns: first_half.median(), last_quarter_ns: last_quarter.median() },
-        generator_bound: !watch.bound_because.is_empty(),
-        self_watch: watch,
-    }
-}
-
-fn bound_because(
-    asked: Option<f64>,
-    offered: f64,
-    sent: u64,
-    errors: &SendErrors,
-    cancelled: bool,
-    watch: &SelfWatch,
-) -> Vec<BoundReason> {
-    let mut reasons = Vec::new();
-    let share = |count: u64| count as f64 / sent.max(1) as f64;
-    match asked {
-        Some(asked) => {
-            // What the kernel would not take is no lack of speed. A refusal speaks of an earlier request.
-            let given_up = errors.total() - errors.refused;
-            let ratio = offered / asked * (sent + given_up) as f64 / sent.max(1) as f64;
-            if ratio < 0.99 && !cancelled {
-                reasons.push(BoundReason::OfferedTooLittle { ratio });
-            }
-            if share(watch.late_sends) > 0.01 {
-                reasons.push(BoundReason::SentLate { ratio: share(watch.late_sends) });
-            }
-        }
-        None => {
-            let busiest = watch.thread_cpu_ratio.iter().copied().fold(0.0, f64::max);
-            if busiest >= 0.95 {
-                reasons.push(BoundReason::ThreadBusy { cpu_ratio: busiest });
-            }
-        }
-    }
-    if share(watch.receive_drops) > 0.001 {
-        reasons.push(BoundReason::RepliesDropped { ratio: share(watch.receive_drops) });
-    }
-    reasons
 }

@@ -1,0 +1,176 @@
+//! The account of a slot: what all threads tell, summed up and judged.
+
+use std::time::Duration;
+
+use super::worker::{Report, Timing};
+use super::{Mode, Slot};
+use crate::latency::Latency;
+use crate::outcome::{BoundReason, QueueMedians, SelfWatch, SendErrors, SlotOutcome};
+
+/// Sums up what the threads tell.
+pub(super) fn account(
+    slot: &Slot,
+    timing: Timing,
+    start_ns: u64,
+    cancelled: bool,
+    reports: &[Report],
+) -> SlotOutcome {
+    let mut latency = Latency::new();
+    let (mut first_half, mut last_quarter) = (Latency::new(), Latency::new());
+    let mut errors = SendErrors::default();
+    let mut watch = SelfWatch::default();
+    for report in reports {
+        latency.merge(&report.tally.latency);
+        first_half.merge(&report.tally.first_half);
+        last_quarter.merge(&report.tally.last_quarter);
+        errors.add(&report.tally.errors);
+        watch.late_sends += report.late_sends;
+        watch.worst_lag_ns = watch.worst_lag_ns.max(report.worst_lag_ns);
+        watch.receive_drops += report.receive_drops;
+        watch.timed_out += report.timed_out;
+        watch.thread_cpu_ratio.push(report.cpu_ratio);
+    }
+    let sum = |of: fn(&Report) -> u64| reports.iter().map(of).sum::<u64>();
+    let sent = sum(|report| report.sent);
+    let answered = sum(|report| report.tally.answered);
+    let last_sent_ns = reports.iter().map(|report| report.last_sent_ns).max().unwrap_or(0);
+    let elapsed = Duration::from_nanos(last_sent_ns.saturating_sub(start_ns));
+    let duration = if cancelled { elapsed.min(slot.duration) } else { slot.duration };
+    let seconds = duration.as_secs_f64().max(1e-9);
+    let offered_per_second = sent as f64 / elapsed.max(duration).as_secs_f64().max(1e-9);
+    let asked_per_second = match slot.mode {
+        Mode::Rate { per_second } => Some(per_second),
+        Mode::Window { .. } => None,
+    };
+    if let Timing::Paced { tick_ns, interval_ns, stride, .. } = timing {
+        // Requests further apart than a tick leave at their time.
+        watch.tick_ns = if interval_ns * stride as f64 >= tick_ns as f64 { 0 } else { tick_ns };
+    }
+    watch.bound_because =
+        bound_because(asked_per_second, offered_per_second, sent, &errors, cancelled, &watch);
+    SlotOutcome {
+        sent,
+        answered,
+        lost: sent - answered,
+        duplicate: sum(|report| report.tally.duplicate),
+        reordered: sum(|report| report.tally.reordered),
+        corrupt: sum(|report| report.tally.corrupt),
+        foreign: sum(|report| report.tally.foreign),
+        late: sum(|report| report.tally.late),
+        send_errors: errors,
+        duration,
+        asked_per_second,
+        offered_per_second,
+        answered_per_second: sum(|report| report.tally.answered_in_time) as f64 / seconds,
+        latency_ns: latency,
+        queue: QueueMedians { first_half_ns: first_half.median(), last_quarter_ns: last_quarter.median() },
+        generator_bound: !watch.bound_because.is_empty(),
+        self_watch: watch,
+    }
+}
+
+fn bound_because(
+    asked: Option<f64>,
+    offered: f64,
+    sent: u64,
+    errors: &SendErrors,
+    cancelled: bool,
+    watch: &SelfWatch,
+) -> Vec<BoundReason> {
+    let mut reasons = Vec::new();
+    let share = |count: u64| count as f64 / sent.max(1) as f64;
+    match asked {
+        Some(asked) => {
+            // What the kernel would not take is no lack of speed. A refusal speaks of an earlier request.
+            let given_up = errors.total() - errors.refused;
+            let ratio = offered / asked * (sent + given_up) as f64 / sent.max(1) as f64;
+            if ratio < 0.99 && !cancelled {
+                reasons.push(BoundReason::OfferedTooLittle { ratio });
+            }
+            if share(watch.late_sends) > 0.01 {
+                reasons.push(BoundReason::SentLate { ratio: share(watch.late_sends) });
+            }
+        }
+        None => {
+            let busiest = watch.thread_cpu_ratio.iter().copied().fold(0.0, f64::max);
+            if busiest >= 0.95 {
+                reasons.push(BoundReason::ThreadBusy { cpu_ratio: busiest });
+            }
+        }
+    }
+    if share(watch.receive_drops) > 0.001 {
+        reasons.push(BoundReason::RepliesDropped { ratio: share(watch.receive_drops) });
+    }
+    reasons
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::generator::inbox::Tally;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn report(sent: u64, answered: u64) -> Report {
+        Report {
+            sent,
+            tally: Tally { answered, answered_in_time: answered, ..Tally::default() },
+            late_sends: 0,
+            worst_lag_ns: 0,
+            timed_out: 0,
+            receive_drops: 0,
+            cpu_ratio: 0.5,
+            last_sent_ns: 1_000_000_000,
+        }
+    }
+
+    fn of(slot: &Slot, cancelled: bool, reports: &[Report]) -> SlotOutcome {
+        let timing = Timing::Window { outstanding: 1, timeout_ns: 1 };
+        account(slot, timing, 0, cancelled, reports)
+    }
+
+    #[test]
+    fn threads_are_summed_and_the_generator_is_cleared() {
+        let outcome = of(&Slot::rate(200.0, SECOND), false, &[report(100, 99), report(100, 90)]);
+        assert_eq!((outcome.sent, outcome.answered, outcome.lost), (200, 189, 11));
+        assert_eq!((outcome.offered_per_second, outcome.answered_per_second), (200.0, 189.0));
+        assert!(!outcome.generator_bound && outcome.self_watch.thread_cpu_ratio == [0.5, 0.5]);
+    }
+
+    #[test]
+    fn a_generator_at_its_limit_says_why() {
+        let reasons = |mode: &Slot, report: Report| of(mode, false, &[report]).self_watch.bound_because;
+        let paced = Slot::rate(1_000.0, SECOND);
+        let window = Slot::window(1, SECOND);
+        assert_eq!(reasons(&paced, report(980, 980)), [BoundReason::OfferedTooLittle { ratio: 0.98 }]);
+        let late = Report { late_sends: 20, ..report(1_000, 1_000) };
+        assert_eq!(reasons(&paced, late), [BoundReason::SentLate { ratio: 0.02 }]);
+        let busy = Report { cpu_ratio: 0.97, ..report(1_000, 1_000) };
+        assert_eq!(reasons(&window, busy), [BoundReason::ThreadBusy { cpu_ratio: 0.97 }]);
+        let deaf = Report { receive_drops: 10, ..report(1_000, 990) };
+        assert_eq!(reasons(&paced, deaf), [BoundReason::RepliesDropped { ratio: 0.01 }]);
+        let overtime = Report { last_sent_ns: 1_100_000_000, ..report(1_000, 1_000) };
+        assert!(of(&paced, false, &[overtime]).generator_bound);
+    }
+
+    #[test]
+    fn what_the_kernel_would_not_take_is_no_lack_of_speed() {
+        let mut forbidden = report(500, 0);
+        forbidden.tally.errors.forbidden = 500;
+        assert!(!of(&Slot::rate(1_000.0, SECOND), false, &[forbidden]).generator_bound);
+        let mut refused = report(500, 0);
+        refused.tally.errors.refused = 500;
+        assert!(of(&Slot::rate(1_000.0, SECOND), false, &[refused]).generator_bound);
+    }
+
+    #[test]
+    fn a_cancelled_slot_is_as_long_as_it_was() {
+        let half = Report { last_sent_ns: 500_000_000, ..report(500, 500) };
+        let outcome = of(&Slot::rate(1_000.0, SECOND), true, &[half]);
+        assert_eq!(outcome.duration, SECOND / 2);
+        assert_eq!(outcome.offered_per_second, 1_000.0);
+        let none = Report { last_sent_ns: 0, ..report(0, 0) };
+        let outcome = of(&Slot::rate(1_000.0, SECOND), true, &[none]);
+        assert_eq!((outcome.sent, outcome.loss_ratio()), (0, 1.0));
+    }
+}
