@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use linerate_measure::stats::Verdict;
+pub use linerate_measure::stats::Verdict;
 use serde::{Deserialize, Serialize};
 
 /// The schema's name and version, first key of the document.

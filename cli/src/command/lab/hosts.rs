@@ -1,0 +1,249 @@
+//! `linerate lab up|down|list|exec|clean`: throw-away hosts for a server of your own.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use linerate_lab::registry::{CleanedLab, Kind};
+use linerate_lab::{CleanReport, End, LabState, Registry, Scope, Shape, hold};
+use serde::Serialize;
+
+use super::restore;
+use crate::output::{self, Target};
+use crate::render::format;
+
+/// Name of a lab that was given none.
+const DEFAULT_NAME: &str = "lab";
+
+#[derive(Debug, Args)]
+pub(super) struct Up {
+    /// Name of the lab
+    #[arg(value_name = "LAB", default_value = DEFAULT_NAME)]
+    name: String,
+    /// Sending hosts, each with a link of its own to the receiver
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    senders: usize,
+    /// Transmit and receive queues of each interface, 2 to 16 [default: as many as CPUs]
+    #[arg(long, value_name = "N")]
+    queues: Option<u32>,
+    /// Addresses of each family on each interface of the receiver
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    addresses: usize,
+    /// Bytes of the largest IP packet
+    #[arg(long, value_name = "BYTES", default_value_t = 1500)]
+    mtu: u32,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Down {
+    /// Name of the lab
+    #[arg(value_name = "LAB", default_value = DEFAULT_NAME)]
+    name: String,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct List {
+    /// Write the list as JSON; '-' for standard output instead of the text
+    #[arg(long, value_name = "FILE")]
+    json: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Exec {
+    /// Name of the lab
+    #[arg(long, value_name = "LAB", default_value = DEFAULT_NAME)]
+    lab: String,
+    /// Name of the host: receiver, sender0, ...
+    #[arg(value_name = "HOST")]
+    host: String,
+    /// The command and its arguments
+    #[arg(value_name = "COMMAND", required = true, last = true)]
+    command: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Clean {
+    /// Also end labs that are up or running
+    #[arg(long)]
+    all: bool,
+    /// Write what was removed as JSON; '-' for standard output instead of the text
+    #[arg(long, value_name = "FILE")]
+    json: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Hold {
+    registry: PathBuf,
+    options: String,
+}
+
+/// The list: schema `linerate.labs/1`.
+#[derive(Serialize)]
+struct Labs {
+    schema: &'static str,
+    labs: Vec<LabState>,
+}
+
+/// What was removed: schema `linerate.clean/1`.
+#[derive(Serialize)]
+struct Cleaned<'a> {
+    schema: &'static str,
+    #[serde(flatten)]
+    report: &'a CleanReport,
+}
+
+impl Up {
+    pub(super) fn run(self) -> Result<ExitCode> {
+        let registry = Registry::open()?;
+        clean(&registry, Scope::Dead)?;
+        let default = Shape::default();
+        let options = hold::Options {
+            name: self.name,
+            shape: Shape {
+                senders: self.senders,
+                queues: self.queues.unwrap_or(default.queues),
+                addresses: self.addresses,
+                mtu: self.mtu,
+                ..default
+            },
+        };
+        let program = std::env::current_exe().context("cannot tell where this program is")?;
+        let mut holder = Command::new(program);
+        holder.args(["lab", "hold", "--"]);
+        let state = hold::up(&registry, &options, holder)?;
+        output::print(&lab_text(&state))?;
+        eprintln!("run a command there with: linerate lab exec --lab {} receiver -- COMMAND", state.name);
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl Down {
+    pub(super) fn run(self) -> Result<ExitCode> {
+        let report = hold::down(&Registry::open()?, &self.name, &mut restore)?;
+        finish(&report, None)
+    }
+}
+
+impl List {
+    pub(super) fn run(self) -> Result<ExitCode> {
+        let labs = hold::list(&Registry::open()?)?;
+        match self.json.as_deref().map(Target::from) {
+            Some(target) => target.json(&Labs { schema: "linerate.labs/1", labs })?,
+            None if labs.is_empty() => eprintln!("no lab is up"),
+            None => output::print(&labs.iter().map(lab_text).collect::<Vec<_>>().join("\n"))?,
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl Exec {
+    pub(super) fn run(self) -> Result<ExitCode> {
+        let Some((program, arguments)) = self.command.split_first() else {
+            bail!("no command given");
+        };
+        match hold::exec(&Registry::open()?, &self.lab, &self.host, program, arguments)? {}
+    }
+}
+
+impl Clean {
+    pub(super) fn run(self) -> Result<ExitCode> {
+        let json = self.json.as_deref().map(Target::from);
+        if let Some(target) = &json {
+            target.check()?;
+        }
+        let scope = if self.all { Scope::All } else { Scope::Dead };
+        finish(&clean(&Registry::open()?, scope)?, json.as_ref())
+    }
+}
+
+impl Hold {
+    pub(super) fn run(self) -> Result<ExitCode> {
+        hold::run(&self.registry, &self.options)?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Removes what dead labs left and puts back what they changed, telling each on standard error.
+pub(super) fn clean_before() -> Result<()> {
+    let report = clean(&Registry::open()?, Scope::Dead)?;
+    for line in report.labs.iter().flat_map(cleaned_lines) {
+        eprintln!("linerate: {line}");
+    }
+    Ok(())
+}
+
+fn clean(registry: &Registry, scope: Scope<'_>) -> Result<CleanReport> {
+    Ok(registry.clean(scope, &mut restore)?)
+}
+
+fn finish(report: &CleanReport, json: Option<&Target>) -> Result<ExitCode> {
+    let complete = report.is_complete();
+    for file in &report.unreadable {
+        eprintln!("linerate: left alone: {file}");
+    }
+    let mut lines: Vec<String> = report.labs.iter().flat_map(cleaned_lines).collect();
+    if lines.is_empty() {
+        lines.push("nothing was left".to_owned());
+    }
+    match json {
+        Some(target) => target.json(&Cleaned { schema: "linerate.clean/1", report })?,
+        None => output::print(&format!("{}\n", lines.join("\n")))?,
+    }
+    Ok(if complete { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+fn cleaned_lines(lab: &CleanedLab) -> Vec<String> {
+    let name = &lab.name;
+    let mut lines = Vec::new();
+    lines.extend(
+        lab.killed
+            .iter()
+            .map(|process| format!("lab {name}: ended process {} ({})", process.pid, process.command)),
+    );
+    lines.extend(
+        lab.not_killed.iter().map(|process| {
+            format!("lab {name}: could not end process {} ({})", process.pid, process.command)
+        }),
+    );
+    lines.extend(lab.restored.iter().map(|setting| format!("lab {name}: put back {setting}")));
+    lines.extend(lab.not_restored.iter().map(|left| {
+        format!("lab {name}: could not put {} back to {}: {}", left.key, left.original, left.why)
+    }));
+    if lab.gone {
+        lines.push(format!(
+            "lab {name}: removed (its process {} {})",
+            lab.pid,
+            if lab.was_alive { "was ended" } else { "was gone" }
+        ));
+    }
+    lines
+}
+
+fn lab_text(lab: &LabState) -> String {
+    let kind = match lab.kind {
+        Kind::Held => "up",
+        Kind::Running => "running",
+    };
+    let mut text =
+        format!("lab {} ({kind} since {}, process {})\n", lab.name, format::utc(lab.since), lab.process.pid);
+    for host in &lab.hosts {
+        text.push_str(&format!(
+            "  {:<10} nsenter --net=/proc/{}/task/{}/ns/net\n",
+            host.name, lab.process.pid, host.thread
+        ));
+        for end in lab.links.iter().flat_map(|link| [&link.receiver, &link.sender]) {
+            if end.host == host.name {
+                text.push_str(&format!("    {:<8} {}\n", end.interface, addresses(end)));
+            }
+        }
+    }
+    text
+}
+
+fn addresses(end: &End) -> String {
+    let v4 = end.ipv4.iter().map(ToString::to_string);
+    let v6 = end.ipv6.iter().map(ToString::to_string);
+    v4.chain(v6).collect::<Vec<_>>().join(" ")
+}

@@ -1,0 +1,141 @@
+//! Where results go: standard output, or a file written whole.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+
+/// `FILE`, or `-` for standard output.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// Standard output.
+    Stdout,
+    /// A file.
+    File(PathBuf),
+}
+
+impl From<&str> for Target {
+    fn from(text: &str) -> Self {
+        if text == "-" { Target::Stdout } else { Target::File(PathBuf::from(text)) }
+    }
+}
+
+impl Target {
+    /// Finds out before the work whether the result could be written after it.
+    pub(crate) fn check(&self) -> Result<()> {
+        let Target::File(path) = self else {
+            return Ok(());
+        };
+        let directory = directory_of(path);
+        let metadata = fs::metadata(directory).with_context(|| {
+            format!("cannot write {}: no directory {}", path.display(), directory.display())
+        })?;
+        anyhow::ensure!(
+            metadata.is_dir(),
+            "cannot write {}: {} is no directory",
+            path.display(),
+            directory.display()
+        );
+        anyhow::ensure!(!path.is_dir(), "cannot write {}: it is a directory", path.display());
+        Ok(())
+    }
+
+    /// Writes `text`, a file by way of a temporary one beside it so that it is never half there.
+    pub(crate) fn write(&self, text: &str) -> Result<()> {
+        let path = match self {
+            Target::Stdout => return print(text),
+            Target::File(path) => path,
+        };
+        // A device or pipe cannot be replaced, only written to.
+        if path.exists() && !path.is_file() {
+            return fs::write(path, text).with_context(|| format!("cannot write {}", path.display()));
+        }
+        let mut name = path.file_name().unwrap_or_default().to_os_string();
+        name.push(format!(".{}.part", std::process::id()));
+        let part = directory_of(path).join(name);
+        let written = fs::write(&part, text).and_then(|()| fs::rename(&part, path));
+        if written.is_err() {
+            // It may never have been made; the error that counts is the first.
+            let _ = fs::remove_file(&part);
+        }
+        written.with_context(|| format!("cannot write {}", path.display()))
+    }
+
+    /// Writes `document` as JSON.
+    pub(crate) fn json(&self, document: &impl Serialize) -> Result<()> {
+        let mut text =
+            serde_json::to_string_pretty(document).context("the result cannot be written as JSON")?;
+        text.push('\n');
+        self.write(&text)
+    }
+}
+
+/// Prints a result to standard output.
+pub(crate) fn print(text: &str) -> Result<()> {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).context("cannot write to standard output")
+}
+
+/// Whether the reader of our output went away, which is no failure of ours.
+pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error
+        .chain()
+        .filter_map(|cause| cause.downcast_ref::<io::Error>())
+        .any(|error| error.kind() == io::ErrorKind::BrokenPipe)
+}
+
+/// An error and its causes on one line; a cause that is part of the words above it is not repeated.
+pub(crate) fn one_line(error: &anyhow::Error) -> String {
+    error.chain().fold(String::new(), |line, cause| {
+        let cause = cause.to_string();
+        match line.as_str() {
+            "" => cause,
+            line if line.contains(&cause) => line.to_owned(),
+            line => format!("{line}: {cause}"),
+        }
+    })
+}
+
+/// The argument list, for the result.
+pub(crate) fn argv() -> Vec<String> {
+    std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect()
+}
+
+fn directory_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_replaced_whole() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("x.json");
+        let target = Target::File(path.clone());
+        target.check().expect("writable");
+        target.json(&[1, 2]).expect("written");
+        target.json(&[3]).expect("written again");
+        assert_eq!(fs::read_to_string(&path).expect("read"), "[\n  3\n]\n");
+        assert_eq!(fs::read_dir(directory.path()).expect("listed").count(), 1);
+    }
+
+    #[test]
+    fn causes_are_told_once() {
+        let error = anyhow::anyhow!("no such CPU").context("cannot pin: no such CPU").context("--cpus");
+        assert_eq!(one_line(&error), "--cpus: cannot pin: no such CPU");
+    }
+
+    #[test]
+    fn a_missing_directory_is_told_before_the_work() {
+        let error = Target::from("/nonexistent/x.json").check().expect_err("refused");
+        assert!(error.to_string().starts_with("cannot write /nonexistent/x.json: no directory /nonexistent"));
+        assert_eq!(Target::from("-"), Target::Stdout);
+    }
+}

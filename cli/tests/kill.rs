@@ -1,0 +1,136 @@
+//! A climb that is killed at any moment leaves nothing that `linerate lab clean` does not remove.
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use support::{LINERATE, labs_can_be_made, skip};
+
+/// The tests look at the whole machine, so one at a time.
+static MACHINE: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    MACHINE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Links in the namespace of the tests, and every network namespace of a process that a climb starts.
+fn traces() -> (BTreeSet<String>, BTreeSet<String>) {
+    let ours = |process: &Path| {
+        let command = fs::read_to_string(process.join("comm")).unwrap_or_default();
+        ["linerate", "nft"].contains(&command.trim())
+    };
+    let links = fs::read_dir("/sys/class/net")
+        .map(|entries| {
+            entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+        })
+        .unwrap_or_default();
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let namespaces = processes
+        .filter(|entry| ours(&entry.path()))
+        .filter_map(|entry| fs::read_link(entry.path().join("ns/net")).ok())
+        .map(|link| link.to_string_lossy().into_owned())
+        .collect();
+    (links, namespaces)
+}
+
+fn await_that(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !holds() {
+        assert!(Instant::now() < deadline, "{what} within 20 s");
+        std::thread::yield_now();
+    }
+}
+
+fn start(runtime: &Path) -> Child {
+    Command::new(LINERATE)
+        .args(["lab", "--rungs", "reuseport", "--time", "20"])
+        .env("XDG_RUNTIME_DIR", runtime)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the command starts")
+}
+
+fn listed(runtime: &Path) -> Vec<Value> {
+    let output = Command::new(LINERATE)
+        .args(["lab", "list", "--json", "-"])
+        .env("XDG_RUNTIME_DIR", runtime)
+        .output()
+        .expect("the command starts");
+    let document: Value = serde_json::from_slice(&output.stdout).expect("a JSON document");
+    document["labs"].as_array().cloned().expect("a list")
+}
+
+#[test]
+fn a_killed_climb_leaves_nothing() {
+    let _alone = alone();
+    if let Err(why) = labs_can_be_made() {
+        return skip("a_killed_climb_leaves_nothing", &why);
+    }
+    let runtime = tempfile::tempdir().expect("a directory");
+    let runtime = runtime.path();
+    let before = traces();
+    // From before the lab is there to the middle of the measurement.
+    for round in 0_u32..8 {
+        let mut child = start(runtime);
+        let pid = child.id();
+        if round % 2 == 0 {
+            let moment = Instant::now() + Duration::from_millis(u64::from(round) * 9);
+            await_that("the moment comes", || Instant::now() >= moment);
+        } else {
+            await_that("the lab is up", || {
+                listed(runtime)
+                    .iter()
+                    .any(|lab| lab["process"]["pid"] == pid && lab["hosts"] != Value::Array(vec![]))
+            });
+        }
+        child.kill().expect("killed");
+        child.wait().expect("reaped");
+        let clean = Command::new(LINERATE)
+            .args(["lab", "clean"])
+            .env("XDG_RUNTIME_DIR", runtime)
+            .output()
+            .expect("the command starts");
+        assert!(clean.status.success(), "{}", String::from_utf8_lossy(&clean.stderr));
+        await_that("links and namespaces are as before", || {
+            let now = traces();
+            now.0 == before.0 && now.1.is_subset(&before.1)
+        });
+        assert!(listed(runtime).iter().all(|lab| lab["process"]["pid"] != pid));
+    }
+}
+
+#[test]
+fn an_interrupted_climb_reports_and_leaves_nothing() {
+    let _alone = alone();
+    if let Err(why) = labs_can_be_made() {
+        return skip("an_interrupted_climb_reports_and_leaves_nothing", &why);
+    }
+    let runtime = tempfile::tempdir().expect("a directory");
+    let mut child = Command::new(LINERATE)
+        .args(["lab", "--rungs", "reuseport,steer-by-cpu", "--time", "60", "--json", "-"])
+        .env("XDG_RUNTIME_DIR", runtime.path())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the command starts");
+    // The first line on standard error says that the baseline is done.
+    let mut errors = std::io::BufReader::new(child.stderr.take().expect("piped"));
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut errors, &mut line).expect("a line");
+    assert!(line.starts_with("baseline"), "{line}");
+    let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill starts");
+    assert!(sent.success());
+    let output = child.wait_with_output().expect("ended");
+    assert_eq!(output.status.code(), Some(2));
+    let report: Value = serde_json::from_slice(&output.stdout).expect("a report");
+    assert_eq!(report["rungs"][0]["id"], "baseline");
+    assert_eq!(report["warnings"][0]["kind"], "interrupted");
+    assert!(listed(runtime.path()).is_empty());
+}

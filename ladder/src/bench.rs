@@ -1,0 +1,102 @@
+//! What a ladder needs of the place where it is climbed.
+
+use std::time::Duration;
+
+use linerate_host::Known;
+use linerate_host::stage::machine::CpuTime;
+use linerate_measure::Latency;
+
+use crate::configuration::Configuration;
+use crate::report::Warning;
+use crate::rung::Rung;
+
+/// A place where configurations can be set and measured: the lab, or a real NIC.
+pub trait Bench {
+    /// Why a rung cannot be had here, if it cannot.
+    fn refusal(&self, rung: &Rung) -> Option<String>;
+
+    /// The configuration in words: name and value of everything that would be set.
+    fn describe(&self, configuration: &Configuration) -> Vec<(String, String)>;
+
+    /// Sets host and server as told.
+    ///
+    /// # Errors
+    /// When a setting is refused; some may have been changed by then.
+    fn switch(&mut self, configuration: &Configuration) -> Result<(), BenchError>;
+
+    /// Measures the capacity of what was switched to last.
+    ///
+    /// # Errors
+    /// When server or generator fail.
+    fn sample(&mut self, request: &mut SampleRequest<'_>) -> Result<Sample, BenchError>;
+
+    /// Offers multiples of a capacity and tells which share of it is still answered.
+    ///
+    /// # Errors
+    /// When server or generator fail.
+    fn overload(&mut self, capacity: f64, factors: &[f64]) -> Result<Vec<Goodput>, BenchError>;
+
+    /// Time the CPUs spent so far, steal apart.
+    fn cpu_time(&self) -> Known<CpuTime>;
+
+    /// What casts doubt on a rung because of where it is climbed.
+    fn warnings(&self, rung: &Rung, configuration: &Configuration) -> Vec<Warning>;
+}
+
+/// How one sample is to be taken.
+pub struct SampleRequest<'a> {
+    /// Rates between which the capacity is expected, transactions a second.
+    pub hint: Option<(f64, f64)>,
+    /// Time to take about.
+    pub budget: Duration,
+    /// Told of each rate before it is offered, transactions a second.
+    pub probing: &'a mut dyn FnMut(f64),
+}
+
+/// One measurement of a configuration's capacity.
+#[derive(Debug, Clone)]
+pub struct Sample {
+    /// Answered transactions a second at the highest rate that held.
+    pub transactions_per_second: f64,
+    /// Share of the requests lost at that rate.
+    pub loss_ratio: f64,
+    /// Latency of the answered ones from their intended send time.
+    pub latency: Latency,
+    /// Cycles of the machine a transaction.
+    pub cycles_per_transaction: Known<f64>,
+    /// Instructions of the machine a transaction.
+    pub instructions_per_transaction: Known<f64>,
+    /// Why the generator was the limit, if it was.
+    pub generator_bound: Option<String>,
+    /// Replacements made for what was asked, as told by the server.
+    pub fallbacks: Vec<String>,
+}
+
+/// What was answered under overload.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Goodput {
+    /// The multiple of the capacity offered.
+    pub factor: f64,
+    /// Share of the capacity answered.
+    pub ratio: Known<f64>,
+}
+
+/// Why a configuration could not be set or measured: one line.
+#[derive(Debug, thiserror::Error)]
+pub enum BenchError {
+    /// The climb was told to stop.
+    #[error("interrupted")]
+    Cancelled,
+    /// A setting was refused.
+    #[error(transparent)]
+    Setting(#[from] linerate_host::SettingError),
+    /// The server could not be run.
+    #[error("server: {0}")]
+    Server(String),
+    /// The generator could not be run.
+    #[error("generator: {0}")]
+    Generator(String),
+    /// The lab failed.
+    #[error("lab: {0}")]
+    Lab(String),
+}

@@ -1,0 +1,335 @@
+//! The climb: each rung alternated with the configuration below it, and judged.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use linerate_host::Known;
+use linerate_host::stage::machine::CpuTime;
+use linerate_measure::stats::{self, Verdict};
+
+use crate::bench::{Bench, BenchError, Sample, SampleRequest};
+use crate::configuration::Configuration;
+use crate::report::{ChangeMade, RungReport, Warning, WarningKind};
+use crate::rung::{BASELINE, Rung};
+use crate::summary;
+
+/// What stays in place for the rungs above.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Policy {
+    /// Every rung that could be applied.
+    KeepAll,
+    /// Rungs shown to be better than what is below them.
+    KeepBetter,
+}
+
+impl Policy {
+    /// The policy's name on the command line and in the report.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Policy::KeepAll => "keep-all",
+            Policy::KeepBetter => "keep-better",
+        }
+    }
+}
+
+/// How to climb.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// What stays.
+    pub policy: Policy,
+    /// Samples of each configuration in a comparison; rounded up to an even number, at least 4.
+    pub samples: u32,
+    /// Time for the whole climb.
+    pub budget: Duration,
+    /// Multiples of the capacity to offer for `goodput_at_overload`.
+    pub overload: Vec<f64>,
+    /// Bits of one transaction on the wire, one direction.
+    pub wire_bits_per_transaction: u64,
+    /// Speed of the link, bits a second.
+    pub link_bits_per_second: u64,
+}
+
+/// What happens while climbing.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// A rung is about to be measured.
+    Rung {
+        /// Its place among those asked for, from 0.
+        index: usize,
+        /// How many were asked for.
+        of: usize,
+        /// The rung.
+        rung: &'a Rung,
+    },
+    /// A rate is about to be offered.
+    Probing {
+        /// Transactions a second.
+        per_second: f64,
+        /// Time left of the budget.
+        left: Duration,
+    },
+    /// A rung is done or was skipped.
+    Done(&'a RungReport),
+}
+
+/// What a climb comes to.
+#[derive(Debug)]
+pub struct Climbed {
+    /// A report for each rung asked for that was reached.
+    pub rungs: Vec<RungReport>,
+    /// Doubts about the whole climb.
+    pub warnings: Vec<Warning>,
+}
+
+/// Climbs `rungs` in order.
+///
+/// # Errors
+/// When the baseline or the configuration kept so far cannot be measured. A rung that fails by
+/// itself is reported as skipped; a climb told to stop reports what it has.
+pub fn climb(
+    bench: &mut dyn Bench,
+    rungs: &[&'static Rung],
+    options: &Options,
+    observer: &mut dyn FnMut(&Event<'_>),
+) -> Result<Climbed, BenchError> {
+    let mut climber = Climber {
+        bench,
+        options,
+        observer,
+        started: Instant::now(),
+        kept: Configuration::baseline(),
+        kept_id: BASELINE,
+        kept_rate: None,
+    };
+    let mut climbed = Climbed { rungs: Vec::new(), warnings: Vec::new() };
+    for (index, rung) in rungs.iter().enumerate() {
+        (climber.observer)(&Event::Rung { index, of: rungs.len(), rung });
+        let weight = rungs.len() - index;
+        let report = match climber.rung(rung, weight) {
+            Ok(report) => report,
+            Err(BenchError::Cancelled) if !climbed.rungs.is_empty() => {
+                climbed.warnings.push(Warning {
+                    kind: WarningKind::Interrupted,
+                    detail: format!(
+                        "stopped while measuring {}; the rungs from there on are missing",
+                        rung.id
+                    ),
+                });
+                break;
+            }
+            Err(error) => return Err(error),
+        };
+        (climber.observer)(&Event::Done(&report));
+        climbed.rungs.push(report);
+    }
+    Ok(climbed)
+}
+
+struct Climber<'a> {
+    bench: &'a mut dyn Bench,
+    options: &'a Options,
+    observer: &'a mut dyn FnMut(&Event<'_>),
+    started: Instant,
+    kept: Configuration,
+    kept_id: &'static str,
+    /// Latest median of what is kept, transactions a second.
+    kept_rate: Option<f64>,
+}
+
+/// Samples of one configuration.
+#[derive(Default)]
+struct Samples(Vec<Sample>);
+
+impl Samples {
+    fn rates(&self) -> Vec<f64> {
+        self.0.iter().map(|sample| sample.transactions_per_second).collect()
+    }
+
+    fn median(&self) -> Option<f64> {
+        stats::median(&self.rates()).filter(|rate| *rate > 0.0)
+    }
+}
+
+/// How far a configuration's own samples may lie from their median: the search starts between.
+const OWN_BRACKET: (f64, f64) = (0.8, 1.25);
+/// How far a rung may lie from the one below, where nothing else is known.
+const STEP_BRACKET: (f64, f64) = (0.5, 2.0);
+
+impl Climber<'_> {
+    fn rung(&mut self, rung: &'static Rung, rungs_left: usize) -> Result<RungReport, BenchError> {
+        if let Some(why) = self.bench.refusal(rung) {
+            return Ok(skipped(rung, why));
+        }
+        let mut above = self.kept.clone();
+        (rung.change)(&mut above);
+        let share = self.left() / u32::try_from(rungs_left).unwrap_or(u32::MAX).max(1);
+        let time_before = self.bench.cpu_time();
+        if rung.id == BASELINE {
+            let mut samples = Samples::default();
+            self.bench.switch(&above)?;
+            let budget = share / self.samples().max(1);
+            for _ in 0..self.samples() {
+                let hint = samples.median().map(|rate| bracket(rate, OWN_BRACKET));
+                samples.0.push(self.sample(hint, budget)?);
+            }
+            let mut report = self.report(rung, &above, &samples, time_before)?;
+            report.kept = true;
+            self.kept_rate = samples.median();
+            return Ok(report);
+        }
+        let (below, samples) = match self.alternate(&above, share) {
+            Ok(both) => both,
+            Err(Failed::Below(error) | Failed::Above(error @ BenchError::Cancelled)) => return Err(error),
+            Err(Failed::Above(error)) => return Ok(skipped(rung, error.to_string())),
+        };
+        let mut report = self.report(rung, &above, &samples, time_before)?;
+        let comparison = stats::compare(&below.rates(), &samples.rates());
+        match &comparison {
+            Ok(comparison) => report.versus_previous = Some(summary::versus(self.kept_id, comparison)),
+            Err(error) => report.warnings.push(Warning {
+                kind: WarningKind::Unknown,
+                detail: format!("no comparison with {}: {error}", self.kept_id),
+            }),
+        }
+        report.kept = match self.options.policy {
+            Policy::KeepAll => true,
+            Policy::KeepBetter => comparison.is_ok_and(|comparison| comparison.verdict == Verdict::Better),
+        };
+        if report.kept {
+            self.kept = above;
+            self.kept_id = rung.id;
+            self.kept_rate = samples.median();
+        } else {
+            self.kept_rate = below.median();
+        }
+        Ok(report)
+    }
+
+    /// A B B A, until there are samples enough.
+    fn alternate(&mut self, above: &Configuration, share: Duration) -> Result<(Samples, Samples), Failed> {
+        let below = self.kept.clone();
+        let mut samples = (Samples::default(), Samples::default());
+        let blocks = self.samples().div_ceil(2);
+        // One part in ten is for switching and for the overload that follows.
+        let budget = share * 9 / 10 / (blocks * 4).max(1);
+        for _ in 0..blocks {
+            for is_above in [false, true, true, false] {
+                let failed = if is_above { Failed::Above } else { Failed::Below };
+                self.bench.switch(if is_above { above } else { &below }).map_err(failed)?;
+                let mine = if is_above { &samples.1 } else { &samples.0 };
+                let hint = match (mine.median(), self.kept_rate) {
+                    (Some(rate), _) => Some(bracket(rate, OWN_BRACKET)),
+                    (None, Some(rate)) if is_above => Some(bracket(rate, STEP_BRACKET)),
+                    (None, Some(rate)) => Some(bracket(rate, OWN_BRACKET)),
+                    (None, None) => None,
+                };
+                let sample = self.sample(hint, budget).map_err(failed)?;
+                if is_above { &mut samples.1 } else { &mut samples.0 }.0.push(sample);
+            }
+        }
+        Ok(samples)
+    }
+
+    fn sample(&mut self, hint: Option<(f64, f64)>, budget: Duration) -> Result<Sample, BenchError> {
+        let left = self.left();
+        let observer = &mut *self.observer;
+        let mut probing = |per_second| observer(&Event::Probing { per_second, left });
+        self.bench.sample(&mut SampleRequest { hint, budget, probing: &mut probing })
+    }
+
+    fn report(
+        &mut self,
+        rung: &'static Rung,
+        above: &Configuration,
+        samples: &Samples,
+        time_before: Known<CpuTime>,
+    ) -> Result<RungReport, BenchError> {
+        let mut report = empty(rung);
+        report.applied = true;
+        report.changes = changes(&self.bench.describe(&self.kept), &self.bench.describe(above));
+        summary::fill(&mut report, &samples.0, self.options);
+        report.warnings.extend(self.bench.warnings(rung, above));
+        if let Some(capacity) = samples.median() {
+            self.bench.switch(above)?;
+            let goodput = self.bench.overload(capacity, &self.options.overload)?;
+            report.goodput_at_overload = overload(&goodput, &mut report.warnings);
+        }
+        report.warnings.extend(summary::steal(time_before, self.bench.cpu_time()));
+        Ok(report)
+    }
+
+    fn samples(&self) -> u32 {
+        self.options.samples.max(4).next_multiple_of(2)
+    }
+
+    fn left(&self) -> Duration {
+        self.options.budget.saturating_sub(self.started.elapsed())
+    }
+}
+
+/// Which of the two alternated configurations failed.
+enum Failed {
+    Below(BenchError),
+    Above(BenchError),
+}
+
+fn bracket(rate: f64, (low, high): (f64, f64)) -> (f64, f64) {
+    (rate * low, rate * high)
+}
+
+fn empty(rung: &Rung) -> RungReport {
+    RungReport {
+        id: rung.id.to_owned(),
+        title: rung.title.to_owned(),
+        what: rung.what.to_owned(),
+        applied: false,
+        kept: false,
+        skipped_because: None,
+        changes: Vec::new(),
+        transactions_per_second: None,
+        loss_ratio: None,
+        latency_ns: None,
+        cycles_per_transaction: None,
+        instructions_per_transaction: None,
+        wire_bits_per_second: None,
+        line_rate_ratio: None,
+        goodput_at_overload: BTreeMap::new(),
+        versus_previous: None,
+        published_ratio: None,
+        warnings: Vec::new(),
+    }
+}
+
+fn skipped(rung: &Rung, why: String) -> RungReport {
+    RungReport { skipped_because: Some(why), ..empty(rung) }
+}
+
+fn changes(before: &[(String, String)], after: &[(String, String)]) -> Vec<ChangeMade> {
+    let before: BTreeMap<&str, &str> =
+        before.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    after
+        .iter()
+        .filter_map(|(name, to)| {
+            let from = before.get(name.as_str()).copied().unwrap_or("not set");
+            (from != to).then(|| ChangeMade { setting: name.clone(), from: from.to_owned(), to: to.clone() })
+        })
+        .collect()
+}
+
+fn overload(goodput: &[crate::bench::Goodput], warnings: &mut Vec<Warning>) -> BTreeMap<String, Option<f64>> {
+    goodput
+        .iter()
+        .map(|goodput| {
+            if let Some(why) = goodput.ratio.why() {
+                let detail = format!("goodput at {} times the capacity: {why}", goodput.factor);
+                warnings.push(Warning { kind: WarningKind::Unknown, detail });
+            }
+            (goodput.factor.to_string(), goodput.ratio.as_value().copied())
+        })
+        .collect()
+}
+
+#[cfg(test)]
+#[path = "climb_tests.rs"]
+mod tests;

@@ -1,0 +1,110 @@
+//! How server and host are set while a rung is measured.
+
+use std::time::Duration;
+
+/// How the server's workers share the port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sharing {
+    /// One socket, every worker reads it.
+    OneSocket,
+    /// A socket a worker; the kernel's flow hash chooses.
+    Reuseport,
+    /// A socket a worker; the CPU that processes the packet chooses.
+    SteeredByCpu,
+}
+
+/// How the server talks to the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Calls {
+    /// One `recvfrom` and one `sendto` a transaction.
+    One,
+    /// `recvmmsg` and `sendmmsg` of up to this many.
+    Batched(u16),
+}
+
+/// Everything a rung may change. A value is a whole configuration, never a difference, so that
+/// two of them can be alternated in any order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Configuration {
+    /// How the workers share the port.
+    pub sharing: Sharing,
+    /// Whether worker N runs on the Nth CPU only.
+    pub pinned: bool,
+    /// How the server talks to the kernel.
+    pub calls: Calls,
+    /// Whether replies are sent with `IP_PMTUDISC_DO`, so that the kernel need not number them.
+    pub skip_ip_id: bool,
+    /// `SO_BUSY_POLL` of the server's sockets.
+    pub busy_poll: Option<Duration>,
+    /// Whether receive processing is spread over all CPUs of the server, not half of them.
+    pub receive_spread: bool,
+    /// Whether each CPU sends by a queue of its own.
+    pub transmit_by_cpu: bool,
+    /// Generic receive offload.
+    pub gro: bool,
+    /// Whether the distribution's ruleset with connection tracking is loaded.
+    pub netfilter: bool,
+    /// Reverse-path filter and the check for local source addresses.
+    pub source_validation: bool,
+    /// Auditing of system calls, as it was found.
+    pub audit: bool,
+    /// The socket lookup before routing.
+    pub early_demux: bool,
+}
+
+impl Configuration {
+    /// A naive server on a host as a stock distribution leaves it, receive processing on half of
+    /// the CPUs.
+    #[must_use]
+    pub fn baseline() -> Self {
+        Self {
+            sharing: Sharing::OneSocket,
+            pinned: false,
+            calls: Calls::One,
+            skip_ip_id: false,
+            busy_poll: None,
+            receive_spread: false,
+            transmit_by_cpu: false,
+            gro: true,
+            netfilter: true,
+            source_validation: true,
+            audit: true,
+            early_demux: true,
+        }
+    }
+
+    /// The server's part in words: name and value of each option.
+    #[must_use]
+    pub fn server_options(&self) -> Vec<(String, String)> {
+        let option = |name: &str, value: String| (format!("server {name}"), value);
+        vec![
+            option(
+                "sockets",
+                match self.sharing {
+                    Sharing::OneSocket => "one for all workers",
+                    Sharing::Reuseport => "one a worker, SO_REUSEPORT, chosen by flow hash",
+                    Sharing::SteeredByCpu => {
+                        "one a worker, SO_REUSEPORT, chosen by CPU (SO_ATTACH_REUSEPORT_CBPF)"
+                    }
+                }
+                .to_owned(),
+            ),
+            option("workers", if self.pinned { "pinned, one a CPU" } else { "not pinned" }.to_owned()),
+            option(
+                "system calls",
+                match self.calls {
+                    Calls::One => "recvfrom and sendto".to_owned(),
+                    Calls::Batched(batch) => format!("recvmmsg and sendmmsg, up to {batch}"),
+                },
+            ),
+            option(
+                "IP_MTU_DISCOVER",
+                if self.skip_ip_id { "IP_PMTUDISC_DO" } else { "system default" }.to_owned(),
+            ),
+            option(
+                "SO_BUSY_POLL",
+                self.busy_poll.map_or_else(|| "off".to_owned(), |time| format!("{} us", time.as_micros())),
+            ),
+        ]
+    }
+}

@@ -1,0 +1,94 @@
+//! A generator that counts the machine's cycles and instructions while it runs a slot.
+
+use linerate_host::Known;
+use linerate_measure::perf::MachineCounters;
+use linerate_measure::{Description, Error, Generator, Slot, SlotOutcome};
+
+/// What a slot cost.
+#[derive(Debug, Clone)]
+struct Cost {
+    answered_per_second: f64,
+    cycles_per_transaction: Known<f64>,
+    instructions_per_transaction: Known<f64>,
+}
+
+/// A generator with the machine's counters running beside it.
+pub(super) struct Counted<'a> {
+    inner: &'a mut dyn Generator,
+    counters: Result<MachineCounters, String>,
+    costs: Vec<Cost>,
+}
+
+/// Goodput within this share of the capacity found belongs to the same rate.
+const SAME_RATE: f64 = 0.03;
+
+impl<'a> Counted<'a> {
+    /// Counts beside `inner`, if the machine has counters.
+    pub(super) fn new(inner: &'a mut dyn Generator) -> Self {
+        Self { inner, counters: MachineCounters::open(), costs: Vec::new() }
+    }
+
+    /// Cycles and instructions a transaction in the slots that ran at about this goodput.
+    pub(super) fn at(&self, transactions_per_second: f64) -> (Known<f64>, Known<f64>) {
+        if let Err(why) = &self.counters {
+            return (Known::unknown(why.clone()), Known::unknown(why.clone()));
+        }
+        let near: Vec<&Cost> = self
+            .costs
+            .iter()
+            .filter(|cost| (cost.answered_per_second / transactions_per_second - 1.0).abs() < SAME_RATE)
+            .collect();
+        (
+            mean(near.iter().map(|cost| &cost.cycles_per_transaction)),
+            mean(near.iter().map(|cost| &cost.instructions_per_transaction)),
+        )
+    }
+}
+
+impl Generator for Counted<'_> {
+    fn describe(&self) -> Description {
+        self.inner.describe()
+    }
+
+    fn run(&mut self, slot: &Slot) -> Result<SlotOutcome, Error> {
+        let counting = match &mut self.counters {
+            Ok(counters) => counters.start().is_ok(),
+            Err(_) => false,
+        };
+        let outcome = self.inner.run(slot)?;
+        if let (true, Ok(counters)) = (counting, &mut self.counters) {
+            let counts = counters.stop();
+            let each = |count: linerate_measure::Known<u64>| match count {
+                linerate_measure::Known::Value(count) if outcome.answered > 0 => {
+                    Known::Value(count as f64 / outcome.answered as f64)
+                }
+                linerate_measure::Known::Value(_) => Known::unknown("nothing was answered"),
+                linerate_measure::Known::Unknown { why } => Known::unknown(why),
+            };
+            self.costs.push(Cost {
+                answered_per_second: outcome.answered_per_second,
+                cycles_per_transaction: each(counts.cycles),
+                instructions_per_transaction: each(counts.instructions),
+            });
+        }
+        Ok(outcome)
+    }
+}
+
+fn mean<'a>(values: impl Iterator<Item = &'a Known<f64>>) -> Known<f64> {
+    let (mut sum, mut count, mut reason) = (0.0, 0_u32, None);
+    for value in values {
+        match value {
+            Known::Value(value) => {
+                sum += value;
+                count += 1;
+            }
+            Known::Unknown { why } => reason = Some(why.clone()),
+        }
+    }
+    if count > 0 {
+        Known::Value(sum / f64::from(count))
+    } else {
+        Known::unknown(reason.unwrap_or_else(|| "the counters were not running".to_owned()))
+    }
+}

@@ -1,0 +1,192 @@
+//! Making the lab, finding out what can be set in it, and starting the generator.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use linerate_host::setting::QueueDirection;
+use linerate_host::{Host, Setting, Value};
+use linerate_lab::{Lab, LabHost};
+use linerate_measure::SocketGenerator;
+
+use super::placement::Placement;
+use super::stock::{self, Receiver, Settable};
+use super::{LabBench, LabBenchOptions, Refusals, server};
+use crate::bench::BenchError;
+use crate::configuration::Configuration;
+
+/// Port of the lab's server.
+const PORT: u16 = 7777;
+/// Niceness of the generator's threads, so that on shared CPUs the server is the limit.
+const GENERATOR_NICE: i32 = -15;
+
+impl LabBench {
+    /// Makes the lab and what it needs to be climbed in. The caller must be in the network and
+    /// user namespace where labs can be made.
+    ///
+    /// # Errors
+    /// When lab or generator cannot be made; nothing is left behind then.
+    pub fn start(options: LabBenchOptions) -> Result<Self, BenchError> {
+        if options.cpus.is_empty() {
+            return Err(BenchError::Lab("no CPU is free for server and generator".to_owned()));
+        }
+        let mut builder = Lab::builder();
+        if let Some(queues) = options.queues {
+            builder = builder.queues(queues);
+        }
+        let lab = builder.start().map_err(in_lab)?;
+        let link = lab.links()[0].clone();
+        let receiver =
+            Receiver { interface: link.receiver.interface.clone(), queues: link.queues, port: PORT };
+        let address = SocketAddr::from((link.receiver.ipv4[0], PORT));
+        let host = Host::live_with_sys(lab.receiver().sys_path().map_err(in_lab)?);
+        let (settable, refusals) = probe(lab.receiver(), &host, &receiver, options.host_wide)?;
+        if let Some(found) = &settable.audit {
+            record_audit(&lab, found)?;
+        }
+        let placement = Placement::on(&options.cpus, settable.queue_cpus);
+        let (generator, generator_first) = generator(&lab.senders()[0], &options, &placement, address)?;
+        Ok(Self {
+            server: None,
+            generator,
+            host,
+            options,
+            placement,
+            receiver,
+            address,
+            settable,
+            refusals,
+            generator_first,
+            applied: BTreeMap::new(),
+            lab,
+        })
+    }
+}
+
+impl Drop for LabBench {
+    fn drop(&mut self) {
+        let Some(found) = self.settable.audit.take() else {
+            return;
+        };
+        // Where it cannot be put back, the record stays and the next clean-up tries again.
+        if Setting::Audit.write(&Host::live(), &found).is_ok() {
+            let _ = self.lab.forget_host_wide(&audit_key());
+        }
+    }
+}
+
+fn in_lab(error: linerate_lab::Error) -> BenchError {
+    BenchError::Lab(error.to_string())
+}
+
+fn audit_key() -> String {
+    serde_json::to_string(&Setting::Audit).unwrap_or_default()
+}
+
+fn record_audit(lab: &Lab, found: &Value) -> Result<(), BenchError> {
+    lab.record_host_wide(&audit_key(), serde_json::Value::from(found.as_str())).map_err(in_lab)
+}
+
+/// Tries each knob with the value it should have at the start.
+fn probe(
+    lab_host: &LabHost,
+    host: &Host,
+    receiver: &Receiver,
+    host_wide: bool,
+) -> Result<(Settable, Refusals), BenchError> {
+    let interface = &receiver.interface;
+    let queue = |direction| Setting::QueueCpus { interface: interface.clone(), direction, queue: 0 };
+    lab_host
+        .run(|| {
+            let failure =
+                |setting: &Setting, value: Value| setting.write(host, &value).err().map(|e| e.to_string());
+            let queue_cpus = failure(&queue(QueueDirection::Receive), Value::new("0"))
+                .or_else(|| failure(&queue(QueueDirection::Transmit), Value::new("0")));
+            let gro = Setting::GenericReceiveOffload { interface: interface.clone() };
+            let offload = failure(&gro, Value::new("on"));
+            let table = Setting::NftTable { table: stock::TABLE.to_owned() };
+            let netfilter = failure(&table, stock::ruleset(receiver.port));
+            let busy_poll = busy_poll_refusal();
+            let (audit, audit_refusal) = audit(host, host_wide);
+            let settable = Settable {
+                queue_cpus: queue_cpus.is_none(),
+                offload: offload.is_none(),
+                netfilter: netfilter.is_none(),
+                audit,
+            };
+            (settable, Refusals { queue_cpus, offload, netfilter, audit: audit_refusal, busy_poll })
+        })
+        .map_err(in_lab)
+}
+
+fn audit(host: &Host, host_wide: bool) -> (Option<Value>, Option<String>) {
+    if !host_wide {
+        return (
+            None,
+            Some("auditing belongs to the whole machine; --host-wide allows it to be switched".to_owned()),
+        );
+    }
+    match Setting::Audit.read(host) {
+        Ok(found) if found.as_str() == "0" => {
+            (None, Some("auditing is off on this machine already".to_owned()))
+        }
+        Ok(found) if found.as_str() == "2" => {
+            (None, Some("auditing is locked until the next boot".to_owned()))
+        }
+        Ok(found) => (Some(found), None),
+        Err(error) => (None, Some(error.to_string())),
+    }
+}
+
+/// Asks a server that serves nobody whether it got busy polling.
+fn busy_poll_refusal() -> Option<String> {
+    let configuration =
+        Configuration { busy_poll: Some(Duration::from_micros(50)), ..Configuration::baseline() };
+    let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
+    match server::builder(&configuration, loopback, &[0], 0).pinning(linerate_engine::Pinning::None).prepare()
+    {
+        Ok(server) => server
+            .fallbacks()
+            .iter()
+            .find(|fallback| fallback.what.contains("BUSY_POLL"))
+            .map(|fallback| format!("{}: {}", fallback.what, fallback.why)),
+        Err(error) => Some(error.to_string()),
+    }
+}
+
+/// The generator, and whether its threads go before others.
+fn generator(
+    sender: &LabHost,
+    options: &LabBenchOptions,
+    placement: &Placement,
+    target: SocketAddr,
+) -> Result<(SocketGenerator, bool), BenchError> {
+    let start = |nice| {
+        sender
+            .run(|| {
+                SocketGenerator::builder()
+                    .targets(vec![target])
+                    .threads(placement.generator.len())
+                    .cpus(Some(placement.generator.clone()))
+                    .flows(options.flows as usize)
+                    .payload(options.payload as usize)
+                    .no_fragment(options.no_fragment)
+                    .nice(nice)
+                    .cancel(options.cancel.clone())
+                    .start()
+            })
+            .map_err(in_lab)
+    };
+    if !placement.shared {
+        return Ok((start(None)?.map_err(in_generator)?, true));
+    }
+    match start(Some(GENERATOR_NICE))? {
+        Ok(generator) => Ok((generator, true)),
+        // Not permitted without root; the server is made to give way instead.
+        Err(_) => Ok((start(None)?.map_err(in_generator)?, false)),
+    }
+}
+
+fn in_generator(error: linerate_measure::Error) -> BenchError {
+    BenchError::Generator(error.to_string())
+}
