@@ -41,16 +41,25 @@ pub enum Error {
         /// Different CPUs listed.
         cpus: usize,
     },
-    /// A stray CPU was mapped to a worker that does not exist, or mapped without steering.
-    #[error("stray CPU {cpu} cannot go to worker {worker}: {why}")]
-    Stray {
+    /// Stray CPUs were given to a worker that does not exist.
+    #[error("stray CPUs cannot go to worker {worker}: there are {workers} workers, counted from 0")]
+    StrayWorker {
+        /// The worker named for them.
+        worker: usize,
+        /// How many there are.
+        workers: usize,
+    },
+    /// A CPU was listed as stray that a worker has as its own.
+    #[error("CPU {cpu} is not stray: Builder::cpus gives it to a worker already")]
+    NotStray {
         /// The CPU's number.
         cpu: u32,
-        /// The worker named for it.
-        worker: usize,
-        /// What is wrong with that.
-        why: &'static str,
     },
+    /// Stray CPUs were given to workers, but nothing is steered.
+    #[error(
+        "stray CPUs can be given to workers only with steering: choose Sockets::SteeredByCpu, or Stray::Hash"
+    )]
+    StrayUnsteered,
     /// The batch size is 0 or more than one system call takes.
     #[error("a batch of {batch} messages is not possible: recvmmsg takes 1 to 1024 (UIO_MAXIOV)")]
     Batch {

@@ -333,6 +333,9 @@ impl Builder {
         };
         let table = match self.sockets {
             Sockets::SteeredByCpu(_) => Some(self.table(&cpus, workers)?),
+            Sockets::Shared | Sockets::Reuseport if self.stray != Stray::Hash => {
+                return Err(Error::StrayUnsteered);
+            }
             Sockets::Shared | Sockets::Reuseport => None,
         };
         Ok(Plan { address, workers, placement, table })
@@ -345,28 +348,20 @@ impl Builder {
         if workers > different.len() {
             return Err(Error::MoreWorkersThanCpus { workers, cpus: different.len() });
         }
-        let stray = |cpu: u32, worker: usize| {
-            let why = if worker >= workers {
-                "there is no such worker"
-            } else {
-                "it is one of the workers' own CPUs"
-            };
-            Error::Stray { cpu, worker, why }
-        };
         let mut table =
             Table::from_pairs(cpus.iter().enumerate().map(|(index, cpu)| (*cpu, index % workers)))?;
+        let check = |worker: usize| {
+            if worker < workers { Ok(worker) } else { Err(Error::StrayWorker { worker, workers }) }
+        };
         match &self.stray {
             Stray::Hash => {}
-            Stray::Worker(worker) if *worker < workers => table.set_default(*worker)?,
-            Stray::Worker(worker) => {
-                return Err(Error::Stray { cpu: 0, worker: *worker, why: "there is no such worker" });
-            }
+            Stray::Worker(worker) => table.set_default(check(*worker)?)?,
             Stray::Map(pairs) => {
                 for (cpu, worker) in pairs {
-                    if *worker >= workers || different.contains(cpu) {
-                        return Err(stray(*cpu, *worker));
+                    if different.contains(cpu) {
+                        return Err(Error::NotStray { cpu: *cpu });
                     }
-                    table.insert(*cpu, *worker)?;
+                    table.insert(*cpu, check(*worker)?)?;
                 }
             }
         }

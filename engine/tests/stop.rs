@@ -60,7 +60,7 @@ fn a_stop_under_load_loses_nothing_it_took() -> Outcome {
                         |request: &Request<'_>, reply: &mut [u8]| {
                             let id = request.payload();
                             reply[..id.len()].copy_from_slice(id);
-                            if id[0] % 10 == 0 { Action::Drop } else { Action::Reply(id.len()) }
+                            if id[0].is_multiple_of(10) { Action::Drop } else { Action::Reply(id.len()) }
                         }
                     },
                 )?;
@@ -80,7 +80,7 @@ fn a_stop_under_load_loses_nothing_it_took() -> Outcome {
                         if expected - seen.len() < 100 {
                             let request = index.to_le_bytes();
                             client.send_to(&request, to)?;
-                            expected += usize::from(request[0] % 10 != 0);
+                            expected += usize::from(!request[0].is_multiple_of(10));
                             index += 1;
                             if index == 500 {
                                 under_way.wait();

@@ -6,25 +6,30 @@ use std::time::Duration;
 
 use linerate_engine::{Backend, Program, Sockets};
 
-pub type Outcome = Result<(), Box<dyn std::error::Error>>;
+pub(crate) type Outcome = Result<(), Box<dyn std::error::Error>>;
 
 /// Long enough that only a lost datagram takes so long.
-pub const PATIENCE: Duration = Duration::from_secs(5);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
-pub const BACKENDS: [Backend; 3] =
+pub(crate) const BACKENDS: [Backend; 3] =
     [Backend::Recvfrom, Backend::Mmsg { batch: 1 }, Backend::Mmsg { batch: 64 }];
 
-pub const LAYOUTS: [Sockets; 3] = [Sockets::Shared, Sockets::Reuseport, Sockets::SteeredByCpu(Program::Cbpf)];
+pub(crate) const LAYOUTS: [Sockets; 3] =
+    [Sockets::Shared, Sockets::Reuseport, Sockets::SteeredByCpu(Program::Cbpf)];
 
 /// A client that gives up after [`PATIENCE`].
-pub fn client(local: &str) -> std::io::Result<UdpSocket> {
+pub(crate) fn client(local: &str) -> std::io::Result<UdpSocket> {
     let socket = UdpSocket::bind(local)?;
     socket.set_read_timeout(Some(PATIENCE))?;
     Ok(socket)
 }
 
 /// Sends one request and returns the answer and who sent it.
-pub fn ask(client: &UdpSocket, to: SocketAddr, request: &[u8]) -> std::io::Result<(Vec<u8>, SocketAddr)> {
+pub(crate) fn ask(
+    client: &UdpSocket,
+    to: SocketAddr,
+    request: &[u8],
+) -> std::io::Result<(Vec<u8>, SocketAddr)> {
     client.send_to(request, to)?;
     let mut answer = vec![0; 65_536];
     let (length, from) = client.recv_from(&mut answer)?;
@@ -33,7 +38,7 @@ pub fn ask(client: &UdpSocket, to: SocketAddr, request: &[u8]) -> std::io::Resul
 }
 
 /// The CPUs this thread may run on.
-pub fn cpus() -> std::io::Result<Vec<u32>> {
+pub(crate) fn cpus() -> std::io::Result<Vec<u32>> {
     let set = rustix::thread::sched_getaffinity(None)?;
     Ok((0..rustix::thread::CpuSet::MAX_CPU)
         .filter(|cpu| set.is_set(*cpu))
@@ -42,7 +47,7 @@ pub fn cpus() -> std::io::Result<Vec<u32>> {
 }
 
 /// Runs `action` on a thread bound to `cpu`.
-pub fn on_cpu<T: Send>(cpu: u32, action: impl FnOnce() -> T + Send) -> std::io::Result<T> {
+pub(crate) fn on_cpu<T: Send>(cpu: u32, action: impl FnOnce() -> T + Send) -> std::io::Result<T> {
     std::thread::scope(|scope| {
         let bound = scope.spawn(move || {
             let mut set = rustix::thread::CpuSet::new();
@@ -55,6 +60,6 @@ pub fn on_cpu<T: Send>(cpu: u32, action: impl FnOnce() -> T + Send) -> std::io::
 }
 
 /// Says that a test cannot run here.
-pub fn skip(test: &str, why: impl std::fmt::Display) {
+pub(crate) fn skip(test: &str, why: impl std::fmt::Display) {
     eprintln!("SKIP {test}: {why}");
 }

@@ -1,0 +1,185 @@
+//! Replies leave from an address that the asker can expect, however it was asked.
+
+#[path = "../support/mod.rs"]
+mod support;
+mod sys;
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::process::Command;
+use std::sync::mpsc::{self, Receiver, Sender};
+
+use linerate_engine::{Echo, Server};
+use support::{BACKENDS, Outcome, ask, client, skip};
+
+/// A broadcast address is no source to answer from.
+#[test]
+fn a_broadcast_is_answered_from_a_proper_address() -> Outcome {
+    for backend in BACKENDS {
+        for bind in ["0.0.0.0:0", "[::]:0"] {
+            let running =
+                Server::builder().bind(bind.parse()?).workers(1).backend(backend).start(|_| Echo)?;
+            let client = client("127.0.0.1:0")?;
+            client.set_broadcast(true)?;
+            let to = SocketAddr::from(([127, 255, 255, 255], running.local_addr().port()));
+            let (answer, from) = ask(&client, to, b"anybody?")?;
+            assert_eq!(answer, b"anybody?");
+            assert_eq!(from.ip(), "127.0.0.1".parse::<IpAddr>()?, "{backend:?} {bind}");
+            assert_eq!(running.stop()?.total().send_failed.total(), 0);
+        }
+    }
+    Ok(())
+}
+
+/// Several addresses on one interface, link-local and multicast ones, asked from another host: two network namespaces
+/// and a cable.
+#[test]
+fn every_address_of_an_interface_answers_for_itself() -> Outcome {
+    let test = "every_address_of_an_interface_answers_for_itself";
+    // Threads of their own: the namespaces end with them.
+    std::thread::scope(|scope| {
+        let (here, there) = (mpsc::channel(), mpsc::channel());
+        let (to_client, from_server) = here;
+        let (to_server, from_client) = there;
+        let client = scope.spawn(move || client_host(&from_server, &to_server));
+        let server = scope.spawn(move || match server_host(&from_client, &to_client) {
+            Err(Failure::Unavailable(why)) => {
+                skip(test, why);
+                Ok(())
+            }
+            Err(Failure::Wrong(why)) => Err(why),
+            Ok(()) => Ok(()),
+        });
+        let outcomes = [server.join(), client.join()];
+        for outcome in outcomes {
+            outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        }
+        Ok(())
+    })
+}
+
+/// Why a host did not do its part.
+enum Failure {
+    /// It cannot be had on this machine.
+    Unavailable(String),
+    Wrong(String),
+}
+
+impl<E: std::error::Error> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self::Wrong(error.to_string())
+    }
+}
+
+/// Has the client ask one server: where it is bound, and its port.
+type Order = (&'static str, u16);
+
+/// The client's namespace, by a thread in it; none could be had.
+type Place = Result<i32, String>;
+
+fn server_host(from_client: &Receiver<Place>, to_client: &Sender<Order>) -> Result<(), Failure> {
+    let client = from_client.recv()?.map_err(Failure::Unavailable)?;
+    sys::unshare_network().map_err(|error| Failure::Unavailable(error.to_string()))?;
+    ip(&[
+        "link set lo up",
+        "link add lan0 type veth peer name lan1",
+        &format!("link set lan1 netns {client}"),
+        "link set lan0 addrgenmode none",
+        "link set lan0 up",
+        "address add 10.1.0.1/24 brd + dev lan0",
+        "address add 10.1.0.2/24 dev lan0",
+        "address add 10.9.0.3/24 dev lan0",
+        "address add fd00::1/64 dev lan0 nodad",
+        "address add fd00::2/64 dev lan0 nodad",
+        "address add fe80::5/64 dev lan0 nodad",
+    ])?;
+    for backend in BACKENDS {
+        for bind in ["0.0.0.0:0", "[::]:0"] {
+            let running =
+                Server::builder().bind(bind.parse()?).workers(1).backend(backend).start(|_| Echo)?;
+            to_client.send((bind, running.local_addr().port()))?;
+            // The client is done, or it failed and tells so itself.
+            let Ok(done) = from_client.recv() else {
+                return Ok(());
+            };
+            done.map_err(Failure::Wrong)?;
+            let total = running.stop()?.total();
+            assert_eq!(total.received, total.answered, "{backend:?} {bind}: {total:?}");
+        }
+    }
+    Ok(())
+}
+
+fn client_host(orders: &Receiver<Order>, to_server: &Sender<Place>) -> Result<(), String> {
+    if let Err(error) = sys::unshare_network() {
+        let why = format!("no network namespace, which needs CAP_SYS_ADMIN: {error}");
+        // The server's thread says so.
+        let _ = to_server.send(Err(why));
+        return Ok(());
+    }
+    let text = |error: &dyn std::fmt::Display| error.to_string();
+    let thread = rustix::thread::gettid().as_raw_nonzero().get();
+    to_server.send(Ok(thread)).map_err(|error| text(&error))?;
+    let mut ready = false;
+    // Ends when the server's thread does.
+    while let Ok((bind, port)) = orders.recv() {
+        if !ready {
+            let done = ip(&[
+                "link set lan1 addrgenmode none",
+                "link set lan1 up",
+                "address add 10.1.0.99/24 brd + dev lan1",
+                "route add 10.9.0.0/24 dev lan1",
+                "address add fd00::99/64 dev lan1 nodad",
+                "address add fe80::99/64 dev lan1 nodad",
+            ]);
+            if let Err(Failure::Unavailable(why) | Failure::Wrong(why)) = done {
+                return Err(why);
+            }
+            ready = true;
+        }
+        ask_every_address(bind, port).map_err(|error| text(&error))?;
+        to_server.send(Ok(thread)).map_err(|error| text(&error))?;
+    }
+    Ok(())
+}
+
+fn ask_every_address(bind: &str, port: u16) -> Outcome {
+    for to in ["10.1.0.1", "10.1.0.2", "10.9.0.3"] {
+        let to = SocketAddr::new(to.parse()?, port);
+        let (_, from) = ask(&client("0.0.0.0:0")?, to, b"x")?;
+        assert_eq!(from, to, "{bind}");
+    }
+    for to in ["10.1.0.255", "255.255.255.255"] {
+        let shouter = client("10.1.0.99:0")?;
+        shouter.set_broadcast(true)?;
+        let (_, from) = ask(&shouter, SocketAddr::new(to.parse()?, port), b"x")?;
+        assert_eq!(from.ip(), "10.1.0.1".parse::<IpAddr>()?, "{bind} asked at {to}");
+    }
+    if bind == "0.0.0.0:0" {
+        return Ok(());
+    }
+    let scope = rustix::net::netdevice::name_to_index(&client("0.0.0.0:0")?, "lan1")?;
+    for to in ["fd00::1", "fd00::2", "fe80::5"] {
+        let to: Ipv6Addr = to.parse()?;
+        let scope = if to.is_unicast_link_local() { scope } else { 0 };
+        let to = SocketAddr::from(SocketAddrV6::new(to, port, 0, scope));
+        let (_, from) = ask(&client("[::]:0")?, to, b"x")?;
+        assert_eq!(from, to);
+    }
+    // All nodes of the link: answered from a proper address of the interface.
+    let to = SocketAddrV6::new("ff02::1".parse()?, port, 0, scope);
+    let (_, from) = ask(&client("[::]:0")?, to.into(), b"x")?;
+    assert_eq!(from.ip(), "fe80::5".parse::<IpAddr>()?);
+    Ok(())
+}
+
+fn ip(commands: &[&str]) -> Result<(), Failure> {
+    for command in commands {
+        let done = Command::new("ip").args(command.split(' ')).output();
+        let done = done.map_err(|error| Failure::Unavailable(format!("no ip command: {error}")))?;
+        if !done.status.success() {
+            let why = String::from_utf8_lossy(&done.stderr).trim().to_owned();
+            return Err(Failure::Unavailable(format!("ip {command}: {why}")));
+        }
+    }
+    Ok(())
+}
