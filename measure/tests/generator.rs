@@ -233,6 +233,10 @@ fn several_targets_sources_and_families_share_the_flows() {
         return;
     };
     let v4 = Service::echo();
+    let mapped = format!("[::ffff:127.0.0.1]:{}", v4.address.port()).parse().unwrap();
+    let described =
+        SocketGenerator::builder().targets(vec![mapped]).no_fragment(true).start().unwrap().describe();
+    assert_eq!(described.targets, [v4.address]);
     let mut generator = SocketGenerator::builder()
         .targets(vec![v6.local_addr().unwrap(), v4.address])
         .flows(2)

@@ -1,5 +1,6 @@
 //! A generator and service that exist in arithmetic only.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use crate::error::Error;
@@ -19,6 +20,10 @@ pub(super) struct Simulation {
     pub(super) collapse: f64,
     /// The chance that something else spoils a slot.
     pub(super) hiccup: f64,
+    /// Slots, counted from 0, that something else spoils for certain.
+    pub(super) spoilt: Range<usize>,
+    /// Share of the requests that leave late.
+    pub(super) late: f64,
     /// The slots run.
     pub(super) slots: Vec<f64>,
     pub(super) random: fastrand::Rng,
@@ -32,6 +37,8 @@ impl Simulation {
             reach: 1e9,
             collapse: 0.0,
             hiccup: 0.0,
+            spoilt: 0..0,
+            late: 0.0,
             slots: Vec::new(),
             random: fastrand::Rng::with_seed(42),
         }
@@ -67,7 +74,7 @@ impl Generator for Simulation {
         };
         let queued_at = |share: f64| ((offered - service).max(0.0) * seconds * share).min(self.buffer);
         let mut lost = ((offered - service) * seconds - self.buffer).max(0.0);
-        if self.random.f64() < self.hiccup {
+        if self.random.f64() < self.hiccup || self.spoilt.contains(&(self.slots.len() - 1)) {
             lost += offered * seconds * 0.05;
         }
         let sent = (offered * seconds) as u64;
@@ -79,11 +86,15 @@ impl Generator for Simulation {
         };
         let mut latency_ns = Latency::new();
         latency_ns.record(wait(0.5));
-        let bound_because = if offered < asked * 0.99 {
+        let mut bound_because = if offered < asked * 0.99 {
             vec![BoundReason::OfferedTooLittle { ratio: offered / asked }]
         } else {
             Vec::new()
         };
+        if self.late > 0.01 {
+            bound_because.push(BoundReason::SentLate { ratio: self.late });
+        }
+        let late_sends = (sent as f64 * self.late) as u64;
         let answered = sent - lost;
         Ok(SlotOutcome {
             sent,
@@ -105,7 +116,7 @@ impl Generator for Simulation {
                 last_quarter_ns: (answered > 0).then(|| wait(0.875)),
             },
             generator_bound: !bound_because.is_empty(),
-            self_watch: SelfWatch { bound_because, ..SelfWatch::default() },
+            self_watch: SelfWatch { late_sends, bound_because, ..SelfWatch::default() },
         })
     }
 }

@@ -73,6 +73,25 @@ fn hiccups_do_not_lower_the_result() {
 }
 
 #[test]
+fn a_rate_that_failed_by_mistake_is_tried_anew() {
+    // The 6th and 7th slot offer 32,000 for the first and second time.
+    for bracket in [None, Some((20_000.0, 40_000.0))] {
+        let spoilt = if bracket.is_none() { 5..7 } else { 0..2 };
+        let mut simulation = Simulation { buffer: 0.0, spoilt, ..Simulation::of(100_000.0) };
+        let sample = found(&mut simulation, &SearchOptions { bracket, ..options() });
+        assert_near(&sample, 100_000.0, 1.04);
+    }
+}
+
+#[test]
+fn requests_that_leave_late_do_not_fail_a_rate_but_are_told() {
+    let mut simulation = Simulation { buffer: 0.0, late: 0.2, ..Simulation::of(100_000.0) };
+    let sample = found(&mut simulation, &options());
+    assert_near(&sample, 100_000.0, 1.04);
+    assert!((sample.late_ratio - 0.2).abs() < 0.001, "{}", sample.late_ratio);
+}
+
+#[test]
 fn a_larger_capacity_gives_a_larger_result() {
     let mut last = 0.0;
     for step in 0..12 {

@@ -53,10 +53,16 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// Where requests go. Flows take the targets in turn; the families may be mixed.
+    /// Where requests go. Flows take the targets in turn; the families may be mixed. An IPv4 address written as an
+    /// IPv6 one is taken as IPv4.
     #[must_use]
     pub fn targets(mut self, targets: Vec<SocketAddr>) -> Self {
         self.targets = targets;
+        for target in &mut self.targets {
+            if let IpAddr::V4(address) = target.ip().to_canonical() {
+                target.set_ip(address.into());
+            }
+        }
         self
     }
 
