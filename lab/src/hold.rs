@@ -140,7 +140,9 @@ pub fn down(
     registry.clean(Scope::Named(name), restore)
 }
 
-/// A command that runs a program in a host of a lab that is up, with a `/sys` that shows the host.
+/// A command that runs a program in a host of a lab that is up, with a `/sys` that shows the host,
+/// and nothing mounted below that. To be used from where [`up`] was, not from another user
+/// namespace: [`enter_if_needed`](userns::enter_if_needed) is not called before.
 ///
 /// Its environment says where it is: `LINERATE_LAB` and `LINERATE_HOST`.
 ///

@@ -39,7 +39,8 @@ impl LabHost {
     /// Sockets opened in it and threads spawned in it belong to the host for good, wherever they
     /// are used afterwards. `/proc/sys/net` and `/proc/thread-self/net` are the host's there
     /// (`/proc/net` is not: it follows the first thread of the process). Work for one host runs
-    /// one after another; work that asks for the same host again runs at once.
+    /// one after another; work that asks for the same host again runs at once, but it must not
+    /// wait for another thread that does.
     ///
     /// # Errors
     /// A panic of `work` comes back as [`Error::Panicked`]; the host goes on.
@@ -58,7 +59,8 @@ impl LabHost {
         }
     }
 
-    /// Starts a program in the host, with a `/sys` that shows the host.
+    /// Starts a program in the host, with a `/sys` that shows the host, and nothing mounted below
+    /// that (no control groups, no BPF file system).
     ///
     /// It is killed when the lab is dropped or its process dies, however that happens; so are the
     /// processes it starts (see [`Registry::clean`](crate::Registry::clean) for the latter when

@@ -12,8 +12,17 @@ use serde_json::json;
 use crate::Skipped;
 use crate::scene::{Scene, eventually, nothing_to_restore, processes_in, role};
 
+/// What the process to be killed does with its lab.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Life {
+    /// It keeps it.
+    Stays,
+    /// It drops it.
+    Passes,
+}
+
 /// The process to be killed: it makes a lab with children in it and says so.
-pub(crate) fn victim(registry: &str, name: &str) -> ExitCode {
+pub(crate) fn victim(registry: &str, name: &str, life: &str) -> ExitCode {
     enter_if_needed();
     say("begin");
     let registry = Registry::at(registry).unwrap();
@@ -30,7 +39,17 @@ pub(crate) fn victim(registry: &str, name: &str) -> ExitCode {
     let mut output = BufReader::new(child.stdout.take().unwrap());
     output.read_line(&mut line).unwrap();
     say("ready");
-    child.wait().unwrap();
+    if life == Life::Stays.word() {
+        child.wait().unwrap();
+        return ExitCode::SUCCESS;
+    }
+    for key in ["irq 7", "audit"] {
+        lab.forget_host_wide(key).unwrap();
+    }
+    drop(lab);
+    say("end");
+    // To be killed all the same.
+    let _ = std::io::stdin().read_line(&mut line);
     ExitCode::SUCCESS
 }
 
@@ -40,10 +59,22 @@ fn say(word: &str) {
     output.flush().unwrap();
 }
 
-fn start(scene: &Scene, name: &str) -> (Child, BufReader<ChildStdout>) {
+impl Life {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Stays => "stays",
+            Self::Passes => "passes",
+        }
+    }
+}
+
+fn start(scene: &Scene, name: &str, life: Life) -> (Child, BufReader<ChildStdout>) {
     let registry = scene.registry.path().to_str().unwrap();
-    let mut victim =
-        role(&["victim", registry, name]).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut victim = role(&["victim", registry, name, life.word()])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
     let output = BufReader::new(victim.stdout.take().unwrap());
     (victim, output)
 }
@@ -72,7 +103,7 @@ fn restore_any(_: &str, _: &serde_json::Value) -> Result<(), String> {
 
 pub(crate) fn nothing_is_left() -> Skipped {
     let scene = Scene::new();
-    let (victim, mut output) = start(&scene, "victim");
+    let (victim, mut output) = start(&scene, "victim", Life::Stays);
     await_word(&mut output, "ready");
     let lab = scene.registry.find("victim").unwrap();
     let namespaces = namespaces(&lab);
@@ -93,23 +124,23 @@ pub(crate) fn nothing_is_left() -> Skipped {
     Ok(())
 }
 
-pub(crate) fn at_any_moment_of_the_start() -> Skipped {
+pub(crate) fn at_any_moment() -> Skipped {
     let scene = Scene::new();
-    let (victim, mut output) = start(&scene, "measured");
+    let (victim, mut output) = start(&scene, "measured", Life::Passes);
     await_word(&mut output, "begin");
     let begun = Instant::now();
-    await_word(&mut output, "ready");
+    await_word(&mut output, "end");
     let whole = begun.elapsed();
     kill(victim);
 
     // From before the first step to after the last.
-    for round in 0u32..16 {
-        let (victim, mut output) = start(&scene, &format!("round-{round}"));
+    for round in 0u32..24 {
+        let name = format!("round-{round}");
+        let (victim, mut output) = start(&scene, &name, Life::Passes);
         await_word(&mut output, "begin");
-        std::thread::sleep(whole * round / 14);
+        std::thread::sleep(whole * round / 20);
         // Whatever is known of it now is all that can be looked for afterwards.
-        let lab = scene.registry.find(&format!("round-{round}"));
-        let namespaces = lab.map(|lab| namespaces(&lab)).unwrap_or_default();
+        let namespaces = scene.registry.find(&name).map(|lab| namespaces(&lab)).unwrap_or_default();
         kill(victim);
         let report = scene.registry.clean(Scope::Dead, &mut restore_any).unwrap();
         assert!(report.is_complete(), "round {round}: {report:?}");
@@ -121,7 +152,7 @@ pub(crate) fn at_any_moment_of_the_start() -> Skipped {
 
 pub(crate) fn settings_are_restored() -> Skipped {
     let scene = Scene::new();
-    let (victim, mut output) = start(&scene, "victim");
+    let (victim, mut output) = start(&scene, "victim", Life::Stays);
     await_word(&mut output, "ready");
     kill(victim);
 
@@ -146,7 +177,7 @@ pub(crate) fn settings_are_restored() -> Skipped {
 
 pub(crate) fn a_living_lab_is_left_alone() -> Skipped {
     let scene = Scene::new();
-    let (mut victim, mut output) = start(&scene, "living");
+    let (mut victim, mut output) = start(&scene, "living", Life::Stays);
     await_word(&mut output, "ready");
     let own = scene.builder().name("own").start().unwrap();
     let namespaces = namespaces(&scene.registry.find("living").unwrap());

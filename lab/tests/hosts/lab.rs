@@ -259,8 +259,7 @@ fn interfaces_of(namespace: OwnedFd) -> Vec<String> {
     std::thread::spawn(look).join().unwrap()
 }
 
-pub(crate) fn the_kernels_words_are_passed_on() -> Skipped {
-    // Namespaces that may not be made: an error that names the rule, and no file left.
+pub(crate) fn a_limit_is_named_and_leaves_nothing() -> Skipped {
     let scene = Scene::new();
     let limit = std::path::Path::new("/proc/sys/user/max_net_namespaces");
     // Writable only in a user namespace of our own: the machine's limit is not for a test to touch.

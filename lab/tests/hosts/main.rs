@@ -32,9 +32,9 @@ const TESTS: &[Test] = &[
     ("lab::children_live_in_the_host", lab::children_live_in_the_host),
     ("lab::a_missing_program_is_an_error", lab::a_missing_program_is_an_error),
     ("lab::drop_removes_everything", lab::drop_removes_everything),
-    ("lab::the_kernels_words_are_passed_on", lab::the_kernels_words_are_passed_on),
+    ("lab::a_limit_is_named_and_leaves_nothing", lab::a_limit_is_named_and_leaves_nothing),
     ("kill::nothing_is_left", kill::nothing_is_left),
-    ("kill::at_any_moment_of_the_start", kill::at_any_moment_of_the_start),
+    ("kill::at_any_moment", kill::at_any_moment),
     ("kill::settings_are_restored", kill::settings_are_restored),
     ("kill::a_living_lab_is_left_alone", kill::a_living_lab_is_left_alone),
     ("kill::a_namespace_of_the_same_number_is_spared", kill::a_namespace_of_the_same_number_is_spared),
@@ -47,7 +47,7 @@ const TESTS: &[Test] = &[
 /// Of these, those that also work from outside the user namespace of the lab.
 const FROM_OUTSIDE: &[&str] = &[
     "kill::nothing_is_left",
-    "kill::at_any_moment_of_the_start",
+    "kill::at_any_moment",
     "hold::up_list_exec_down",
     "hold::a_name_is_up_once",
     "hold::a_killed_holder_is_cleaned_up",
@@ -64,7 +64,7 @@ const AS_ORDINARY_USER: &[Test] = &[
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["role", "victim", registry, name] => return kill::victim(registry, name),
+        ["role", "victim", registry, name, life] => return kill::victim(registry, name, life),
         ["role", "holder", registry, options] => return hold::holder(registry, options),
         ["role", "exec", registry, lab, host, program, ref rest @ ..] => {
             return hold::exec(registry, lab, host, program, rest);
@@ -78,13 +78,10 @@ fn main() -> ExitCode {
         }
         _ => {}
     }
-    let filters: Vec<&String> = arguments.iter().filter(|a| !a.starts_with('-')).collect();
-    let chosen: Vec<_> = TESTS
-        .iter()
-        .chain(AS_ORDINARY_USER)
-        .filter(|(name, _)| filters.is_empty() || filters.iter().any(|f| name.contains(*f)))
-        .collect();
-    if arguments.iter().any(|argument| argument == "--list") {
+    let request = Request::read(&arguments);
+    let chosen: Vec<_> =
+        TESTS.iter().chain(AS_ORDINARY_USER).filter(|(name, _)| request.chooses(name)).collect();
+    if request.list {
         for (name, _) in chosen {
             println!("{name}: test");
         }
@@ -92,6 +89,45 @@ fn main() -> ExitCode {
     }
     let privilege = enter_if_needed();
     run(&chosen, &privilege, &privilege.to_string())
+}
+
+/// As much of the arguments of the standard harness as its callers use.
+#[derive(Default)]
+struct Request<'a> {
+    list: bool,
+    exact: bool,
+    /// Only the tests marked so are wanted; there are none.
+    ignored: bool,
+    names: Vec<&'a str>,
+    skip: Vec<&'a str>,
+}
+
+impl<'a> Request<'a> {
+    fn read(arguments: &'a [String]) -> Self {
+        let mut request = Self::default();
+        let mut arguments = arguments.iter().map(String::as_str);
+        while let Some(argument) = arguments.next() {
+            match argument {
+                "--list" => request.list = true,
+                "--exact" => request.exact = true,
+                "--ignored" => request.ignored = true,
+                "--skip" => request.skip.extend(arguments.next()),
+                "--test-threads" | "--format" | "--color" | "--logfile" => {
+                    arguments.next();
+                }
+                _ if argument.starts_with('-') => {}
+                name => request.names.push(name),
+            }
+        }
+        request
+    }
+
+    fn chooses(&self, test: &str) -> bool {
+        let meets = |name: &&str| if self.exact { test == *name } else { test.contains(*name) };
+        !self.ignored
+            && (self.names.is_empty() || self.names.iter().any(meets))
+            && !self.skip.iter().any(meets)
+    }
 }
 
 fn run(chosen: &[&Test], privilege: &Privilege, how: &str) -> ExitCode {

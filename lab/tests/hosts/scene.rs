@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use linerate_lab::{Builder, Lab, NamespaceId, Registry};
+use linerate_lab::{Builder, Lab, NamespaceId, Registry, Scope};
 use tempfile::TempDir;
 
 /// A registry of the test's own.
@@ -29,6 +29,13 @@ impl Scene {
     /// The files in the registry, but for its lock.
     pub(crate) fn files(&self) -> Vec<String> {
         names(self.registry.path()).into_iter().filter(|name| name != ".lock").collect()
+    }
+}
+
+impl Drop for Scene {
+    /// A test that fails leaves nothing behind either.
+    fn drop(&mut self) {
+        let _ = self.registry.clean(Scope::All, &mut |_, _| Ok(()));
     }
 }
 
