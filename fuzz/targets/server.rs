@@ -1,0 +1,118 @@
+//! Sends any sequence of datagrams to real servers on loopback, and checks that a good request is answered after each.
+//!
+//! The input is a list of datagrams: two bytes of length, little endian, then so many bytes, which are repeated where
+//! the input ends before them. The first byte chooses the server.
+
+#![no_main]
+
+use std::cell::LazyCell;
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use libfuzzer_sys::fuzz_target;
+use linerate_engine::{Action, Backend, Request, Running, Server};
+
+/// The longest datagram that UDP over IPv4 carries.
+const LONGEST: usize = 65_507;
+/// Starts a good request; a nonce follows, which is the answer.
+const GOOD: &[u8] = b"\xfegood\xfe";
+const NONCE: usize = 8;
+
+/// Any behaviour a service can have, chosen by the first byte of the request.
+fn answer(request: &Request<'_>, reply: &mut [u8]) -> Action {
+    let payload = request.payload();
+    if let Some(nonce) = payload.strip_prefix(GOOD).filter(|nonce| nonce.len() == NONCE) {
+        reply[..NONCE].copy_from_slice(nonce);
+        return Action::Reply(NONCE);
+    }
+    // Everything decodes, whatever it holds.
+    let _ = (request.source(), request.destination(), request.truncated());
+    let length = payload.len();
+    match payload.first() {
+        Some(0) => Action::Echo,
+        // May be more than the buffer holds.
+        Some(1) => Action::Reply(length * 2),
+        Some(2) => Action::ReplyTo { length: length.min(reply.len()), to: (Ipv4Addr::LOCALHOST, 0).into() },
+        Some(3) => Action::ReplyTo { length: 1, to: "[::1]:9".parse().expect("an address") },
+        _ => Action::Drop,
+    }
+}
+
+struct Subject {
+    // Serves for as long as it is kept.
+    _running: Running,
+    address: SocketAddr,
+}
+
+impl Subject {
+    fn new(bind: &str, backend: Backend, deliver_truncated: bool) -> Self {
+        let running = Server::builder()
+            .bind(bind.parse().expect("an address"))
+            .workers(1)
+            .backend(backend)
+            .deliver_truncated(deliver_truncated)
+            .start(|_| answer)
+            .expect("a server on loopback");
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, running.local_addr().port()));
+        Self { _running: running, address }
+    }
+}
+
+struct Bench {
+    subjects: Vec<Subject>,
+    stranger: UdpSocket,
+    good: UdpSocket,
+    nonce: u64,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let client = || {
+            let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a socket");
+            socket.set_read_timeout(Some(Duration::from_secs(5))).expect("a timeout");
+            socket
+        };
+        Self {
+            subjects: vec![
+                Subject::new("127.0.0.1:0", Backend::Mmsg { batch: 8 }, false),
+                Subject::new("0.0.0.0:0", Backend::Mmsg { batch: 64 }, true),
+                Subject::new("[::]:0", Backend::Mmsg { batch: 3 }, false),
+                Subject::new("127.0.0.1:0", Backend::Recvfrom, true),
+                Subject::new("[::]:0", Backend::Recvfrom, false),
+            ],
+            stranger: client(),
+            good: client(),
+            nonce: 0,
+        }
+    }
+
+    fn run(&mut self, input: &[u8]) {
+        let Some((choice, mut rest)) = input.split_first() else {
+            return;
+        };
+        let to = self.subjects[usize::from(*choice) % self.subjects.len()].address;
+        while let Some((length, after)) = rest.split_first_chunk::<2>() {
+            let length = usize::from(u16::from_le_bytes(*length)).min(LONGEST);
+            let (bytes, next) = after.split_at(length.min(after.len()));
+            let datagram: Vec<u8> = bytes.iter().copied().cycle().take(length).collect();
+            self.stranger.send_to(&datagram, to).expect("loopback takes any datagram");
+            rest = next;
+            self.check(to);
+        }
+    }
+
+    fn check(&mut self, to: SocketAddr) {
+        self.nonce += 1;
+        let nonce = self.nonce.to_le_bytes();
+        self.good.send_to(&[GOOD, &nonce].concat(), to).expect("loopback takes any datagram");
+        let mut answer = [0; 64];
+        let length = self.good.recv(&mut answer).expect("a good request is answered");
+        assert_eq!(answer[..length], nonce);
+    }
+}
+
+thread_local! {
+    static BENCH: LazyCell<std::cell::RefCell<Bench>> = LazyCell::new(|| Bench::new().into());
+}
+
+fuzz_target!(|input: &[u8]| BENCH.with(|bench| bench.borrow_mut().run(input)));
