@@ -152,6 +152,7 @@ pub(crate) fn mount_private_sys() -> Result<(), Errno> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Write;
 
     /// Makes a namespace on a thread of its own and looks at it from this one.
     fn beside<T: Send + 'static>(
@@ -171,13 +172,19 @@ mod tests {
                 Some(())
             }
             Err(why) => {
-                eprintln!("SKIP namespace::tests: {why}");
+                skipped(&why.to_string());
                 None
             }
         };
         drop(end);
         thread.join().unwrap();
         seen
+    }
+
+    /// Past the test harness, which shows what is printed only when a test fails.
+    fn skipped(why: &str) {
+        let name = std::thread::current().name().unwrap_or_default().to_owned();
+        let _ = writeln!(std::io::stderr(), "SKIP {name}: {why}");
     }
 
     fn interfaces(sys: &Path) -> Vec<String> {
@@ -195,7 +202,7 @@ mod tests {
                 Sysfs::Detached { path, .. } | Sysfs::Private { path } => {
                     assert_eq!(interfaces(path), ["lo"]);
                 }
-                Sysfs::Missing { why } => eprintln!("SKIP sysfs: {why}"),
+                Sysfs::Missing { why } => skipped(why),
             }
             let own = NamespaceId::of_path(Path::new("/proc/self/ns/net")).unwrap();
             assert_ne!(own, namespace.id);

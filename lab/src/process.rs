@@ -67,23 +67,33 @@ pub(crate) fn end_all(chosen: impl Fn(i32) -> bool) -> (Vec<FoundProcess>, Vec<F
     let own = rustix::process::getpid().as_raw_nonzero().get();
     let chosen = |pid: i32| pid != own && chosen(pid);
     let mut killed: Vec<FoundProcess> = Vec::new();
-    let mut left = Vec::new();
     for _ in 0..KILL_ROUNDS {
         let pids = all(chosen);
-        if pids.is_empty() || !left.is_empty() {
+        if pids.is_empty() {
             break;
         }
+        let mut all_ended = true;
         for pid in pids {
-            let found = FoundProcess { pid, command: read_text(pid, "comm").trim_end().to_owned() };
+            let found = FoundProcess::describe(pid);
             // The number may have passed to another process since it was found.
-            match end(pid, Signal::KILL, DEATH_DEADLINE, || chosen(pid)) {
-                Ok(true) if !killed.contains(&found) => killed.push(found),
-                Ok(true) => {}
-                Ok(false) | Err(_) => left.push(found),
+            let ended = end(pid, Signal::KILL, DEATH_DEADLINE, || chosen(pid));
+            if !ended.unwrap_or(false) {
+                all_ended = false;
+            } else if !killed.contains(&found) {
+                killed.push(found);
             }
         }
+        if !all_ended {
+            break;
+        }
     }
-    (killed, left)
+    (killed, all(chosen).into_iter().map(FoundProcess::describe).collect())
+}
+
+impl FoundProcess {
+    fn describe(pid: i32) -> Self {
+        Self { pid, command: read_text(pid, "comm").trim_end().to_owned() }
+    }
 }
 
 /// Whether the first thread of a process is in one of the namespaces; `None` if that is hidden.
