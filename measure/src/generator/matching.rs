@@ -55,7 +55,8 @@ impl Ledger {
         if wanted > self.in_view {
             self.in_view = wanted;
             self.answered = vec![0; (wanted / 64) as usize].into_boxed_slice();
-            self.released = self.answered.clone();
+            // Not a copy: fresh zeroes cost nothing until they are touched.
+            self.released = vec![0; (wanted / 64) as usize].into_boxed_slice();
         } else {
             // Of a large ledger a short slot used little.
             let used = (self.next.min(self.in_view).div_ceil(64)) as usize;

@@ -25,8 +25,8 @@ use crate::sys;
 /// Receive buffer asked for, bytes: replies must not be lost here while a thread is held up.
 const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
 
-/// From the command to the start of a slot: time for all threads to wake up.
-const LEAD_NS: u64 = 1_000_000;
+/// From the command to the start of a slot: time for all threads to wake up and clear their ledgers.
+const LEAD_NS: u64 = 2_000_000;
 
 /// The same for each flow of a thread: time to make it ready.
 const FLOW_LEAD_NS: u64 = 4_000;
