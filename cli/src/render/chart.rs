@@ -125,7 +125,7 @@ pub(crate) fn latency(report: &Report) -> Option<Chart> {
             ],
             links: Links::default(),
             value: format!("{a} · {b} · {c}"),
-            aside: "us".to_owned(),
+            aside: String::new(),
             badge: None,
         }
     });

@@ -14,7 +14,10 @@ pub(crate) fn rate(per_second: f64) -> String {
 }
 
 /// Two ends of an interval under one prefix: `401–423 k`.
+///
+/// An interval of few samples may reach below zero, where no rate is: it is shown to end there.
 pub(crate) fn rate_range(low: f64, high: f64) -> String {
+    let low = if low < 0.0 { 0.0 } else { low };
     let (low_text, low_prefix) = scaled(low);
     let (high_text, high_prefix) = scaled(high);
     if low_prefix != high_prefix {
@@ -274,6 +277,7 @@ mod tests {
         assert_eq!(rate_range(401_000.0, 423_000.0), "401–423 k");
         assert_eq!(rate_range(990_000.0, 1_010_000.0), "990 k–1.01 M");
         assert_eq!(rate_range(412_100.0, 412_200.0), "412 k");
+        assert_eq!(rate_range(-6_890.0, 76_800.0), "0–76.8 k");
     }
 
     #[test]

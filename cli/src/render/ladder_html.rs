@@ -152,13 +152,11 @@ fn tiles(report: &Report) -> Vec<Tile> {
         unit: "tps",
         label: format!("highest rate held: {}", best.id),
     }];
-    if let Some((first, first_rate)) = summary::first_measured(report)
-        && first.id != best.id
-    {
+    if let Some((first, ratio)) = summary::gain(report) {
         tiles.push(Tile {
-            figure: format::ratio(rate.median / first_rate.median),
+            figure: format::ratio(ratio),
             unit: "",
-            label: format!("of {} with {} tps", first.id, format::rate(first_rate.median)),
+            label: format!("the rate of {}", first.id),
         });
     }
     if let Some((wire, share)) = best.wire_bits_per_second.zip(best.line_rate_ratio) {

@@ -79,9 +79,12 @@ pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// Text in which no line break can part a number from its unit.
+/// Text in which no line break can part a number from its unit, nor the ends of an interval.
 pub(crate) fn unbroken(text: &str) -> String {
-    let words: Vec<String> = words(text).iter().map(|word| word.replace(' ', "\u{a0}")).collect();
+    let words: Vec<String> = words(text)
+        .iter()
+        .map(|word| word.replace(' ', "\u{a0}").replace('–', "\u{2060}–\u{2060}"))
+        .collect();
     words.join(" ")
 }
 
@@ -118,6 +121,7 @@ mod tests {
     #[test]
     fn numbers_hold_on_to_their_units() {
         assert_eq!(unbroken("with 405 k tps, 2 % lost."), "with 405\u{a0}k tps, 2\u{a0}% lost.");
+        assert_eq!(unbroken("(1.49–1.71)"), "(1.49\u{2060}–\u{2060}1.71)");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What a climb comes to in words, the same in every rendering.
 
-use linerate_ladder::report::{Estimate, RatioInterval, Report, RungReport, WarningKind};
+use linerate_ladder::report::{Estimate, RatioInterval, Report, RungReport, VersusPrevious, WarningKind};
 use linerate_measure::stats::Verdict;
 
 use super::format;
@@ -50,9 +50,10 @@ pub(crate) fn doubts(report: &Report) -> Vec<Doubt> {
         match rung {
             None => doubt.whole_climb = true,
             Some(rung) => {
-                let list = if doubt.detail == warning.detail { &mut doubt.rungs } else { &mut doubt.alike };
-                if list.last().is_none_or(|last| last != rung) {
-                    list.push(rung.to_owned());
+                let exact = doubt.detail == warning.detail;
+                let known = doubt.rungs.iter().chain(&doubt.alike).any(|known| known == rung);
+                if !known {
+                    if exact { &mut doubt.rungs } else { &mut doubt.alike }.push(rung.to_owned());
                 }
             }
         }
@@ -145,19 +146,42 @@ pub(crate) fn best(report: &Report) -> String {
     if std::ptr::eq(first, best) {
         return format!("No rung did better than {}: {} tps.", first.id, format::rate(first_rate.median));
     }
+    let at_least = if is_lower_bound(best) { "at least " } else { "" };
+    let (best_text, first_text) = (format::rate(best_rate.median), format::rate(first_rate.median));
+    if let Some(versus) = alternated(first, best) {
+        let interval = ratio_interval(&versus.ratio).map(|ends| format!(" ({ends})")).unwrap_or_default();
+        return format!(
+            "Best: {} with {at_least}{best_text} tps, {} times{interval} the rate of {} when alternated with it: {}.",
+            best.id,
+            format::significant(versus.ratio.median),
+            first.id,
+            verdict_name(versus.verdict),
+        );
+    }
     let mut sentence = format!(
-        "Best: {} with {}{} tps, {} times the {} of {}.",
+        "Best: {} with {at_least}{best_text} tps, {} times the {first_text} of {}.",
         best.id,
-        if is_lower_bound(best) { "at least " } else { "" },
-        format::rate(best_rate.median),
         format::significant(best_rate.median / first_rate.median),
-        format::rate(first_rate.median),
         first.id,
     );
     if best_rate.low <= first_rate.high {
         sentence.push_str(" Their intervals overlap, so it may be chance.");
     }
     sentence
+}
+
+/// The gain of the fastest rung over the first: by alternation where the two were compared so, else of their
+/// medians.
+pub(crate) fn gain(report: &Report) -> Option<(&RungReport, f64)> {
+    let ((first, first_rate), (best, best_rate)) = first_measured(report).zip(fastest(report))?;
+    let ratio =
+        alternated(first, best).map_or(best_rate.median / first_rate.median, |versus| versus.ratio.median);
+    (first.id != best.id).then_some((first, ratio))
+}
+
+/// The comparison of `best` with `first`, if those two were alternated.
+fn alternated<'a>(first: &RungReport, best: &'a RungReport) -> Option<&'a VersusPrevious> {
+    best.versus_previous.as_ref().filter(|versus| versus.id == first.id)
 }
 
 fn measured(report: &Report) -> impl Iterator<Item = (&RungReport, Estimate)> {
@@ -292,6 +316,7 @@ mod tests {
         report.rungs[0].warnings.push(warning(WarningKind::Unknown, "no cycles: no counters"));
         report.rungs[1].warnings.push(warning(WarningKind::CpuSteal, "lost 3.5 % of 2 CPUs"));
         report.rungs[2].warnings.push(warning(WarningKind::CpuSteal, "lost 12 % of 2 CPUs"));
+        report.rungs[1].warnings.push(warning(WarningKind::CpuSteal, "lost 4 % of 2 CPUs"));
         let doubts = doubts(&report);
         assert_eq!(doubts.len(), 2);
         assert_eq!(doubts[0].kind, WarningKind::CpuSteal);
@@ -319,7 +344,18 @@ mod tests {
             }
         }
         assert!(best(&report).ends_with("Their intervals overlap, so it may be chance."));
+        report.rungs.truncate(3);
+        assert_eq!(gain(&report).map(|(first, _)| first.id.as_str()), Some("baseline"));
+        if let Some(versus) = &mut report.rungs[2].versus_previous {
+            versus.id = "baseline".to_owned();
+        }
+        assert_eq!(
+            best(&report),
+            "Best: reuseport with 231 k tps, 1.24 times (1.19–1.30) the rate of baseline when alternated with it: better."
+        );
+        assert_eq!(gain(&report).map(|(_, ratio)| ratio), Some(1.242));
         report.rungs.truncate(1);
+        assert_eq!(gain(&report).map(|(_, ratio)| ratio), None);
         assert_eq!(best(&report), "Only baseline was measured: 204 k tps.");
         report.rungs.clear();
         assert_eq!(best(&report), "No rung was measured.");
