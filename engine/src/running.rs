@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Weak, mpsc};
 use std::thread::JoinHandle;
 
 use serde::{Deserialize, Serialize};
@@ -21,7 +21,9 @@ use crate::worker::{Start, Stop};
 #[derive(Debug)]
 pub struct Running {
     address: SocketAddr,
-    sockets: Vec<Arc<Socket>>,
+    /// The workers own them, so that a socket closes with the last worker that reads it: what it would have got then
+    /// goes to the others, rather than into a queue that nobody reads.
+    sockets: Vec<Weak<Socket>>,
     reports: Vec<SocketReport>,
     fallbacks: Vec<Fallback>,
     stop: Arc<Stop>,
@@ -58,7 +60,7 @@ impl Running {
         let workers = server.placement.len();
         let mut running = Self {
             address: server.address,
-            sockets: server.sockets,
+            sockets: server.sockets.iter().map(Arc::downgrade).collect(),
             reports: server.reports,
             fallbacks: server.fallbacks,
             stop: Arc::new(Stop::new(server.drain)),
@@ -70,7 +72,7 @@ impl Running {
         for (worker, cpu) in server.placement.into_iter().enumerate() {
             let start = Start {
                 worker,
-                socket: Arc::clone(&running.sockets[worker % running.sockets.len()]),
+                socket: Arc::clone(&server.sockets[worker % server.sockets.len()]),
                 cpu,
                 nice: server.nice,
                 backend: server.backend,
@@ -85,7 +87,7 @@ impl Running {
                 start.spawn(ready.clone()).map_err(|source| Error::Worker { worker, what, source })?;
             running.threads.push(thread);
         }
-        drop(ready);
+        drop((ready, server.sockets));
         // Ends when every worker has reported. An early return drops `running`, which stops those that serve.
         for (worker, placed) in reports {
             running.thread_ids[worker] = placed?;
@@ -130,7 +132,8 @@ impl Running {
     }
 
     /// Workers that ended without being asked to: their service panicked, or their socket broke. [`stop`](Self::stop)
-    /// tells why.
+    /// tells why. A socket that only they read is closed; the kernel gives its requests to those that are left, where
+    /// they may be steered to another than before.
     #[must_use]
     pub fn ended(&self) -> Vec<usize> {
         self.threads
@@ -156,8 +159,8 @@ impl Running {
 
     fn join(&mut self) -> Result<(), Error> {
         self.stop.request();
-        for socket in &self.sockets {
-            shutdown_receive(&**socket);
+        for socket in self.sockets.iter().filter_map(Weak::upgrade) {
+            shutdown_receive(&*socket);
         }
         let mut outcome = Ok(());
         for (worker, thread) in self.threads.drain(..).enumerate() {

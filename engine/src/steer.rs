@@ -94,6 +94,15 @@ pub enum Error {
         /// Instructions it takes.
         instructions: usize,
     },
+    /// The kernel has no room for the classic program.
+    #[error(
+        "the program for {cpus} CPUs does not fit the kernel's memory for socket options: raise \
+             net.core.optmem_max, or use Program::Ebpf"
+    )]
+    NoRoom {
+        /// CPUs in the table.
+        cpus: usize,
+    },
     /// The sockets do not share a port.
     #[error("not a socket that can be steered, it has no SO_REUSEPORT: set that before bind")]
     NotReuseport,

@@ -258,6 +258,21 @@ fn the_kernel_prefers_the_socket_of_the_incoming_cpu() -> Outcome {
 }
 
 #[test]
+fn the_longest_classic_program_is_taken_or_told_to_be_too_long() -> Outcome {
+    let (sockets, to) = udp_group("127.0.0.1:0", 2)?;
+    let cpu = cpus()?[0];
+    let table = Table::from_pairs((0..819).map(|other| (other, usize::from(other == cpu))))?;
+    match steer::attach(&sockets, &table, Program::Cbpf) {
+        Ok(()) => assert_eq!(spread(cpu, &sockets, to)?, [0, FLOWS]),
+        Err(error @ steer::Error::NoRoom { cpus: 819 }) => {
+            assert!(error.to_string().contains("optmem_max"), "{error}");
+        }
+        Err(error) => return Err(error.into()),
+    }
+    Ok(())
+}
+
+#[test]
 fn the_cpu_of_the_last_packet_is_told() -> Outcome {
     let Some([_, b]) = two_cpus("the_cpu_of_the_last_packet_is_told")? else {
         return Ok(());

@@ -55,6 +55,7 @@ pub(super) fn attach(socket: &impl AsFd, table: &Table) -> Result<(), Error> {
         .collect();
     option::attach_reuseport_cbpf(socket, &program).map_err(|source| match source.raw_os_error() {
         Some(libc::EINVAL) => Error::NotReuseport,
+        Some(libc::ENOMEM) => Error::NoRoom { cpus: table.pairs().len() },
         _ => Error::Kernel { what: "SO_ATTACH_REUSEPORT_CBPF (Linux 4.5)", source },
     })
 }
