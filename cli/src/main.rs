@@ -22,7 +22,10 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return usage(&error),
+    };
     match arguments.command.run() {
         Ok(code) => code,
         Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
@@ -31,6 +34,26 @@ fn main() -> ExitCode {
             ExitCode::from(2)
         }
     }
+}
+
+/// Help and version as clap has them; a mistake on one line, as all errors are.
+fn usage(error: &clap::Error) -> ExitCode {
+    if !error.use_stderr() {
+        // Nobody is left to be told when the output cannot be written.
+        let _ = error.print();
+        return ExitCode::SUCCESS;
+    }
+    let text = error.to_string();
+    // The words before the usage; clap lists what is missing on lines of their own.
+    let words: Vec<&str> = text
+        .lines()
+        .take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more information"))
+        .map(str::trim)
+        .filter(|line| !line.is_empty())
+        .collect();
+    let line = words.join(" ");
+    eprintln!("linerate: {} (see --help)", line.strip_prefix("error: ").unwrap_or(&line));
+    ExitCode::from(2)
 }
 
 #[cfg(test)]

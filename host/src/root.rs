@@ -163,16 +163,14 @@ impl Host {
     pub fn program(&self, program: &str, arguments: &[&str], input: &str) -> Result<String, HostError> {
         self.must_be_live(program)?;
         let error = |reason: String| HostError::Program { program: program.to_owned(), reason };
-        let mut child = Command::new(program)
+        let path = locate_program(program).ok_or_else(|| error("not installed".to_owned()))?;
+        let mut child = Command::new(path)
             .args(arguments)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
-            .map_err(|source| match source.kind() {
-                io::ErrorKind::NotFound => error("not installed".to_owned()),
-                _ => error(source.to_string()),
-            })?;
+            .map_err(|source| error(source.to_string()))?;
         if let Some(mut stdin) = child.stdin.take() {
             // A program that ends early closes its input; its exit status tells more than EPIPE.
             let _ = stdin.write_all(input.as_bytes());
@@ -238,6 +236,17 @@ impl Host {
 
 fn lock(files: &Mutex<BTreeMap<String, String>>) -> std::sync::MutexGuard<'_, BTreeMap<String, String>> {
     files.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// The file of a program: in `PATH`, or where administrators' programs are, which the `PATH` of
+/// other users often leaves out.
+fn locate_program(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let administrators = ["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from);
+    std::env::split_paths(&path)
+        .chain(administrators)
+        .map(|directory| directory.join(program))
+        .find(|file| rustix::fs::access(file, rustix::fs::Access::EXEC_OK).is_ok() && file.is_file())
 }
 
 fn directory_names(path: &Path) -> io::Result<Vec<String>> {

@@ -101,6 +101,7 @@ pub fn climb(
         kept: Configuration::baseline(),
         kept_id: BASELINE,
         kept_rate: None,
+        taken: 0,
     };
     let mut climbed = Climbed { rungs: Vec::new(), warnings: Vec::new() };
     for (index, rung) in rungs.iter().enumerate() {
@@ -135,6 +136,8 @@ struct Climber<'a> {
     kept_id: &'static str,
     /// Latest median of what is kept, transactions a second.
     kept_rate: Option<f64>,
+    /// Samples taken so far.
+    taken: u32,
 }
 
 /// Samples of one configuration.
@@ -153,6 +156,8 @@ impl Samples {
 
 /// How far a configuration's own samples may lie from their median: the search starts between.
 const OWN_BRACKET: (f64, f64) = (0.8, 1.25);
+/// The coarsest grid a search may end on, as a ratio.
+const GRID: f64 = 1.05;
 /// How far a rung may lie from the one below, where nothing else is known.
 const STEP_BRACKET: (f64, f64) = (0.5, 2.0);
 
@@ -170,7 +175,7 @@ impl Climber<'_> {
             self.bench.switch(&above)?;
             let budget = share / self.samples().max(1);
             for _ in 0..self.samples() {
-                let hint = samples.median().map(|rate| bracket(rate, OWN_BRACKET));
+                let hint = samples.median().map(|rate| bracket(rate, OWN_BRACKET, self.taken));
                 samples.0.push(self.sample(hint, budget)?);
             }
             let mut report = self.report(rung, &above, &samples, time_before)?;
@@ -219,9 +224,9 @@ impl Climber<'_> {
                 self.bench.switch(if is_above { above } else { &below }).map_err(failed)?;
                 let mine = if is_above { &samples.1 } else { &samples.0 };
                 let hint = match (mine.median(), self.kept_rate) {
-                    (Some(rate), _) => Some(bracket(rate, OWN_BRACKET)),
-                    (None, Some(rate)) if is_above => Some(bracket(rate, STEP_BRACKET)),
-                    (None, Some(rate)) => Some(bracket(rate, OWN_BRACKET)),
+                    (Some(rate), _) => Some(bracket(rate, OWN_BRACKET, self.taken)),
+                    (None, Some(rate)) if is_above => Some(bracket(rate, STEP_BRACKET, self.taken)),
+                    (None, Some(rate)) => Some(bracket(rate, OWN_BRACKET, self.taken)),
                     (None, None) => None,
                 };
                 let sample = self.sample(hint, budget).map_err(failed)?;
@@ -232,10 +237,17 @@ impl Climber<'_> {
     }
 
     fn sample(&mut self, hint: Option<(f64, f64)>, budget: Duration) -> Result<Sample, BenchError> {
+        self.taken += 1;
         let left = self.left();
         let observer = &mut *self.observer;
         let mut probing = |per_second| observer(&Event::Probing { per_second, left });
-        self.bench.sample(&mut SampleRequest { hint, budget, probing: &mut probing })
+        let first = self.bench.sample(&mut SampleRequest { hint, budget, probing: &mut probing })?;
+        if first.transactions_per_second > 0.0 {
+            return Ok(first);
+        }
+        // No rate held at all. Where others did before, the machine was held up rather than the
+        // server; a search from the bottom tells.
+        self.bench.sample(&mut SampleRequest { hint: None, budget: budget * 2, probing: &mut probing })
     }
 
     fn report(
@@ -274,8 +286,15 @@ enum Failed {
     Above(BenchError),
 }
 
-fn bracket(rate: f64, (low, high): (f64, f64)) -> (f64, f64) {
-    (rate * low, rate * high)
+/// Rates around `rate` between which to search for sample number `number`.
+///
+/// A search ends on one of the rates it tried. Brackets at slightly different places for each
+/// sample keep samples from falling on the same grid and so seeming more alike than they are.
+fn bracket(rate: f64, (low, high): (f64, f64), number: u32) -> (f64, f64) {
+    // Fractions of the golden ratio's multiples are spread evenly however many there are.
+    let place = (f64::from(number) * 0.618_033_988_749_895).fract() - 0.5;
+    let shift = GRID.powf(place);
+    (rate * low * shift, rate * high * shift)
 }
 
 fn empty(rung: &Rung) -> RungReport {

@@ -12,6 +12,8 @@ struct Fake {
     fails: fn(&Configuration) -> Option<BenchError>,
     order: Vec<Sharing>,
     taken: u32,
+    /// The sample, counted from 1, in which no rate holds; 0 for none.
+    hiccup_at: u32,
 }
 
 impl Fake {
@@ -23,6 +25,7 @@ impl Fake {
             fails: |_| None,
             order: Vec::new(),
             taken: 0,
+            hiccup_at: 0,
         }
     }
 }
@@ -45,7 +48,8 @@ impl Bench for Fake {
         self.order.push(self.configuration.sharing);
         self.taken += 1;
         let scatter = 1.0 + f64::from(self.taken * 7 % 5) / 500.0;
-        let rate = (self.capacity)(&self.configuration) * scatter;
+        let held = if self.taken == self.hiccup_at { 0.0 } else { scatter };
+        let rate = (self.capacity)(&self.configuration) * held;
         (request.probing)(rate);
         Ok(Sample {
             transactions_per_second: rate,
@@ -160,6 +164,15 @@ fn a_climb_told_to_stop_keeps_what_it_has() {
     let climbed = climb_fake(&mut fake, &["reuseport", "pin-threads", "ip-id-skip"], Policy::KeepAll);
     assert_eq!(climbed.rungs.len(), 2);
     assert_eq!(climbed.warnings[0].kind, WarningKind::Interrupted);
+}
+
+#[test]
+fn a_sample_where_nothing_held_is_taken_again() {
+    let mut fake = Fake::new(by_sharing);
+    fake.hiccup_at = 7;
+    let climbed = climb_fake(&mut fake, &["reuseport"], Policy::KeepAll);
+    assert_eq!(fake.taken, 13);
+    assert!(climbed.rungs[1].versus_previous.is_some());
 }
 
 #[test]

@@ -4,20 +4,20 @@ use std::io::Write;
 use std::process::{Command, Output};
 
 /// The command under test.
-pub const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
+pub(crate) const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
 
 /// Runs the command to its end.
-pub fn linerate(arguments: &[&str]) -> Output {
+pub(crate) fn linerate(arguments: &[&str]) -> Output {
     Command::new(LINERATE).args(arguments).output().expect("the command starts")
 }
 
 /// Says that a test cannot run here, past the test runner's capture so that it is always seen.
-pub fn skip(test: &str, why: &str) {
+pub(crate) fn skip(test: &str, why: &str) {
     let _ = writeln!(std::io::stderr(), "SKIP {test}: {why}");
 }
 
 /// Whether labs can be made here, or why not.
-pub fn labs_can_be_made() -> Result<(), String> {
+pub(crate) fn labs_can_be_made() -> Result<(), String> {
     let name = format!("test-{}-{:?}", std::process::id(), std::thread::current().id());
     let name: String = name.to_lowercase().chars().filter(|letter| letter.is_ascii_alphanumeric()).collect();
     let up = linerate(&["lab", "up", &name]);

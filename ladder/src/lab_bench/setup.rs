@@ -75,6 +75,7 @@ impl Drop for LabBench {
     }
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "it is given to map_err")]
 fn in_lab(error: linerate_lab::Error) -> BenchError {
     BenchError::Lab(error.to_string())
 }
@@ -101,7 +102,8 @@ fn probe(
             let failure =
                 |setting: &Setting, value: Value| setting.write(host, &value).err().map(|e| e.to_string());
             let queue_cpus = failure(&queue(QueueDirection::Receive), Value::new("0"))
-                .or_else(|| failure(&queue(QueueDirection::Transmit), Value::new("0")));
+                .or_else(|| failure(&queue(QueueDirection::Transmit), Value::new("0")))
+                .map(|why| format!("RPS and XPS masks take root, not a user namespace: {why}"));
             let gro = Setting::GenericReceiveOffload { interface: interface.clone() };
             let offload = failure(&gro, Value::new("on"));
             let table = Setting::NftTable { table: stock::TABLE.to_owned() };
@@ -187,6 +189,7 @@ fn generator(
     }
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "it is given to map_err")]
 fn in_generator(error: linerate_measure::Error) -> BenchError {
     BenchError::Generator(error.to_string())
 }

@@ -229,10 +229,14 @@ fn lab_text(lab: &LabState) -> String {
     let mut text =
         format!("lab {} ({kind} since {}, process {})\n", lab.name, format::utc(lab.since), lab.process.pid);
     for host in &lab.hosts {
-        text.push_str(&format!(
-            "  {:<10} nsenter --net=/proc/{}/task/{}/ns/net\n",
-            host.name, lab.process.pid, host.thread
-        ));
+        let namespaces = format!("/proc/{}/task/{}/ns", lab.process.pid, host.thread);
+        // A lab that was not made by root belongs to a user namespace, to be entered first.
+        let user = if rustix::process::geteuid().is_root() {
+            String::new()
+        } else {
+            format!(" --user={namespaces}/user --preserve-credentials")
+        };
+        text.push_str(&format!("  {:<10} nsenter{user} --net={namespaces}/net\n", host.name));
         for end in lab.links.iter().flat_map(|link| [&link.receiver, &link.sender]) {
             if end.host == host.name {
                 text.push_str(&format!("    {:<8} {}\n", end.interface, addresses(end)));
