@@ -1,47 +1,56 @@
-//! A value that may be unknown.
+//! Unknown is a value.
 
-use serde::{Deserialize, Serialize};
+use serde::{Serialize, Serializer, ser::SerializeMap};
 
-/// A value, or why it could not be had. Never zero in place of unknown.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+/// A figure that was read, or the reason why it could not be.
+///
+/// Serialized as the bare value, or as `{"unknown": "why"}`: never as zero, never silently absent.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Known<T> {
     /// It was read.
     Value(T),
     /// It could not be read.
     Unknown {
-        /// The reason, one sentence.
+        /// One line for a person: what stood in the way.
         why: String,
     },
 }
 
 impl<T> Known<T> {
-    /// Unknown, for a reason.
+    /// An unknown with its reason.
     pub fn unknown(why: impl Into<String>) -> Self {
         Known::Unknown { why: why.into() }
     }
 
-    /// The value, if known.
-    pub fn value(self) -> Option<T> {
+    /// The value, if there is one.
+    pub fn value(&self) -> Option<&T> {
         match self {
             Known::Value(value) => Some(value),
             Known::Unknown { .. } => None,
         }
     }
 
-    /// A reference to the value, if known.
-    pub fn as_value(&self) -> Option<&T> {
+    /// The value itself, if there is one.
+    pub fn into_value(self) -> Option<T> {
         match self {
             Known::Value(value) => Some(value),
             Known::Unknown { .. } => None,
         }
     }
 
-    /// Why it is unknown, if it is.
+    /// The reason, if there is no value.
     pub fn why(&self) -> Option<&str> {
         match self {
             Known::Value(_) => None,
             Known::Unknown { why } => Some(why),
+        }
+    }
+
+    /// Applies `change` to the value; a reason stays as it is.
+    pub fn map<U>(self, change: impl FnOnce(T) -> U) -> Known<U> {
+        match self {
+            Known::Value(value) => Known::Value(change(value)),
+            Known::Unknown { why } => Known::Unknown { why },
         }
     }
 }
@@ -52,5 +61,32 @@ impl<T, E: std::fmt::Display> From<Result<T, E>> for Known<T> {
             Ok(value) => Known::Value(value),
             Err(error) => Known::unknown(error.to_string()),
         }
+    }
+}
+
+impl<T: Serialize> Serialize for Known<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Known::Value(value) => value.serialize(serializer),
+            Known::Unknown { why } => {
+                let mut map = serializer.serialize_map(Some(1))?;
+                map.serialize_entry("unknown", why)?;
+                map.end()
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unknown_is_serialized_with_its_reason() {
+        let known: Known<u64> = Known::Value(3);
+        let unknown: Known<u64> = Known::unknown("no counters");
+        assert_eq!(serde_json::to_string(&known).unwrap(), "3");
+        assert_eq!(serde_json::to_string(&unknown).unwrap(), r#"{"unknown":"no counters"}"#);
+        assert_eq!(unknown.map(|n| n + 1).why(), Some("no counters"));
     }
 }

@@ -344,7 +344,7 @@ fn overload(goodput: &[crate::bench::Goodput], warnings: &mut Vec<Warning>) -> B
                 let detail = format!("goodput at {} times the capacity: {why}", goodput.factor);
                 warnings.push(Warning { kind: WarningKind::Unknown, detail });
             }
-            (goodput.factor.to_string(), goodput.ratio.as_value().copied())
+            (goodput.factor.to_string(), goodput.ratio.value().copied())
         })
         .collect()
 }

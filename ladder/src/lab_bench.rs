@@ -249,13 +249,7 @@ impl Bench for LabBench {
             .map_err(|error| BenchError::Generator(error.to_string()))?;
         Ok(measured
             .into_iter()
-            .map(|overload| Goodput {
-                factor: overload.factor,
-                ratio: match overload.goodput_ratio {
-                    linerate_measure::Known::Value(ratio) => Known::Value(ratio),
-                    linerate_measure::Known::Unknown { why } => Known::Unknown { why },
-                },
-            })
+            .map(|overload| Goodput { factor: overload.factor, ratio: overload.goodput_ratio })
             .collect())
     }
 

@@ -151,12 +151,12 @@ fn cpus(wanted: Option<&CpuSet>) -> Result<Vec<u32>, LabClimbError> {
 fn host_facts(cpus: Vec<u32>, privilege: &str) -> HostFacts {
     let machine = Machine::observe(&Host::live());
     HostFacts {
-        kernel: machine.kernel.value().unwrap_or_else(|| "unknown".to_owned()),
+        kernel: machine.kernel.into_value().unwrap_or_else(|| "unknown".to_owned()),
         architecture: std::env::consts::ARCH.to_owned(),
-        cpu_model: machine.cpu_model.value(),
+        cpu_model: machine.cpu_model.into_value(),
         cpus,
-        numa_nodes: machine.numa_nodes.value(),
-        hypervisor: machine.hypervisor.value(),
+        numa_nodes: machine.numa_nodes.into_value(),
+        hypervisor: machine.hypervisor.into_value(),
         privilege: privilege.to_owned(),
     }
 }

@@ -86,7 +86,7 @@ pub(crate) fn versus(id: &str, comparison: &Comparison) -> VersusPrevious {
 
 /// A warning when the hypervisor took time away between the two readings.
 pub(crate) fn steal(before: Known<CpuTime>, after: Known<CpuTime>) -> Option<Warning> {
-    let (before, after) = (before.value()?, after.value()?);
+    let (before, after) = (before.into_value()?, after.into_value()?);
     let total = after.total.saturating_sub(before.total);
     let steal = after.steal.saturating_sub(before.steal);
     let ratio = (total > 0).then(|| steal as f64 / total as f64)?;

@@ -40,7 +40,6 @@ pub mod destination;
 mod error;
 pub mod generator;
 pub mod header;
-mod known;
 mod latency;
 mod outcome;
 pub mod perf;
@@ -50,6 +49,6 @@ pub mod wire;
 
 pub use error::Error;
 pub use generator::{Description, Generator, Mode, Slot, SocketGenerator};
-pub use known::Known;
 pub use latency::Latency;
+pub use linerate_host::Known;
 pub use outcome::{BoundReason, QueueMedians, SelfWatch, SendErrors, SlotOutcome};

@@ -8,8 +8,8 @@ use perf_event::events::Hardware;
 use perf_event::{Builder, Counter, ReadFormat};
 use serde::Serialize;
 
-use crate::known::Known;
 use crate::sys;
+use linerate_host::Known;
 
 /// Hardware counters over all CPUs.
 #[derive(Debug)]

@@ -115,7 +115,7 @@ mod tests {
         let machine = Machine::observe(&host);
         assert_eq!(machine.kernel, Known::Value("4.6.3".into()));
         assert_eq!(machine.cpu_model, Known::Value("Xeon".into()));
-        assert_eq!(machine.online.as_value().map(CpuSet::len), Some(20));
+        assert_eq!(machine.online.value().map(CpuSet::len), Some(20));
         assert_eq!(machine.numa_nodes, Known::Value(2));
         assert_eq!(machine.hypervisor, Known::Value(true));
     }

@@ -58,12 +58,9 @@ impl Generator for Counted<'_> {
         let outcome = self.inner.run(slot)?;
         if let (true, Ok(counters)) = (counting, &mut self.counters) {
             let counts = counters.stop();
-            let each = |count: linerate_measure::Known<u64>| match count {
-                linerate_measure::Known::Value(count) if outcome.answered > 0 => {
-                    Known::Value(count as f64 / outcome.answered as f64)
-                }
-                linerate_measure::Known::Value(_) => Known::unknown("nothing was answered"),
-                linerate_measure::Known::Unknown { why } => Known::unknown(why),
+            let each = |count: Known<u64>| match count {
+                Known::Value(_) if outcome.answered == 0 => Known::unknown("nothing was answered"),
+                known => known.map(|count| count as f64 / outcome.answered as f64),
             };
             self.costs.push(Cost {
                 answered_per_second: outcome.answered_per_second,

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::error::Error;
 use crate::generator::{Generator, MAX_RATE, Mode, Slot};
-use crate::known::Known;
+use linerate_host::Known;
 
 /// The least share of the overload asked for that must have been offered for the figure to count.
 const LEAST_OFFERED: f64 = 0.95;
