@@ -47,16 +47,21 @@ fn judge(error: io::Error) -> Receive {
 struct Tally<'a> {
     counts: Counts,
     shared: &'a Counters,
+    /// Whether any but the counters that every batch changes did change.
+    rest: bool,
 }
 
 impl<'a> Tally<'a> {
     fn new(shared: &'a Counters) -> Self {
-        Self { counts: Counts::default(), shared }
+        Self { counts: Counts::default(), shared, rest: false }
     }
 
     #[inline]
-    fn publish(&self) {
+    fn publish(&mut self) {
         self.shared.publish(&self.counts);
+        if std::mem::take(&mut self.rest) {
+            self.shared.publish_rest(&self.counts);
+        }
     }
 
     /// Counts a request whose end is missing; returns whether the service gets it all the same. Out of line, so that the
@@ -65,13 +70,14 @@ impl<'a> Tally<'a> {
     #[inline(never)]
     fn truncated(&mut self, deliver: bool) -> bool {
         self.counts.truncated += 1;
+        self.rest = true;
         deliver
     }
 
     #[cold]
     fn send_failed(&mut self, error: &io::Error) {
         self.counts.send_failed.count(error);
-        self.shared.publish_failures(&self.counts.send_failed);
+        self.rest = true;
     }
 }
 

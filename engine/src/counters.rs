@@ -137,23 +137,23 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    /// Publishes everything but the send failures. Only the owning worker may call this.
+    /// Publishes what every batch changes. Only the owning worker may call this.
     #[inline]
     pub(crate) fn publish(&self, counts: &Counts) {
         self.received.store(counts.received, Relaxed);
         self.answered.store(counts.answered, Relaxed);
-        self.dropped.store(counts.dropped, Relaxed);
-        self.redirected.store(counts.redirected, Relaxed);
-        self.truncated.store(counts.truncated, Relaxed);
-        self.receive_errors.store(counts.receive_errors, Relaxed);
         self.batches.store(counts.batches, Relaxed);
         self.syscalls.store(counts.syscalls, Relaxed);
     }
 
-    /// Publishes the send failures, apart because there are seldom any.
-    #[cold]
-    pub(crate) fn publish_failures(&self, failures: &SendFailures) {
-        for (shared, own) in self.send_failed.iter().zip(failures.fields()) {
+    /// Publishes everything else.
+    #[inline(never)]
+    pub(crate) fn publish_rest(&self, counts: &Counts) {
+        self.dropped.store(counts.dropped, Relaxed);
+        self.redirected.store(counts.redirected, Relaxed);
+        self.truncated.store(counts.truncated, Relaxed);
+        self.receive_errors.store(counts.receive_errors, Relaxed);
+        for (shared, own) in self.send_failed.iter().zip(counts.send_failed.fields()) {
             shared.store(*own, Relaxed);
         }
     }
@@ -207,7 +207,7 @@ mod tests {
         counts.send_failed.no_buffers = 1;
         let counters = Counters::default();
         counters.publish(&counts);
-        counters.publish_failures(&counts.send_failed);
+        counters.publish_rest(&counts);
         assert_eq!(counters.snapshot(), counts);
         let mut sum = counts;
         sum += counts;

@@ -1,7 +1,6 @@
 //! Many transactions a system call: `recvmmsg`, then `sendmmsg`.
 
 use std::io;
-use std::ops::Range;
 
 use super::{Job, Receive, Tally, judge, too_long};
 use crate::service::{Action, Request, Service};
@@ -29,7 +28,7 @@ fn run_with<S: Service, K: Kind>(mut batch: Batch<K>, mut job: Job<'_, S>) -> io
         };
         tally.counts.syscalls += 1;
         match batch.receive(job.socket, flags) {
-            Ok(received) if received.is_empty() => job.ending.woken(),
+            Ok(0) => job.ending.woken(),
             Ok(received) => {
                 answer(&mut batch, received, &mut job, &mut tally);
                 tally.publish();
@@ -39,6 +38,7 @@ fn run_with<S: Service, K: Kind>(mut batch: Batch<K>, mut job: Job<'_, S>) -> io
                 Receive::Empty => job.ending.empty(),
                 Receive::Failed => {
                     tally.counts.receive_errors += 1;
+                    tally.rest = true;
                     tally.publish();
                 }
                 Receive::Broken(error) => return Err(error),
@@ -50,15 +50,15 @@ fn run_with<S: Service, K: Kind>(mut batch: Batch<K>, mut job: Job<'_, S>) -> io
 #[inline(always)]
 fn answer<S: Service, K: Kind>(
     batch: &mut Batch<K>,
-    received: Range<usize>,
+    received: usize,
     job: &mut Job<'_, S>,
     tally: &mut Tally<'_>,
 ) {
     tally.counts.batches += 1;
-    tally.counts.received += received.len() as u64;
+    tally.counts.received += received as u64;
     let deliver_truncated = job.deliver_truncated;
     let service = &mut *job.service;
-    let mut replies = batch.process(received.clone(), |incoming| {
+    batch.process(|incoming| {
         if incoming.truncated && !tally.truncated(deliver_truncated) {
             return Outgoing::Nothing;
         }
@@ -69,6 +69,7 @@ fn answer<S: Service, K: Kind>(
             Action::Reply(length) if length <= space => Outgoing::Reply(length),
             Action::ReplyTo { length, to } if length <= space => {
                 tally.counts.redirected += 1;
+                tally.rest = true;
                 Outgoing::ReplyTo(length, to)
             }
             Action::Reply(_) | Action::ReplyTo { .. } => {
@@ -77,27 +78,30 @@ fn answer<S: Service, K: Kind>(
             }
             Action::Drop => {
                 tally.counts.dropped += 1;
+                tally.rest = true;
                 Outgoing::Nothing
             }
         }
     });
-    while !replies.is_empty() {
+    while batch.unsent() > 0 {
         tally.counts.syscalls += 1;
-        match batch.send(job.socket, replies.clone()) {
-            Ok(sent) => {
-                tally.counts.answered += sent as u64;
-                replies.start += sent;
-            }
+        match batch.send(job.socket) {
+            Ok(sent) => tally.counts.answered += sent as u64,
             Err(error) => match error.raw_os_error() {
                 Some(libc::EINTR) => {}
                 // The wait for room in the send buffer is over; every other message would wait as long.
-                Some(libc::EAGAIN) => replies.by_ref().for_each(|_| tally.send_failed(&error)),
+                Some(libc::EAGAIN) => {
+                    while batch.unsent() > 0 {
+                        tally.send_failed(&error);
+                        batch.skip();
+                    }
+                }
                 _ => {
                     tally.send_failed(&error);
-                    replies.start += 1;
+                    batch.skip();
                 }
             },
         }
     }
-    batch.rearm(received);
+    batch.rearm();
 }

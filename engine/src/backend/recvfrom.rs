@@ -51,6 +51,7 @@ pub(crate) fn run<S: Service>(mut job: Job<'_, S>) -> io::Result<()> {
                 Receive::Empty => job.ending.empty(),
                 Receive::Failed => {
                     tally.counts.receive_errors += 1;
+                    tally.rest = true;
                     tally.publish();
                 }
                 Receive::Broken(error) => return Err(error),
@@ -84,12 +85,14 @@ fn answer<S: Service>(
     let outgoing = match job.service.answer(&seen, reply) {
         Action::Drop => {
             tally.counts.dropped += 1;
+            tally.rest = true;
             return;
         }
         Action::Echo => Some(payload),
         Action::Reply(length) => reply.get(..length),
         Action::ReplyTo { length, to } => {
             tally.counts.redirected += 1;
+            tally.rest = true;
             if to.is_ipv4() != name.is_ipv4() {
                 filled = 0;
             }

@@ -69,6 +69,10 @@ pub(crate) struct Batch<K> {
     buffers: *mut [u8],
     reply_offset: usize,
     shape: Shape,
+    /// The headers that the last receive filled; never past the last header.
+    received: Range<usize>,
+    /// Those of them that hold replies not yet sent.
+    replies: Range<usize>,
     /// Whether a reply buffer took the place of a request's since the last rearming.
     moved: bool,
     kind: PhantomData<K>,
@@ -148,16 +152,26 @@ impl<K: Kind> Batch<K> {
             })
             .collect();
         let headers: *mut [libc::mmsghdr] = Box::into_raw(headers.into_boxed_slice());
-        Self { headers: headers.cast(), slots, buffers, reply_offset, shape, moved: false, kind: PhantomData }
+        Self {
+            headers: headers.cast(),
+            slots,
+            buffers,
+            reply_offset,
+            shape,
+            received: 0..0,
+            replies: 0..0,
+            moved: false,
+            kind: PhantomData,
+        }
     }
 
-    /// Receives up to a batch. The range is where the messages are; it is empty when the call was woken because the
-    /// socket was shut down.
+    /// Receives up to a batch and returns how many messages came: none when the call was woken because the socket was
+    /// shut down.
     #[inline]
-    pub(crate) fn receive(&mut self, socket: &impl AsFd, flags: i32) -> io::Result<Range<usize>> {
+    pub(crate) fn receive(&mut self, socket: &impl AsFd, flags: i32) -> io::Result<usize> {
         // SAFETY: `headers` are `messages` valid headers, whose pointers lead to memory that `self` owns and that is
         // as long as the headers say. No timeout.
-        let received = unsafe {
+        let count = unsafe {
             libc::recvmmsg(
                 socket.as_fd().as_raw_fd(),
                 self.headers,
@@ -166,31 +180,28 @@ impl<K: Kind> Batch<K> {
                 ptr::null_mut(),
             )
         };
-        if received < 0 {
+        if count < 0 {
             return Err(io::Error::last_os_error());
         }
+        self.received = 0..count as usize;
         // SAFETY: a batch has at least one message.
         let first = unsafe { &mut *self.headers };
-        if received > 0 && first.msg_hdr.msg_namelen == 0 {
+        if first.msg_hdr.msg_namelen == 0 {
             // A datagram has a sender, even one without bytes. The blocking first receive came back from shutdown.
             first.msg_hdr.msg_namelen = self.shape.family.name_length();
             first.msg_hdr.msg_controllen = K::PKTINFO.capacity() as _;
-            return Ok(1..received as usize);
+            self.received.start = 1;
         }
-        Ok(0..received as usize)
+        Ok(self.received.len())
     }
 
-    /// Has `decide` look at every message in `range` and returns the range of those to send.
+    /// Has `decide` look at every received message; what it wants sent is then there to [`send`](Self::send).
     #[inline(always)]
-    pub(crate) fn process(
-        &mut self,
-        range: Range<usize>,
-        mut decide: impl FnMut(Incoming<'_>) -> Outgoing,
-    ) -> Range<usize> {
-        assert!(range.start <= range.end && range.end <= self.shape.messages);
+    pub(crate) fn process(&mut self, mut decide: impl FnMut(Incoming<'_>) -> Outgoing) {
         let (reply_offset, reply_length) = (self.reply_offset, self.shape.reply);
-        // SAFETY: both are within the headers or one past them, as asserted.
-        let (mut at, end) = unsafe { (self.headers.add(range.start), self.headers.add(range.end)) };
+        // SAFETY: the kernel fills no more headers than there are, so both are within them or one past them.
+        let (mut at, end) =
+            unsafe { (self.headers.add(self.received.start), self.headers.add(self.received.end)) };
         let mut skipped = 0;
         while at != end {
             let here = at;
@@ -248,39 +259,53 @@ impl<K: Kind> Batch<K> {
                 }
             }
             if skipped > 0 {
-                // SAFETY: both are headers of ours, that many passed since `range.start`, and `header` is used no more.
+                // SAFETY: both are headers of ours, that many passed since the first received, and `header` is used no more.
                 unsafe { ptr::swap(here.sub(skipped), here) };
             }
         }
-        range.start..range.end - skipped
+        self.replies = self.received.start..self.received.end - skipped;
     }
 
-    /// Sends the messages in `range` with one call; returns how many the kernel took, counted from its start. An
-    /// error is about the first of them.
+    /// How many replies are not yet sent.
     #[inline]
-    pub(crate) fn send(&mut self, socket: &impl AsFd, range: Range<usize>) -> io::Result<usize> {
-        assert!(range.start <= range.end && range.end <= self.shape.messages);
-        // SAFETY: the headers in `range` exist; their pointers lead to memory that `self` owns, as long as they say.
+    pub(crate) fn unsent(&self) -> usize {
+        self.replies.len()
+    }
+
+    /// Sends the replies with one call; returns how many the kernel took, from the first on. An error is about the
+    /// first.
+    #[inline]
+    pub(crate) fn send(&mut self, socket: &impl AsFd) -> io::Result<usize> {
+        // SAFETY: the replies are among the headers; their pointers lead to memory that `self` owns, as long as they
+        // say.
         let sent = unsafe {
             libc::sendmmsg(
                 socket.as_fd().as_raw_fd(),
-                self.headers.add(range.start),
-                range.len() as libc::c_uint,
+                self.headers.add(self.replies.start),
+                self.replies.len() as libc::c_uint,
                 0,
             )
         };
-        if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(sent as usize) }
+        if sent < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        self.replies.start += sent as usize;
+        Ok(sent as usize)
     }
 
-    /// Makes the messages in `range` ready to be received into again.
+    /// Gives up on the first reply.
+    pub(crate) fn skip(&mut self) {
+        self.replies.next();
+    }
+
+    /// Makes the received messages ready to be received into again.
     #[inline]
-    pub(crate) fn rearm(&mut self, range: Range<usize>) {
-        assert!(range.start <= range.end && range.end <= self.shape.messages);
+    pub(crate) fn rearm(&mut self) {
         if std::mem::take(&mut self.moved) {
-            self.each(range.clone(), |_, slot| slot.iov.iov_base = slot.request.cast());
+            self.each(|_, slot| slot.iov.iov_base = slot.request.cast());
         }
         let request = self.shape.request;
-        self.each(range, |header, slot| {
+        self.each(|header, slot| {
             slot.iov.iov_len = request;
             if K::PKTINFO != Pktinfo::Off {
                 header.msg_hdr.msg_controllen = K::PKTINFO.capacity() as _;
@@ -289,14 +314,18 @@ impl<K: Kind> Batch<K> {
     }
 
     #[inline(always)]
-    fn each(&mut self, range: Range<usize>, mut action: impl FnMut(&mut libc::mmsghdr, &mut Slot)) {
-        assert!(range.start <= range.end && range.end <= self.shape.messages);
-        // SAFETY: these headers exist, and nothing else refers to them: `self` is borrowed mutably.
-        let headers = unsafe { slice::from_raw_parts_mut(self.headers.add(range.start), range.len()) };
-        for header in headers {
+    fn each(&mut self, mut action: impl FnMut(&mut libc::mmsghdr, &mut Slot)) {
+        // SAFETY: as in `process`.
+        let (mut at, end) =
+            unsafe { (self.headers.add(self.received.start), self.headers.add(self.received.end)) };
+        while at != end {
+            // SAFETY: as in `process`.
+            let header = unsafe { &mut *at };
             // SAFETY: as in `process`.
             let slot = unsafe { &mut *header.msg_hdr.msg_iov.cast::<Slot>() };
             action(header, slot);
+            // SAFETY: before `end`, and so at most `end` after it.
+            at = unsafe { at.add(1) };
         }
     }
 }
@@ -341,10 +370,9 @@ mod tests {
             for index in 0..count {
                 client.send(&[round, index as u8])?;
             }
-            let range = batch.receive(&server, libc::MSG_WAITFORONE)?;
-            assert_eq!(range, 0..count);
+            assert_eq!(batch.receive(&server, libc::MSG_WAITFORONE)?, count);
             let mut expected = Vec::new();
-            let keep = batch.process(range.clone(), |incoming| {
+            batch.process(|incoming| {
                 assert_eq!(incoming.payload[0], round);
                 match random.u8(..3) {
                     0 => Outgoing::Nothing,
@@ -359,11 +387,11 @@ mod tests {
                     }
                 }
             });
-            assert_eq!(keep.len(), expected.len());
-            if !keep.is_empty() {
-                assert_eq!(batch.send(&server, keep)?, expected.len());
+            assert_eq!(batch.unsent(), expected.len());
+            if batch.unsent() > 0 {
+                assert_eq!(batch.send(&server)?, expected.len());
             }
-            batch.rearm(range);
+            batch.rearm();
             let mut answer = [0; 8];
             for want in expected {
                 let length = client.recv(&mut answer)?;
@@ -379,13 +407,14 @@ mod tests {
         let client = UdpSocket::bind("127.0.0.1:0")?;
         client.send_to(b"", server.local_addr()?)?;
         let mut batch = Batch::<Off>::new(shape());
-        assert_eq!(batch.receive(&server, libc::MSG_WAITFORONE)?, 0..1);
-        batch.rearm(0..1);
+        assert_eq!(batch.receive(&server, libc::MSG_WAITFORONE)?, 1);
+        batch.rearm();
         crate::sys::option::shutdown_receive(&server);
-        assert!(batch.receive(&server, libc::MSG_WAITFORONE)?.is_empty());
+        assert_eq!(batch.receive(&server, libc::MSG_WAITFORONE)?, 0);
+        batch.rearm();
         client.send_to(b"x", server.local_addr()?)?;
-        assert_eq!(batch.receive(&server, libc::MSG_DONTWAIT)?, 0..1);
-        batch.rearm(0..1);
+        assert_eq!(batch.receive(&server, libc::MSG_DONTWAIT)?, 1);
+        batch.rearm();
         let nothing = batch.receive(&server, libc::MSG_DONTWAIT).map_err(|error| error.kind());
         assert_eq!(nothing, Err(io::ErrorKind::WouldBlock));
         Ok(())
