@@ -7,6 +7,9 @@
 //! Between two receives only what differs is written back: the buffer's address and length, and the length of the
 //! control data. The kernel writes the name's length too, but on one socket always the same, and takes the header's
 //! flags as output only (net/socket.c, `___sys_recvmsg`, `___sys_sendmsg`).
+//!
+//! The system calls are made without the C library's wrappers: glibc's spend most of their instructions on thread
+//! cancellation, which Rust does not use, and musl's `sendmmsg` is a loop over `sendmsg`.
 
 use std::io;
 use std::marker::PhantomData;
@@ -172,12 +175,13 @@ impl<K: Kind> Batch<K> {
         // SAFETY: `headers` are `messages` valid headers, whose pointers lead to memory that `self` owns and that is
         // as long as the headers say. No timeout.
         let count = unsafe {
-            libc::recvmmsg(
+            libc::syscall(
+                libc::SYS_recvmmsg,
                 socket.as_fd().as_raw_fd(),
                 self.headers,
                 self.shape.messages as libc::c_uint,
-                flags as _,
-                ptr::null_mut(),
+                flags,
+                ptr::null_mut::<libc::timespec>(),
             )
         };
         if count < 0 {
@@ -279,7 +283,8 @@ impl<K: Kind> Batch<K> {
         // SAFETY: the replies are among the headers; their pointers lead to memory that `self` owns, as long as they
         // say.
         let sent = unsafe {
-            libc::sendmmsg(
+            libc::syscall(
+                libc::SYS_sendmmsg,
                 socket.as_fd().as_raw_fd(),
                 self.headers.add(self.replies.start),
                 self.replies.len() as libc::c_uint,

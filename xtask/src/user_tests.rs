@@ -1,0 +1,134 @@
+//! The workspace's tests as an ordinary user.
+//!
+//! A developer runs `cargo test` as that user. Where CI is root, the test programs are built as
+//! root and run as nobody, from a directory that nobody may read.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::Args;
+use serde_json::Value;
+
+/// User and group of nobody on Debian, and in every user namespace (`overflowuid`).
+const NOBODY: &str = "65534";
+
+/// Run the workspace's tests as nobody. Takes root and setpriv (util-linux).
+#[derive(Debug, Args)]
+pub(crate) struct UserTests {
+    /// Only the test programs whose name contains this
+    filter: Option<String>,
+}
+
+/// A test program that cargo built.
+struct Program {
+    package: String,
+    name: String,
+    file: PathBuf,
+    directory: PathBuf,
+}
+
+impl UserTests {
+    pub(crate) fn run(&self) -> Result<ExitCode> {
+        let mut programs = build()?;
+        if let Some(filter) = &self.filter {
+            programs.retain(|program| program.name.contains(filter) || program.package.contains(filter));
+        }
+        ensure!(!programs.is_empty(), "no test program to run");
+        let stage = tempfile::tempdir().context("cannot make a directory")?;
+        open_to_all(stage.path())?;
+        let mut failed = Vec::new();
+        for program in &programs {
+            println!("\n     Running {} {} as nobody", program.package, program.name);
+            if !program.run(stage.path())? {
+                failed.push(format!("{} {}", program.package, program.name));
+            }
+        }
+        if failed.is_empty() {
+            println!("\n{} test programs passed as nobody", programs.len());
+            return Ok(ExitCode::SUCCESS);
+        }
+        println!("\nfailed as nobody: {}", failed.join(", "));
+        Ok(ExitCode::from(1))
+    }
+}
+
+impl Program {
+    /// Runs it from a copy of the files it uses, and tells whether it passed.
+    fn run(&self, stage: &Path) -> Result<bool> {
+        let directory = stage.join(format!("{}-{}", self.package, self.name));
+        fs::create_dir(&directory).context("cannot make a directory")?;
+        open_to_all(&directory)?;
+        let tests = self.directory.join("tests");
+        if tests.is_dir() {
+            copy(&tests, &directory.join("tests"))?;
+        }
+        let copy = directory.join("program");
+        fs::copy(&self.file, &copy).with_context(|| format!("cannot copy {}", self.file.display()))?;
+        let status = Command::new("setpriv")
+            .args(["--reuid", NOBODY, "--regid", NOBODY, "--clear-groups"])
+            .arg(&copy)
+            .current_dir(&directory)
+            .env("HOME", &directory)
+            .env("TMPDIR", &directory)
+            .env_remove("XDG_RUNTIME_DIR")
+            .status()
+            .context("cannot run setpriv (package util-linux)")?;
+        Ok(status.success())
+    }
+}
+
+/// Builds all tests and returns their programs.
+fn build() -> Result<Vec<Program>> {
+    let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+        .args(["test", "--workspace", "--no-run", "--message-format=json"])
+        .stderr(Stdio::inherit())
+        .output()
+        .context("cannot run cargo")?;
+    if !output.status.success() {
+        bail!("the tests do not build");
+    }
+    let text = String::from_utf8_lossy(&output.stdout);
+    text.lines().filter_map(|line| program(line).transpose()).collect()
+}
+
+/// The test program a message of cargo is about, if it is about one.
+fn program(line: &str) -> Result<Option<Program>> {
+    let message: Value = serde_json::from_str(line).with_context(|| format!("cargo said '{line}'"))?;
+    let Some(file) = message["executable"].as_str() else {
+        return Ok(None);
+    };
+    if message["profile"]["test"] != true {
+        return Ok(None);
+    }
+    let manifest = message["manifest_path"].as_str().context("cargo names no manifest")?;
+    let directory = Path::new(manifest).parent().context("a manifest is in a directory")?;
+    Ok(Some(Program {
+        package: directory.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+        name: message["target"]["name"].as_str().unwrap_or_default().to_owned(),
+        file: PathBuf::from(file),
+        directory: directory.to_owned(),
+    }))
+}
+
+fn open_to_all(path: &Path) -> Result<()> {
+    fs::set_permissions(path, fs::Permissions::from_mode(0o777))
+        .with_context(|| format!("cannot open {} to all", path.display()))
+}
+
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir(to).with_context(|| format!("cannot make {}", to.display()))?;
+    open_to_all(to)?;
+    for entry in fs::read_dir(from).with_context(|| format!("cannot read {}", from.display()))? {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            copy(&entry.path(), &target)?;
+        } else {
+            fs::copy(entry.path(), &target).with_context(|| format!("cannot copy {}", entry.path().display()))?;
+        }
+    }
+    Ok(())
+}
