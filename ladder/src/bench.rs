@@ -68,6 +68,8 @@ pub struct Sample {
     pub instructions_per_transaction: Known<f64>,
     /// Why the generator was the limit, if it was.
     pub generator_bound: Option<String>,
+    /// Whether the time was over before the rate was confirmed.
+    pub unconfirmed: bool,
     /// Replacements made for what was asked, as told by the server.
     pub fallbacks: Vec<String>,
 }

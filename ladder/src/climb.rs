@@ -156,6 +156,8 @@ impl Samples {
 
 /// How far a configuration's own samples may lie from their median: the search starts between.
 const OWN_BRACKET: (f64, f64) = (0.8, 1.25);
+/// The most time for the search that knows nothing yet; it takes a second or two.
+const FIRST_SEARCH: Duration = Duration::from_secs(10);
 /// The coarsest grid a search may end on, as a ratio.
 const GRID: f64 = 1.05;
 /// How far a rung may lie from the one below, where nothing else is known.
@@ -168,21 +170,15 @@ impl Climber<'_> {
         }
         let mut above = self.kept.clone();
         (rung.change)(&mut above);
-        let share = self.left() / u32::try_from(rungs_left).unwrap_or(u32::MAX).max(1);
         let time_before = self.bench.cpu_time();
         if rung.id == BASELINE {
-            let mut samples = Samples::default();
-            self.bench.switch(&above)?;
-            let budget = share / self.samples().max(1);
-            for _ in 0..self.samples() {
-                let hint = samples.median().map(|rate| bracket(rate, OWN_BRACKET, self.taken));
-                samples.0.push(self.sample(hint, budget)?);
-            }
+            let samples = self.baseline(&above, rungs_left)?;
             let mut report = self.report(rung, &above, &samples, time_before)?;
             report.kept = true;
             self.kept_rate = samples.median();
             return Ok(report);
         }
+        let share = self.share(rungs_left);
         let (below, samples) = match self.alternate(&above, share) {
             Ok(both) => both,
             Err(Failed::Below(error) | Failed::Above(error @ BenchError::Cancelled)) => return Err(error),
@@ -209,6 +205,19 @@ impl Climber<'_> {
             self.kept_rate = below.median();
         }
         Ok(report)
+    }
+
+    /// The baseline has nothing below it to be alternated with.
+    fn baseline(&mut self, configuration: &Configuration, rungs_left: usize) -> Result<Samples, BenchError> {
+        let mut samples = Samples::default();
+        self.bench.switch(configuration)?;
+        samples.0.push(self.sample(None, FIRST_SEARCH)?);
+        let budget = self.share(rungs_left) / self.samples();
+        while samples.0.len() < self.samples() as usize {
+            let hint = samples.median().map(|rate| bracket(rate, OWN_BRACKET, self.taken));
+            samples.0.push(self.sample(hint, budget)?);
+        }
+        Ok(samples)
     }
 
     /// A B B A, until there are samples enough.
@@ -273,6 +282,11 @@ impl Climber<'_> {
 
     fn samples(&self) -> u32 {
         self.options.samples.max(4).next_multiple_of(2)
+    }
+
+    /// The next rung's part of the time left.
+    fn share(&self, rungs_left: usize) -> Duration {
+        self.left() / u32::try_from(rungs_left).unwrap_or(u32::MAX).max(1)
     }
 
     fn left(&self) -> Duration {

@@ -14,6 +14,7 @@ struct Fake {
     taken: u32,
     /// The sample, counted from 1, in which no rate holds; 0 for none.
     hiccup_at: u32,
+    budgets: Vec<Duration>,
 }
 
 impl Fake {
@@ -26,6 +27,7 @@ impl Fake {
             order: Vec::new(),
             taken: 0,
             hiccup_at: 0,
+            budgets: Vec::new(),
         }
     }
 }
@@ -47,6 +49,7 @@ impl Bench for Fake {
     fn sample(&mut self, request: &mut SampleRequest<'_>) -> Result<Sample, BenchError> {
         self.order.push(self.configuration.sharing);
         self.taken += 1;
+        self.budgets.push(request.budget);
         let scatter = 1.0 + f64::from(self.taken * 7 % 5) / 500.0;
         let held = if self.taken == self.hiccup_at { 0.0 } else { scatter };
         let rate = (self.capacity)(&self.configuration) * held;
@@ -58,6 +61,7 @@ impl Bench for Fake {
             cycles_per_transaction: Known::unknown("no counters"),
             instructions_per_transaction: Known::Value(10_000.0),
             generator_bound: None,
+            unconfirmed: false,
             fallbacks: Vec::new(),
         })
     }
@@ -173,6 +177,15 @@ fn a_sample_where_nothing_held_is_taken_again() {
     let climbed = climb_fake(&mut fake, &["reuseport"], Policy::KeepAll);
     assert_eq!(fake.taken, 13);
     assert!(climbed.rungs[1].versus_previous.is_some());
+}
+
+#[test]
+fn the_first_search_has_time_however_short_the_climb() {
+    let mut fake = Fake::new(by_sharing);
+    let rungs = rung::select([]).expect("the baseline");
+    let options = Options { budget: Duration::ZERO, ..options(Policy::KeepAll) };
+    climb(&mut fake, &rungs, &options, &mut |_| {}).expect("climbed");
+    assert_eq!((fake.budgets[0], fake.budgets[1]), (FIRST_SEARCH, Duration::ZERO));
 }
 
 #[test]

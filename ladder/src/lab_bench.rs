@@ -5,6 +5,8 @@ mod placement;
 mod server;
 mod setup;
 mod stock;
+#[cfg(test)]
+mod tests;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -31,6 +33,8 @@ pub use placement::Placement;
 
 /// Longest wait for stragglers after a slot.
 const DRAIN: Duration = Duration::from_millis(60);
+/// Where a search without a hint starts, transactions a second.
+const START: f64 = 8_000.0;
 /// Niceness of the server's workers where the generator's cannot be raised above them.
 const SERVER_NICE: i32 = 19;
 
@@ -208,6 +212,7 @@ impl Bench for LabBench {
             max_loss: self.options.max_loss,
             slot: self.options.slot,
             drain: DRAIN,
+            start_per_second: START,
             bracket: request.hint,
             confirm: 1,
             budget: request.budget,
@@ -237,6 +242,7 @@ impl Bench for LabBench {
             cycles_per_transaction,
             instructions_per_transaction,
             generator_bound,
+            unconfirmed: found.ended == Ended::OutOfTime,
             fallbacks,
         })
     }

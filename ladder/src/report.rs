@@ -216,6 +216,8 @@ pub enum WarningKind {
     GeneratorBound,
     /// Generator and server ran on the same CPUs.
     SharedCpus,
+    /// The time was over before a rate was confirmed: the figure is a lower bound.
+    Unconfirmed,
     /// The hypervisor took CPU time away.
     CpuSteal,
     /// The samples scatter widely.

@@ -63,6 +63,16 @@ pub(crate) fn fill(report: &mut RungReport, samples: &[Sample], options: &Option
             ),
         });
     }
+    let unconfirmed = samples.iter().filter(|sample| sample.unconfirmed).count();
+    if unconfirmed > 0 {
+        report.warnings.push(Warning {
+            kind: WarningKind::Unconfirmed,
+            detail: format!(
+                "in {unconfirmed} of {} samples the time was over before a rate was confirmed",
+                samples.len()
+            ),
+        });
+    }
     let mut fallbacks: Vec<&String> = samples.iter().flat_map(|sample| &sample.fallbacks).collect();
     fallbacks.sort();
     fallbacks.dedup();

@@ -86,6 +86,7 @@ pub(crate) fn kind_name(kind: WarningKind) -> &'static str {
     match kind {
         WarningKind::GeneratorBound => "generator-bound",
         WarningKind::SharedCpus => "shared-cpus",
+        WarningKind::Unconfirmed => "unconfirmed",
         WarningKind::CpuSteal => "cpu-steal",
         WarningKind::Noisy => "noisy",
         WarningKind::Unknown => "unknown",
