@@ -36,9 +36,17 @@ fn judge(error: io::Error) -> Receive {
     match error.raw_os_error() {
         Some(libc::EINTR) => Receive::Again,
         Some(libc::EAGAIN) => Receive::Empty,
-        Some(libc::EBADF | libc::ENOTSOCK | libc::EFAULT | libc::EINVAL | libc::EOPNOTSUPP) => {
-            Receive::Broken(error)
-        }
+        // These stay: a closed or foreign descriptor, a call that a sandbox forbids.
+        Some(
+            libc::EBADF
+            | libc::ENOTSOCK
+            | libc::EFAULT
+            | libc::EINVAL
+            | libc::EOPNOTSUPP
+            | libc::ENOSYS
+            | libc::EPERM
+            | libc::EACCES,
+        ) => Receive::Broken(error),
         _ => Receive::Failed,
     }
 }

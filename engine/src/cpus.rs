@@ -6,8 +6,7 @@ use std::thread;
 use crate::error::Error;
 use crate::sys::thread::{allowed_cpus, pin};
 
-/// The CPUs this process may run on now, ascending: online and inside its cpuset, whatever the calling thread itself
-/// is pinned to is not widened.
+/// The CPUs the calling thread may run on now, ascending: online, inside the process' cpuset, and in its affinity.
 pub(crate) fn allowed() -> io::Result<Vec<u32>> {
     allowed_cpus()
 }

@@ -140,8 +140,8 @@ impl Builder {
     }
 
     /// The CPUs the workers belong to, in the order of the workers: worker `i` has `cpus[i % cpus.len()]`. With
-    /// steering, those left over when there are fewer workers are dealt out in turn. Default: every CPU this
-    /// process may run on, ascending.
+    /// steering, those left over when there are fewer workers are dealt out in turn. Default: every CPU the
+    /// calling thread may run on, ascending.
     pub fn cpus(mut self, cpus: impl Into<Vec<u32>>) -> Self {
         self.cpus = Some(cpus.into());
         self

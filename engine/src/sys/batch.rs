@@ -199,7 +199,8 @@ impl<K: Kind> Batch<K> {
         Ok(self.received.len())
     }
 
-    /// Has `decide` look at every received message; what it wants sent is then there to [`send`](Self::send).
+    /// Has `decide` look at every received message; what it wants sent is then there to [`send`](Self::send). Once for
+    /// every receive, since sending overwrites the lengths of the messages.
     #[inline(always)]
     pub(crate) fn process(&mut self, mut decide: impl FnMut(Incoming<'_>) -> Outgoing) {
         let (reply_offset, reply_length) = (self.reply_offset, self.shape.reply);
@@ -263,7 +264,8 @@ impl<K: Kind> Batch<K> {
                 }
             }
             if skipped > 0 {
-                // SAFETY: both are headers of ours, that many passed since the first received, and `header` is used no more.
+                // SAFETY: both are headers of ours, since that many passed since the first received, and `header` is
+                // used no more.
                 unsafe { ptr::swap(here.sub(skipped), here) };
             }
         }
