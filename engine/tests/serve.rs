@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::mpsc;
 
 use linerate_engine::{Action, Backend, Echo, PathMtuDiscovery, Pinning, Request, Server, Sockets, Stray};
-use support::{BACKENDS, LAYOUTS, Outcome, ask, client, cpus, skip};
+use support::{BACKENDS, LAYOUTS, Outcome, PATIENCE, ask, client, cpus, skip};
 
 #[test]
 fn every_backend_and_layout_echoes() -> Outcome {
@@ -179,7 +179,12 @@ fn oversized_requests_are_counted_or_delivered() -> Outcome {
 #[test]
 fn batches_cost_fewer_calls_than_single_transactions() -> Outcome {
     let calls = |backend| -> Result<u64, Box<dyn std::error::Error>> {
-        let server = Server::builder().bind("127.0.0.1:0".parse()?).workers(1).backend(backend).prepare()?;
+        let server = Server::builder()
+            .bind("127.0.0.1:0".parse()?)
+            .workers(1)
+            .backend(backend)
+            .drain_limit(PATIENCE)
+            .prepare()?;
         let client = client("127.0.0.1:0")?;
         for _ in 0..64 {
             client.send_to(b"x", server.local_addr())?;
