@@ -8,13 +8,17 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 
+#[cfg(test)]
+pub(crate) use subject::Side;
+pub(crate) use subject::Subject;
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Bench {
     /// User-space instructions a transaction: the engine's mmsg echo beside the same loop in C.
     Engine(engine::Engine),
     /// What `engine` measures: one server, one queue of requests.
     #[command(hide = true)]
-    Subject(subject::Subject),
+    Subject(Subject),
 }
 
 impl Bench {

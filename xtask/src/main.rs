@@ -31,3 +31,28 @@ fn main() -> anyhow::Result<ExitCode> {
         Chore::Fuzz(fuzz) => fuzz.run(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn a_subject_is_started_as_it_was_described() {
+        for side in [bench::Side::Engine, bench::Side::C] {
+            for wildcard in [false, true] {
+                let subject = bench::Subject { side, requests: 256, batch: 64, payload: 100, wildcard };
+                let arguments = std::iter::once("xtask".to_owned()).chain(subject.arguments());
+                match Arguments::parse_from(arguments).chore {
+                    Chore::Bench(bench::Bench::Subject(parsed)) => assert_eq!(parsed, subject),
+                    other => panic!("parsed as {other:?}"),
+                }
+            }
+        }
+    }
+}

@@ -22,7 +22,7 @@ pub(crate) enum Side {
     C,
 }
 
-#[derive(Debug, Clone, Copy, Args)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Args)]
 pub(crate) struct Subject {
     #[arg(long)]
     pub(crate) side: Side,
