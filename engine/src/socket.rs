@@ -202,7 +202,7 @@ impl Options {
             return Ok(());
         };
         let microseconds = i32::try_from(wanted.as_micros()).unwrap_or(i32::MAX);
-        let Err(error) = option::set(socket, libc::SOL_SOCKET, option::SO_BUSY_POLL, microseconds) else {
+        let Err(error) = option::set(socket, libc::SOL_SOCKET, libc::SO_BUSY_POLL, microseconds) else {
             return Ok(());
         };
         let why = match error.raw_os_error() {

@@ -3,9 +3,6 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// Since Linux 3.11 (include/uapi/asm-generic/socket.h); libc has it only for some targets.
-pub(crate) const SO_BUSY_POLL: i32 = libc::SO_BUSY_POLL;
-
 /// Sets an option that is an `int`.
 pub(crate) fn set(socket: &impl AsFd, level: i32, name: i32, value: i32) -> io::Result<()> {
     // SAFETY: the pointer and length describe `value`, which outlives the call.
