@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
 
+use crate::setting::Offload;
 use crate::sys;
 
 /// A host: live, captured in a directory, or scripted.
@@ -185,25 +186,24 @@ impl Host {
         }
     }
 
-    /// Whether GRO is on for an interface (`ETHTOOL_GGRO`, Linux 2.6.29).
+    /// Whether an offload of an interface is on (`SIOCETHTOOL`).
     ///
     /// # Errors
     /// [`HostError::Call`] naming the interface.
-    pub fn generic_receive_offload(&self, interface: &str) -> Result<bool, HostError> {
-        let what = format!("reading GRO of {interface}");
+    pub fn offload(&self, interface: &str, offload: Offload) -> Result<bool, HostError> {
+        let what = format!("reading {offload} of {interface}");
         self.must_be_live(&what)?;
-        sys::ethtool::generic_receive_offload(interface).map_err(|source| HostError::Call { what, source })
+        sys::ethtool::offload(interface, offload).map_err(|source| HostError::Call { what, source })
     }
 
-    /// Switches GRO of an interface (`ETHTOOL_SGRO`, Linux 2.6.29).
+    /// Switches an offload of an interface (`SIOCETHTOOL`).
     ///
     /// # Errors
-    /// [`HostError::Call`] naming the interface.
-    pub fn set_generic_receive_offload(&self, interface: &str, on: bool) -> Result<(), HostError> {
-        let what = format!("switching GRO of {interface} {}", if on { "on" } else { "off" });
+    /// [`HostError::Call`] naming the interface; needs `CAP_NET_ADMIN` in its network namespace.
+    pub fn set_offload(&self, interface: &str, offload: Offload, on: bool) -> Result<(), HostError> {
+        let what = format!("switching {offload} of {interface} {}", if on { "on" } else { "off" });
         self.must_be_live(&what)?;
-        sys::ethtool::set_generic_receive_offload(interface, on)
-            .map_err(|source| HostError::Call { what, source })
+        sys::ethtool::set_offload(interface, offload, on).map_err(|source| HostError::Call { what, source })
     }
 
     /// Whether the kernel audits system calls (`AUDIT_GET`): 0 off, 1 on, 2 on and locked.

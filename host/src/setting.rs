@@ -1,6 +1,7 @@
 //! Typed knobs: the only way settings are changed, so that each change can be undone.
 
 mod nft_table;
+mod offload;
 mod queue_cpus;
 
 use std::fmt;
@@ -9,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Host, HostError};
 
+pub use offload::Offload;
 pub use queue_cpus::QueueDirection;
 
 /// One knob of a host.
@@ -26,10 +28,12 @@ pub enum Setting {
         /// Number of the queue.
         queue: u32,
     },
-    /// Generic receive offload of an interface: `on` or `off`.
-    GenericReceiveOffload {
+    /// An offload of an interface: `on` or `off`.
+    Offload {
         /// Name of the interface.
         interface: String,
+        /// Which one.
+        offload: Offload,
     },
     /// An nftables table of family `inet`: its ruleset as `nft` reads it, or nothing when absent.
     NftTable {
@@ -113,8 +117,8 @@ impl Setting {
             Setting::QueueCpus { interface, direction, queue } => {
                 queue_cpus::read(host, interface, *direction, *queue)
             }
-            Setting::GenericReceiveOffload { interface } => {
-                host.generic_receive_offload(interface).map(|on| Value::new(if on { "on" } else { "off" }))
+            Setting::Offload { interface, offload } => {
+                host.offload(interface, *offload).map(|on| Value::new(if on { "on" } else { "off" }))
             }
             Setting::NftTable { table } => nft_table::read(host, table),
             Setting::Audit => host.audit_enabled().map(|enabled| Value::new(enabled.to_string())),
@@ -136,9 +140,9 @@ impl Setting {
                 };
                 queue_cpus::write(host, interface, *direction, *queue, &cpus)
             }
-            Setting::GenericReceiveOffload { interface } => match value.as_str() {
-                "on" => host.set_generic_receive_offload(interface, true),
-                "off" => host.set_generic_receive_offload(interface, false),
+            Setting::Offload { interface, offload } => match value.as_str() {
+                "on" => host.set_offload(interface, *offload, true),
+                "off" => host.set_offload(interface, *offload, false),
                 _ => return Err(self.bad_value(value, "on or off")),
             },
             Setting::NftTable { table } => nft_table::write(host, table, value),
@@ -172,7 +176,7 @@ impl Setting {
             // apart without parsing it is whether the table is there.
             Setting::NftTable { .. } => one.as_str().is_empty() == other.as_str().is_empty(),
             Setting::Sysctl(_) => one.as_str().split_whitespace().eq(other.as_str().split_whitespace()),
-            Setting::GenericReceiveOffload { .. } | Setting::Audit => one == other,
+            Setting::Offload { .. } | Setting::Audit => one == other,
         }
     }
 
@@ -192,7 +196,7 @@ impl fmt::Display for Setting {
             Setting::QueueCpus { interface, direction, queue } => {
                 write!(f, "{interface} {}", queue_cpus::file(*direction, *queue))
             }
-            Setting::GenericReceiveOffload { interface } => write!(f, "{interface} generic-receive-offload"),
+            Setting::Offload { interface, offload } => write!(f, "{interface} {offload}"),
             Setting::NftTable { table } => write!(f, "nftables table inet {table}"),
             Setting::Audit => f.write_str("audit enabled"),
         }

@@ -35,8 +35,6 @@ pub use placement::Placement;
 const DRAIN: Duration = Duration::from_millis(60);
 /// Where a search without a hint starts, transactions a second.
 const START: f64 = 8_000.0;
-/// Niceness of the server's workers where the generator's cannot be raised above them.
-const SERVER_NICE: i32 = 19;
 
 /// What to set up.
 #[derive(Debug, Clone)]
@@ -55,6 +53,8 @@ pub struct LabBenchOptions {
     pub max_loss: f64,
     /// Length of one probe of a rate.
     pub slot: Duration,
+    /// Ratio of a rate that does not hold to one that does at which a search ends.
+    pub resolution: f64,
     /// Whether host-wide settings may be changed.
     pub host_wide: bool,
     /// Raised to stop.
@@ -73,8 +73,8 @@ pub struct LabBench {
     address: SocketAddr,
     settable: Settable,
     refusals: Refusals,
-    /// Whether the generator's threads run before others; else the server's give way.
-    generator_first: bool,
+    /// Niceness of the server's workers, where they share CPUs with the generator.
+    server_nice: Option<i32>,
     applied: BTreeMap<Setting, Value>,
     lab: Lab,
 }
@@ -151,8 +151,8 @@ impl LabBench {
             &self.placement.server,
             self.options.payload as usize,
         );
-        if !self.generator_first {
-            builder = builder.nice(SERVER_NICE);
+        if let Some(nice) = self.server_nice {
+            builder = builder.nice(nice);
         }
         let running = self
             .lab
@@ -214,11 +214,11 @@ impl Bench for LabBench {
             drain: DRAIN,
             start_per_second: START,
             bracket: request.hint,
+            resolution: self.options.resolution,
             confirm: 1,
             budget: request.budget,
             cancel: Some(&self.options.cancel),
             observer: Some(&observer),
-            ..SearchOptions::default()
         };
         let mut counted = Counted::new(&mut self.generator);
         let found = capacity::search(&mut counted, &options)

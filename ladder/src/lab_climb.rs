@@ -26,6 +26,8 @@ pub struct LabClimb {
     pub budget: Duration,
     /// Length of one probe of a rate.
     pub slot: Duration,
+    /// Ratio of a rate that does not hold to one that does at which a search ends.
+    pub resolution: f64,
     /// Samples of each configuration in a comparison.
     pub samples: u32,
     /// Whether settings of the whole machine may be changed.
@@ -97,6 +99,7 @@ pub fn run(
         no_fragment: wanted.no_fragment,
         max_loss: wanted.max_loss,
         slot: wanted.slot,
+        resolution: wanted.resolution,
         host_wide: wanted.host_wide,
         cancel,
     })?;

@@ -58,7 +58,7 @@ pub const RUNGS: &[Rung] = &[
     Rung {
         id: "irq-affinity-rps",
         title: "Receive processing on every CPU",
-        what: "RPS hands each queue to a CPU of its own; on a NIC the IRQ affinity does it first.",
+        what: "Packets are processed on all CPUs, not on half of them: IRQ affinity does it on a NIC, RPS in the lab.",
         touches: Touches::QueueCpus,
         change: |configuration| configuration.receive_spread = true,
     },

@@ -119,7 +119,8 @@ impl SearchOptions<'_> {
 /// What a search found.
 #[derive(Debug, Clone, Serialize)]
 pub struct CapacitySample {
-    /// Capacity: goodput at the highest rate that holds, the median of the confirming slots; 0 if none does.
+    /// Capacity: answered a second at the highest rate that holds, the median of the confirming slots; 0 if none
+    /// does. Every answer counts, since at a rate that holds none is long in coming.
     pub transactions_per_second: f64,
     /// That rate as it was offered.
     pub offered_per_second: f64,

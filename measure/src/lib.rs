@@ -51,4 +51,4 @@ pub use error::Error;
 pub use generator::{Description, Generator, Mode, Slot, SocketGenerator};
 pub use latency::Latency;
 pub use linerate_host::Known;
-pub use outcome::{BoundReason, QueueMedians, SelfWatch, SendErrors, SlotOutcome};
+pub use outcome::{BoundReason, FEW, QueueMedians, SelfWatch, SendErrors, SlotOutcome};

@@ -10,6 +10,9 @@ use crate::latency::Latency;
 /// A request sent later than this after its intended time counts as late.
 pub(crate) const LATE_NS: u64 = 1_000_000;
 
+/// Requests that may be under way at the end of a slot whatever its length.
+pub const FEW: f64 = 16.0;
+
 /// The account of one slot. `sent == answered + lost`, always.
 #[derive(Debug, Clone, Serialize)]
 pub struct SlotOutcome {
@@ -56,14 +59,25 @@ impl SlotOutcome {
         if self.sent == 0 { 1.0 } else { self.lost as f64 / self.sent as f64 }
     }
 
-    /// Whether the queue grew: the last quarter's median latency exceeds the first half's by more than 1 ms and more
-    /// than 2 % of the slot. A deep socket buffer hides overload from the loss of a short slot, but not from this.
+    /// Whether the queue grew, which a deep socket buffer hides from the loss of a short slot: the last quarter's
+    /// median latency exceeds the first half's by more than 1 ms and more than 2 % of the slot, or more than 5 % of
+    /// the requests (and more than [`FEW`]) were unanswered at the slot's end and answered after it.
     pub fn queue_is_growing(&self) -> bool {
+        self.latency_grows() || self.leaves_a_queue()
+    }
+
+    fn latency_grows(&self) -> bool {
         let (Some(early), Some(late)) = (self.queue.first_half_ns, self.queue.last_quarter_ns) else {
             return false;
         };
         let bound = (self.duration.as_nanos() / 50).max(1_000_000);
         u128::from(late.saturating_sub(early)) > bound
+    }
+
+    fn leaves_a_queue(&self) -> bool {
+        let in_time = self.answered_per_second * self.duration.as_secs_f64();
+        let after_the_end = self.answered as f64 - in_time;
+        after_the_end > FEW && after_the_end > 0.05 * self.sent as f64
     }
 }
 

@@ -5,9 +5,19 @@ use std::os::fd::AsRawFd;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
+use crate::setting::Offload;
+
 const SIOCETHTOOL: libc::c_ulong = 0x8946;
-const ETHTOOL_GGRO: u32 = 0x2b;
-const ETHTOOL_SGRO: u32 = 0x2c;
+
+impl Offload {
+    /// The commands that read and set it (linux/ethtool.h).
+    fn commands(self) -> (u32, u32) {
+        match self {
+            Offload::TcpSegmentation => (0x1e, 0x1f),
+            Offload::GenericReceive => (0x2b, 0x2c),
+        }
+    }
+}
 
 #[repr(C)]
 struct EthtoolValue {
@@ -15,12 +25,12 @@ struct EthtoolValue {
     data: u32,
 }
 
-pub(crate) fn generic_receive_offload(interface: &str) -> io::Result<bool> {
-    value(interface, ETHTOOL_GGRO, 0).map(|data| data != 0)
+pub(crate) fn offload(interface: &str, offload: Offload) -> io::Result<bool> {
+    value(interface, offload.commands().0, 0).map(|data| data != 0)
 }
 
-pub(crate) fn set_generic_receive_offload(interface: &str, on: bool) -> io::Result<()> {
-    value(interface, ETHTOOL_SGRO, u32::from(on)).map(|_| ())
+pub(crate) fn set_offload(interface: &str, offload: Offload, on: bool) -> io::Result<()> {
+    value(interface, offload.commands().1, u32::from(on)).map(|_| ())
 }
 
 fn value(interface: &str, command: u32, data: u32) -> io::Result<u32> {

@@ -31,23 +31,39 @@ impl Placement {
         }
     }
 
-    /// The CPUs that process what receive queue `queue` takes in.
+    /// The CPUs that RPS hands received packets to; none leave them where they came in.
+    ///
+    /// The same for every receive queue: what veth tells the stack of the queue differs between
+    /// kernels and modes, the sending CPU does not.
     #[must_use]
-    pub fn receive(&self, queue: u32, spread: bool) -> CpuSet {
-        if spread {
-            std::iter::once(self.server[queue as usize % self.server.len()]).collect()
-        } else {
+    pub fn receive(&self, spread: bool) -> CpuSet {
+        let half = (self.server.len() / 2).max(1);
+        match (spread, self.shared) {
             // As IRQs that were all left on one of two NUMA nodes.
-            self.server.iter().copied().take((self.server.len() / 2).max(1)).collect()
+            (false, _) => self.server.iter().copied().take(half).collect(),
+            // Each of the CPUs sends, and so takes in, its share.
+            (true, true) => CpuSet::new(),
+            (true, false) => self.server.iter().copied().collect(),
         }
     }
 
-    /// The CPUs that send by transmit queue `queue` out of `queues`; none by flow hash.
+    /// The server's CPUs that send by transmit queue `queue` out of `queues`; none by flow hash.
     #[must_use]
     pub fn transmit(&self, queue: u32, queues: u32, by_cpu: bool) -> CpuSet {
-        let own = |index: &usize| by_cpu && u32::try_from(*index).is_ok_and(|index| index % queues == queue);
-        (0..self.server.len()).filter(own).map(|index| self.server[index]).collect()
+        if by_cpu { senders(&self.server, queue, queues) } else { CpuSet::new() }
     }
+
+    /// The generator's CPUs that send by transmit queue `queue` out of `queues`.
+    #[must_use]
+    pub fn generate(&self, queue: u32, queues: u32) -> CpuSet {
+        senders(&self.generator, queue, queues)
+    }
+}
+
+/// Those of `cpus` that send by a queue when each has its own, or shares one with few others.
+fn senders(cpus: &[u32], queue: u32, queues: u32) -> CpuSet {
+    let own = |(index, _): &(u32, &u32)| index % queues == queue;
+    (0_u32..).zip(cpus).filter(own).map(|(_, cpu)| *cpu).collect()
 }
 
 #[cfg(test)]
@@ -66,13 +82,12 @@ mod tests {
     }
 
     #[test]
-    fn queues_are_spread_over_the_servers_cpus() {
-        let placement = Placement::on(&[3, 5], true);
-        let receive = |queue, spread| placement.receive(queue, spread).to_string();
-        assert_eq!([receive(0, false), receive(1, false)], ["3", "3"]);
-        assert_eq!([receive(0, true), receive(1, true), receive(2, true)], ["3", "5", "3"]);
-        let one = Placement::on(&[7], true);
-        assert_eq!(one.receive(0, false).to_string(), "7");
+    fn receive_processing_is_on_half_of_the_cpus_or_on_all() {
+        let shared = Placement::on(&[3, 5], true);
+        assert_eq!([shared.receive(false).to_string(), shared.receive(true).to_string()], ["3", ""]);
+        let split = Placement::on(&[0, 1, 2, 3, 4, 5, 6, 7], true);
+        assert_eq!([split.receive(false).to_string(), split.receive(true).to_string()], ["0-1", "0-3"]);
+        assert_eq!(Placement::on(&[7], true).receive(false).to_string(), "7");
     }
 
     #[test]

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use linerate_host::setting::QueueDirection;
+use linerate_host::setting::{Offload, QueueDirection};
 use linerate_host::{Host, Setting, Value};
-use linerate_lab::{Lab, LabHost};
+use linerate_lab::{Lab, LabHost, Link};
 use linerate_measure::SocketGenerator;
 
 use super::placement::Placement;
@@ -17,8 +17,13 @@ use crate::configuration::Configuration;
 
 /// Port of the lab's server.
 const PORT: u16 = 7777;
-/// Niceness of the generator's threads, so that on shared CPUs the server is the limit.
-const GENERATOR_NICE: i32 = -15;
+/// Niceness of the generator's threads on shared CPUs, so that the server is the limit.
+const GENERATOR_NICE: i32 = -20;
+/// Niceness of the server's workers then: behind the generator, before the rest of the machine.
+const SERVER_NICE: i32 = -10;
+/// Niceness of the server's workers where the generator's cannot be raised: behind it, and not
+/// too far behind others.
+const SERVER_NICE_UNPRIVILEGED: i32 = 5;
 
 impl LabBench {
     /// Makes the lab and what it needs to be climbed in. The caller must be in the network and
@@ -45,7 +50,8 @@ impl LabBench {
             record_audit(&lab, found)?;
         }
         let placement = Placement::on(&options.cpus, settable.queue_cpus);
-        let (generator, generator_first) = generator(&lab.senders()[0], &options, &placement, address)?;
+        set_sender(&lab, &link, &placement, &settable)?;
+        let (generator, server_nice) = generator(&lab.senders()[0], &options, &placement, address)?;
         Ok(Self {
             server: None,
             generator,
@@ -56,7 +62,7 @@ impl LabBench {
             address,
             settable,
             refusals,
-            generator_first,
+            server_nice,
             applied: BTreeMap::new(),
             lab,
         })
@@ -88,6 +94,32 @@ fn record_audit(lab: &Lab, found: &Value) -> Result<(), BenchError> {
     lab.record_host_wide(&audit_key(), serde_json::Value::from(found.as_str())).map_err(in_lab)
 }
 
+/// Makes the sender look to the receiver like many clients behind a NIC.
+fn set_sender(lab: &Lab, link: &Link, placement: &Placement, settable: &Settable) -> Result<(), BenchError> {
+    let sender = &lab.senders()[0];
+    let host = Host::live_with_sys(sender.sys_path().map_err(in_lab)?);
+    let interface = &link.sender.interface;
+    let mut settings = Vec::new();
+    if settable.offload {
+        // Where a sender could segment TCP itself, veth takes UDP past NAPI and GRO, which a NIC
+        // never does (veth_skb_is_eligible_for_gro in drivers/net/veth.c, Linux 5.13).
+        let setting = Setting::Offload { interface: interface.clone(), offload: Offload::TcpSegmentation };
+        settings.push((setting, Value::new("off")));
+    }
+    if settable.queue_cpus {
+        // A transmit queue here is a NAPI instance there: each CPU has its own.
+        for queue in 0..link.queues {
+            let direction = QueueDirection::Transmit;
+            let setting = Setting::QueueCpus { interface: interface.clone(), direction, queue };
+            settings.push((setting, Value::new(placement.generate(queue, link.queues).to_mask())));
+        }
+    }
+    sender
+        .run(|| settings.iter().try_for_each(|(setting, value)| setting.write(&host, value)))
+        .map_err(in_lab)??;
+    Ok(())
+}
+
 /// Tries each knob with the value it should have at the start.
 fn probe(
     lab_host: &LabHost,
@@ -104,7 +136,7 @@ fn probe(
             let queue_cpus = failure(&queue(QueueDirection::Receive), Value::new("0"))
                 .or_else(|| failure(&queue(QueueDirection::Transmit), Value::new("0")))
                 .map(|why| format!("RPS and XPS masks take root, not a user namespace: {why}"));
-            let gro = Setting::GenericReceiveOffload { interface: interface.clone() };
+            let gro = Setting::Offload { interface: interface.clone(), offload: Offload::GenericReceive };
             let offload = failure(&gro, Value::new("on"));
             let table = Setting::NftTable { table: stock::TABLE.to_owned() };
             let netfilter = failure(&table, stock::ruleset(receiver.port));
@@ -156,13 +188,13 @@ fn busy_poll_refusal() -> Option<String> {
     }
 }
 
-/// The generator, and whether its threads go before others.
+/// The generator, and the niceness that puts the server behind it.
 fn generator(
     sender: &LabHost,
     options: &LabBenchOptions,
     placement: &Placement,
     target: SocketAddr,
-) -> Result<(SocketGenerator, bool), BenchError> {
+) -> Result<(SocketGenerator, Option<i32>), BenchError> {
     let start = |nice| {
         sender
             .run(|| {
@@ -180,12 +212,12 @@ fn generator(
             .map_err(in_lab)
     };
     if !placement.shared {
-        return Ok((start(None)?.map_err(in_generator)?, true));
+        return Ok((start(None)?.map_err(in_generator)?, None));
     }
     match start(Some(GENERATOR_NICE))? {
-        Ok(generator) => Ok((generator, true)),
+        Ok(generator) => Ok((generator, Some(SERVER_NICE))),
         // Not permitted without root; the server is made to give way instead.
-        Err(_) => Ok((start(None)?.map_err(in_generator)?, false)),
+        Err(_) => Ok((start(None)?.map_err(in_generator)?, Some(SERVER_NICE_UNPRIVILEGED))),
     }
 }
 

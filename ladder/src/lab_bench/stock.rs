@@ -1,7 +1,7 @@
 //! How a configuration becomes settings of the lab's receiver, and the state a stock
 //! distribution leaves it in.
 
-use linerate_host::setting::QueueDirection;
+use linerate_host::setting::{Offload, QueueDirection};
 use linerate_host::{Setting, Value};
 
 use super::placement::Placement;
@@ -43,14 +43,15 @@ pub(super) fn settings(
         for queue in 0..receiver.queues {
             let cpus =
                 |direction| Setting::QueueCpus { interface: receiver.interface.clone(), direction, queue };
-            let receive = placement.receive(queue, configuration.receive_spread);
+            let receive = placement.receive(configuration.receive_spread);
             settings.push((cpus(QueueDirection::Receive), Value::new(receive.to_mask())));
             let transmit = placement.transmit(queue, receiver.queues, configuration.transmit_by_cpu);
             settings.push((cpus(QueueDirection::Transmit), Value::new(transmit.to_mask())));
         }
     }
     if settable.offload {
-        let gro = Setting::GenericReceiveOffload { interface: receiver.interface.clone() };
+        let gro =
+            Setting::Offload { interface: receiver.interface.clone(), offload: Offload::GenericReceive };
         settings.push((gro, Value::new(if configuration.gro { "on" } else { "off" })));
     }
     if settable.netfilter {

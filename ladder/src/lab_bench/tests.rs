@@ -22,6 +22,7 @@ fn bench(test: &str) -> Option<LabBench> {
         no_fragment: false,
         max_loss: 0.001,
         slot: Duration::from_millis(20),
+        resolution: 1.1,
         host_wide: false,
         cancel: Arc::new(AtomicBool::new(false)),
     });
@@ -96,6 +97,7 @@ fn no_cpu_is_an_error_before_anything_is_made() {
         no_fragment: false,
         max_loss: 0.001,
         slot: Duration::from_millis(20),
+        resolution: 1.1,
         host_wide: false,
         cancel: Arc::default(),
     };

@@ -251,7 +251,8 @@ impl Search<'_, '_> {
             answered += probe.answered;
             late += probe.late_ratio * probe.sent as f64;
         }
-        let rates: Vec<f64> = held.iter().map(|probe| probe.answered_per_second).collect();
+        let rates: Vec<f64> =
+            held.iter().map(|probe| probe.offered_per_second * (1.0 - probe.loss_ratio)).collect();
         CapacitySample {
             transactions_per_second: stats::median(&rates).unwrap_or(0.0),
             offered_per_second: offered,

@@ -15,7 +15,12 @@ fn found(simulation: &mut Simulation, options: &SearchOptions<'_>) -> CapacitySa
 
 fn assert_near(sample: &CapacitySample, capacity: f64, resolution: f64) {
     let rate = sample.transactions_per_second;
-    assert!(rate <= capacity * 1.001 && rate >= capacity / resolution * 0.999, "found {rate} of {capacity}");
+    // The simulation loses whole requests only: up to half of one goes unseen in a slot.
+    let unseen = 0.5 / SLOT.as_secs_f64();
+    assert!(
+        rate <= capacity * 1.001 + unseen && rate >= capacity / resolution * 0.999,
+        "found {rate} of {capacity}"
+    );
 }
 
 #[test]

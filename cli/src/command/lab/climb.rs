@@ -22,11 +22,18 @@ use crate::render::{ladder_html, ladder_text, style::Style};
 struct Pace {
     rung: Duration,
     slot: Duration,
+    resolution: f64,
     samples: u32,
 }
 
-const QUICK: Pace = Pace { rung: Duration::from_millis(5_500), slot: Duration::from_millis(80), samples: 4 };
-const FULL: Pace = Pace { rung: Duration::from_secs(23), slot: Duration::from_millis(200), samples: 8 };
+const QUICK: Pace = Pace {
+    rung: Duration::from_millis(5_500),
+    slot: Duration::from_millis(80),
+    resolution: 1.06,
+    samples: 4,
+};
+const FULL: Pace =
+    Pace { rung: Duration::from_secs(23), slot: Duration::from_millis(200), resolution: 1.04, samples: 8 };
 
 #[derive(Debug, Args)]
 pub(crate) struct Climb {
@@ -142,6 +149,7 @@ impl Climb {
             },
             budget,
             slot: pace.slot,
+            resolution: pace.resolution,
             samples: pace.samples,
             host_wide: self.host_wide,
             payload: self.payload,
