@@ -43,7 +43,8 @@ pub struct SearchOptions<'a> {
     pub resolution: f64,
     /// How often the rate found must hold again; 2 by default.
     pub confirm: u32,
-    /// The most time to take; 30 s by default. When it is over, what is known by then is the result.
+    /// The most time to take; 30 s by default. When it is over, what is known by then is the result. Up to four times
+    /// as long if no rate held by then.
     pub budget: Duration,
     /// Ends the search when set; what is known by then is the result.
     pub cancel: Option<&'a AtomicBool>,

@@ -65,8 +65,15 @@ impl Probe {
 
     /// Whether the generator sent nearly everything in time.
     pub(super) fn punctual(&self) -> bool {
-        !self.bound_because.iter().any(|reason| matches!(reason, BoundReason::SentLate { .. }))
+        !is_late(&self.bound_because)
     }
+}
+
+/// Late requests up to this share cannot make the medians of latency grow.
+const LATE_MATTERS: f64 = 0.1;
+
+fn is_late(reasons: &[BoundReason]) -> bool {
+    reasons.iter().any(|reason| matches!(reason, BoundReason::SentLate { ratio } if *ratio > LATE_MATTERS))
 }
 
 fn judge(outcome: &SlotOutcome, max_loss: f64) -> Verdict {
@@ -85,7 +92,7 @@ fn judge(outcome: &SlotOutcome, max_loss: f64) -> Verdict {
         Verdict::GeneratorBound
     } else if !outcome.queue_is_growing() {
         Verdict::Holds
-    } else if outcome.generator_bound {
+    } else if is_late(&outcome.self_watch.bound_because) {
         // Latency runs from the intended time, so a generator that lags more and more makes it grow by itself.
         Verdict::GeneratorBound
     } else {

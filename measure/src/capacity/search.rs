@@ -20,6 +20,12 @@ const FIRST_WIDENING: f64 = 1.2;
 /// From one rate to the next while nothing at all is answered.
 const SILENT_STRIDE: f64 = 10.0;
 
+/// A rate as high as the goodput seen above capacity would leave no room for chance; this share of it is tried.
+const BELOW_GOODPUT: f64 = 0.985;
+
+/// Without any rate that held, the search goes on for this many budgets.
+const PATIENCE: u32 = 4;
+
 /// How often a rate fails before it is believed, if the generator was punctual.
 const FAILURES: u32 = 2;
 
@@ -32,7 +38,8 @@ const HOLDS_IN_DOUBT: u32 = 3;
 /// Searches for the highest paced rate that holds.
 ///
 /// Without a bracket the rate doubles from [`SearchOptions::start_per_second`] until it does not hold; within a
-/// bracket, given or found, it halves the distance on a logarithmic scale. A rate that does not hold is tried once
+/// bracket, given or found, it goes where the goodput above capacity points to, or else halves the distance on a
+/// logarithmic scale. A rate that does not hold is tried once
 /// more before that is believed, since a machine hiccups, and twice if the generator itself was held up; one that
 /// failed and is then approached by nothing but holding rates is tried anew. The rate found must then hold again as often as
 /// [`SearchOptions::confirm`] says; if it does not, the next lower one is tried.
@@ -49,6 +56,7 @@ pub fn search(generator: &mut dyn Generator, options: &SearchOptions<'_>) -> Res
         slots: Vec::new(),
         holds: None,
         fails: None,
+        goodput: 0.0,
         widening: FIRST_WIDENING,
         holds_in_a_row: 0,
         doubted: false,
@@ -70,6 +78,8 @@ struct Search<'a, 'o> {
     holds: Option<(f64, Vec<usize>)>,
     /// The lowest rate that did not, and why.
     fails: Option<(f64, Verdict)>,
+    /// The best goodput of the slots in which that rate was offered: what the service can do, unless overload hurts it.
+    goodput: f64,
     widening: f64,
     /// Rates that held since one failed.
     holds_in_a_row: u32,
@@ -102,6 +112,7 @@ impl Search<'_, '_> {
                 }
                 Attempt::Failed(verdict) => {
                     self.fails = Some((rate, verdict));
+                    self.goodput = self.best_goodput(rate);
                     self.holds_in_a_row = 0;
                 }
             }
@@ -113,6 +124,9 @@ impl Search<'_, '_> {
     fn next_rate(&mut self, lowest: f64) -> Option<f64> {
         let resolution = self.options.resolution;
         let holds = self.holds.as_ref().map(|(rate, _)| *rate);
+        if let Some(rate) = self.hinted_by_goodput(holds, lowest) {
+            return Some(rate);
+        }
         match (holds, self.fails, self.options.bracket) {
             (Some(low), Some((high, _)), _) if high / low > resolution => Some((low * high).sqrt()),
             (Some(_), Some((high, _)), _) => (self.holds_in_a_row >= HOLDS_IN_DOUBT).then_some(high),
@@ -135,6 +149,16 @@ impl Search<'_, '_> {
             (None, Some((high, _)), Some(_)) => Some((high / self.widen()).max(lowest)),
             (None, Some((high, _)), None) => Some((high / STRIDE).max(lowest)),
         }
+    }
+
+    /// The rate that the goodput above capacity points to, if that is between what holds and what does not.
+    fn hinted_by_goodput(&mut self, holds: Option<f64>, lowest: f64) -> Option<f64> {
+        let (high, _) = self.fails?;
+        // Once: a service that overload hurts points too low, and is then searched by halves.
+        let rate = std::mem::take(&mut self.goodput) * BELOW_GOODPUT;
+        let margin = self.options.resolution.sqrt();
+        let low = holds.map_or(lowest, |low| low * margin);
+        (rate > low && rate < high / margin).then_some(rate)
     }
 
     fn widen(&mut self) -> f64 {
@@ -218,6 +242,12 @@ impl Search<'_, '_> {
         Ok(Some(verdict))
     }
 
+    /// The best goodput of the slots in which `rate` was offered.
+    fn best_goodput(&self, rate: f64) -> f64 {
+        let offered = self.slots.iter().filter(|probe| probe.asked_per_second == rate);
+        offered.map(|probe| probe.answered_per_second).fold(0.0, f64::max)
+    }
+
     /// The highest rate below `rate` that held in some slot.
     fn best_below(&self, rate: f64) -> Option<(f64, Vec<usize>)> {
         let held = self.slots.iter().enumerate().filter(|(_, probe)| probe.verdict == Verdict::Holds);
@@ -229,10 +259,10 @@ impl Search<'_, '_> {
     fn stop(&self) -> Option<Ended> {
         if self.options.cancelled() {
             Some(Ended::Cancelled)
-        } else if self.began.elapsed() >= self.options.budget {
-            Some(Ended::OutOfTime)
         } else {
-            None
+            // A result of nothing is worth waiting a little longer for something.
+            let patience = if self.holds.is_some() { 1 } else { PATIENCE };
+            (self.began.elapsed() >= self.options.budget * patience).then_some(Ended::OutOfTime)
         }
     }
 
