@@ -4,9 +4,14 @@ mod support;
 
 use std::net::UdpSocket;
 
+fn cases(files: &str) {
+    // A program it does not find would make trycmd ignore the cases.
+    trycmd::TestCases::new().register_bin("linerate", support::program()).case(files);
+}
+
 #[test]
 fn bad_input() {
-    trycmd::TestCases::new().case("tests/cmd/*.toml");
+    cases("tests/cmd/*.toml");
 }
 
 #[test]
@@ -14,7 +19,7 @@ fn bad_input_to_a_lab() {
     if let Err(why) = support::labs_can_be_made() {
         return support::skip("bad_input_to_a_lab", &why);
     }
-    trycmd::TestCases::new().case("tests/cmd-lab/*.toml");
+    cases("tests/cmd-lab/*.toml");
 }
 
 #[test]

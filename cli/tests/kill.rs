@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use support::{LINERATE, labs_can_be_made, skip};
+use support::{labs_can_be_made, program, skip};
 
 /// The tests look at the whole machine, so one at a time.
 static MACHINE: Mutex<()> = Mutex::new(());
@@ -48,7 +48,7 @@ fn await_that(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 fn start(runtime: &Path) -> Child {
-    Command::new(LINERATE)
+    Command::new(program())
         .args(["lab", "--rungs", "reuseport", "--time", "20"])
         .env("XDG_RUNTIME_DIR", runtime)
         .stdout(Stdio::null())
@@ -58,7 +58,7 @@ fn start(runtime: &Path) -> Child {
 }
 
 fn listed(runtime: &Path) -> Vec<Value> {
-    let output = Command::new(LINERATE)
+    let output = Command::new(program())
         .args(["lab", "list", "--json", "-"])
         .env("XDG_RUNTIME_DIR", runtime)
         .output()
@@ -92,7 +92,7 @@ fn a_killed_climb_leaves_nothing() {
         }
         child.kill().expect("killed");
         child.wait().expect("reaped");
-        let clean = Command::new(LINERATE)
+        let clean = Command::new(program())
             .args(["lab", "clean"])
             .env("XDG_RUNTIME_DIR", runtime)
             .output()
@@ -113,7 +113,7 @@ fn an_interrupted_climb_reports_and_leaves_nothing() {
         return skip("an_interrupted_climb_reports_and_leaves_nothing", &why);
     }
     let runtime = tempfile::tempdir().expect("a directory");
-    let mut child = Command::new(LINERATE)
+    let mut child = Command::new(program())
         .args(["lab", "--rungs", "reuseport,steer-by-cpu", "--time", "60", "--json", "-"])
         .env("XDG_RUNTIME_DIR", runtime.path())
         .stdout(Stdio::piped())

@@ -2,6 +2,7 @@
 
 mod service;
 
+use std::io::Write as _;
 use std::net::UdpSocket;
 use std::process::Command;
 use std::sync::Arc;
@@ -36,6 +37,11 @@ fn rate(per_second: f64) -> Mode {
 fn assert_balanced(outcome: &SlotOutcome) {
     assert_eq!(outcome.sent, outcome.answered + outcome.lost, "{outcome:?}");
     assert_eq!(outcome.latency_ns.count(), outcome.answered);
+}
+
+/// Says that a test cannot run here, past the test runner's capture so that it is always seen.
+fn skip(test: &str, why: &str) {
+    let _ = writeln!(std::io::stderr(), "SKIP {test}: {}", why.trim());
 }
 
 #[test]
@@ -229,7 +235,7 @@ fn several_targets_sources_and_families_share_the_flows() {
         assert_eq!(service.stop().received, 40, "bursts of one take the flows strictly in turn");
     }
     let Ok(v6) = UdpSocket::bind("[::1]:0") else {
-        eprintln!("SKIP several_targets_sources_and_families_share_the_flows: no IPv6 loopback");
+        skip("several_targets_sources_and_families_share_the_flows", "no IPv6 loopback");
         return;
     };
     let v4 = Service::echo();
@@ -265,7 +271,7 @@ fn many_flows_are_ready_in_time_and_share_evenly() {
         match SocketGenerator::builder().targets(vec![service.address]).flows(900).threads(2).start() {
             Ok(generator) => generator,
             Err(error) => {
-                eprintln!("SKIP many_flows_are_ready_in_time_and_share_evenly: {error}");
+                skip("many_flows_are_ready_in_time_and_share_evenly", &error.to_string());
                 return;
             }
         };
@@ -385,8 +391,8 @@ fn a_payload_over_the_mtu_is_refused_unfragmented() {
             Ok(output) if String::from_utf8_lossy(&output.stdout).contains("running 1 test") => {
                 assert!(output.status.success(), "{output:?}");
             }
-            Ok(output) => eprintln!("SKIP {NAME}: {}", String::from_utf8_lossy(&output.stderr)),
-            Err(error) => eprintln!("SKIP {NAME}: unshare: {error}"),
+            Ok(output) => skip(NAME, &String::from_utf8_lossy(&output.stderr)),
+            Err(error) => skip(NAME, &format!("unshare: {error}")),
         }
         return;
     }
@@ -415,7 +421,7 @@ fn a_named_destination_is_allowed() {
     let made = SocketGenerator::builder().targets(vec![(address, 9).into()]).allow(address).start();
     match made {
         Ok(generator) => assert_eq!(generator.describe().targets.len(), 1),
-        Err(Error::System { what, .. }) => eprintln!("SKIP a_named_destination_is_allowed: {what}"),
+        Err(Error::System { what, .. }) => skip("a_named_destination_is_allowed", &what),
         Err(error) => panic!("{error}"),
     }
 }
@@ -428,7 +434,7 @@ fn threads_are_pinned_where_asked() {
     let generator = match &mut generator {
         Ok(generator) => generator,
         Err(error @ Error::Cpu { .. }) => {
-            eprintln!("SKIP threads_are_pinned_where_asked: {error}");
+            skip("threads_are_pinned_where_asked", &error.to_string());
             return;
         }
         Err(error) => panic!("{error}"),

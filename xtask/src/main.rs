@@ -3,6 +3,7 @@
 mod bench;
 mod fuzz;
 mod sys;
+mod user_tests;
 
 use std::process::ExitCode;
 
@@ -23,12 +24,15 @@ enum Chore {
     Bench(bench::Bench),
     /// Run a fuzz target for a while, on the stable toolchain.
     Fuzz(fuzz::Fuzz),
+    /// Run the workspace's tests as nobody; takes root.
+    UserTests(user_tests::UserTests),
 }
 
 fn main() -> anyhow::Result<ExitCode> {
     match Arguments::parse().chore {
         Chore::Bench(bench) => bench.run(),
         Chore::Fuzz(fuzz) => fuzz.run(),
+        Chore::UserTests(tests) => tests.run(),
     }
 }
 

@@ -22,7 +22,15 @@ pub(crate) struct UserTests {
     filter: Option<String>,
 }
 
-/// A test program that cargo built.
+/// What cargo built.
+#[derive(Default)]
+struct Built {
+    tests: Vec<Program>,
+    /// The command `linerate`, which tests run.
+    command: Option<PathBuf>,
+}
+
+/// A test program.
 struct Program {
     package: String,
     name: String,
@@ -32,17 +40,20 @@ struct Program {
 
 impl UserTests {
     pub(crate) fn run(&self) -> Result<ExitCode> {
-        let mut programs = build()?;
+        let Built { tests: mut programs, command } = build()?;
         if let Some(filter) = &self.filter {
             programs.retain(|program| program.name.contains(filter) || program.package.contains(filter));
         }
         ensure!(!programs.is_empty(), "no test program to run");
         let stage = tempfile::tempdir().context("cannot make a directory")?;
         open_to_all(stage.path())?;
+        let staged_command = stage.path().join("linerate");
+        let command = command.context("cargo built no command 'linerate'")?;
+        fs::copy(&command, &staged_command).with_context(|| format!("cannot copy {}", command.display()))?;
         let mut failed = Vec::new();
         for program in &programs {
             println!("\n     Running {} {} as nobody", program.package, program.name);
-            if !program.run(stage.path())? {
+            if !program.run(stage.path(), &staged_command)? {
                 failed.push(format!("{} {}", program.package, program.name));
             }
         }
@@ -56,22 +67,29 @@ impl UserTests {
 }
 
 impl Program {
-    /// Runs it from a copy of the files it uses, and tells whether it passed.
-    fn run(&self, stage: &Path) -> Result<bool> {
-        let directory = stage.join(format!("{}-{}", self.package, self.name));
-        fs::create_dir(&directory).context("cannot make a directory")?;
-        open_to_all(&directory)?;
-        let tests = self.directory.join("tests");
-        if tests.is_dir() {
-            copy(&tests, &directory.join("tests"))?;
+    /// Runs it beside a copy of its package, and tells whether it passed.
+    fn run(&self, stage: &Path, command: &Path) -> Result<bool> {
+        let directory = stage.join(&self.package);
+        if !directory.exists() {
+            fs::create_dir(&directory).context("cannot make a directory")?;
+            open_to_all(&directory)?;
+            for part in ["src", "tests"] {
+                let part = Path::new(part);
+                if self.directory.join(part).is_dir() {
+                    copy(&self.directory.join(part), &directory.join(part))?;
+                }
+            }
         }
-        let copy = directory.join("program");
-        fs::copy(&self.file, &copy).with_context(|| format!("cannot copy {}", self.file.display()))?;
+        let program = directory.join(format!("{}.test", self.name));
+        fs::copy(&self.file, &program).with_context(|| format!("cannot copy {}", self.file.display()))?;
         let status = Command::new("setpriv")
             .args(["--reuid", NOBODY, "--regid", NOBODY, "--clear-groups"])
-            .arg(&copy)
+            .arg(&program)
             .current_dir(&directory)
+            .env("CARGO_BIN_EXE_linerate", command)
             .env("HOME", &directory)
+            .env("INSTA_UPDATE", "no")
+            .env("INSTA_WORKSPACE_ROOT", stage)
             .env("TMPDIR", &directory)
             .env_remove("XDG_RUNTIME_DIR")
             .status()
@@ -80,8 +98,8 @@ impl Program {
     }
 }
 
-/// Builds all tests and returns their programs.
-fn build() -> Result<Vec<Program>> {
+/// Builds all tests.
+fn build() -> Result<Built> {
     let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
         .args(["test", "--workspace", "--no-run", "--message-format=json"])
         .stderr(Stdio::inherit())
@@ -90,27 +108,35 @@ fn build() -> Result<Vec<Program>> {
     if !output.status.success() {
         bail!("the tests do not build");
     }
-    let text = String::from_utf8_lossy(&output.stdout);
-    text.lines().filter_map(|line| program(line).transpose()).collect()
+    let mut built = Built::default();
+    for line in String::from_utf8_lossy(&output.stdout).lines() {
+        built.take(line)?;
+    }
+    Ok(built)
 }
 
-/// The test program a message of cargo is about, if it is about one.
-fn program(line: &str) -> Result<Option<Program>> {
-    let message: Value = serde_json::from_str(line).with_context(|| format!("cargo said '{line}'"))?;
-    let Some(file) = message["executable"].as_str() else {
-        return Ok(None);
-    };
-    if message["profile"]["test"] != true {
-        return Ok(None);
+impl Built {
+    /// Takes what a message of cargo tells of a program.
+    fn take(&mut self, line: &str) -> Result<()> {
+        let message: Value = serde_json::from_str(line).with_context(|| format!("cargo said '{line}'"))?;
+        let Some(file) = message["executable"].as_str().map(PathBuf::from) else {
+            return Ok(());
+        };
+        let name = message["target"]["name"].as_str().unwrap_or_default();
+        if message["profile"]["test"] == true {
+            let manifest = message["manifest_path"].as_str().context("cargo names no manifest")?;
+            let directory = Path::new(manifest).parent().context("a manifest is in a directory")?;
+            self.tests.push(Program {
+                package: directory.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+                name: name.to_owned(),
+                file,
+                directory: directory.to_owned(),
+            });
+        } else if name == "linerate" {
+            self.command = Some(file);
+        }
+        Ok(())
     }
-    let manifest = message["manifest_path"].as_str().context("cargo names no manifest")?;
-    let directory = Path::new(manifest).parent().context("a manifest is in a directory")?;
-    Ok(Some(Program {
-        package: directory.file_name().unwrap_or_default().to_string_lossy().into_owned(),
-        name: message["target"]["name"].as_str().unwrap_or_default().to_owned(),
-        file: PathBuf::from(file),
-        directory: directory.to_owned(),
-    }))
 }
 
 fn open_to_all(path: &Path) -> Result<()> {
@@ -127,7 +153,8 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
         if entry.file_type()?.is_dir() {
             copy(&entry.path(), &target)?;
         } else {
-            fs::copy(entry.path(), &target).with_context(|| format!("cannot copy {}", entry.path().display()))?;
+            fs::copy(entry.path(), &target)
+                .with_context(|| format!("cannot copy {}", entry.path().display()))?;
         }
     }
     Ok(())

@@ -1,14 +1,19 @@
 //! What the tests of the command share.
 
 use std::io::Write;
+use std::path::PathBuf;
 use std::process::{Command, Output};
 
-/// The command under test.
-pub(crate) const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
+/// The command under test. Cargo tells a running test where it is, and so can whoever runs the
+/// test program elsewhere.
+pub(crate) fn program() -> PathBuf {
+    std::env::var_os("CARGO_BIN_EXE_linerate")
+        .map_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_linerate")), PathBuf::from)
+}
 
 /// Runs the command to its end.
 pub(crate) fn linerate(arguments: &[&str]) -> Output {
-    Command::new(LINERATE).args(arguments).output().expect("the command starts")
+    Command::new(program()).args(arguments).output().expect("the command starts")
 }
 
 /// Says that a test cannot run here, past the test runner's capture so that it is always seen.

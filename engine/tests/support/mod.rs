@@ -1,6 +1,7 @@
 //! Clients for the tests.
 #![allow(dead_code, reason = "each test binary uses the part it needs")]
 
+use std::io::Write as _;
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
@@ -61,5 +62,6 @@ pub(crate) fn on_cpu<T: Send>(cpu: u32, action: impl FnOnce() -> T + Send) -> st
 
 /// Says that a test cannot run here.
 pub(crate) fn skip(test: &str, why: impl std::fmt::Display) {
-    eprintln!("SKIP {test}: {why}");
+    // Past the test runner's capture, so that a skip is always seen.
+    let _ = writeln!(std::io::stderr(), "SKIP {test}: {why}");
 }
