@@ -33,7 +33,7 @@ const QUICK: Pace = Pace {
     samples: 4,
 };
 const FULL: Pace =
-    Pace { rung: Duration::from_secs(23), slot: Duration::from_millis(200), resolution: 1.04, samples: 8 };
+    Pace { rung: Duration::from_secs(23), slot: Duration::from_millis(120), resolution: 1.04, samples: 8 };
 
 #[derive(Debug, Args)]
 pub(crate) struct Climb {

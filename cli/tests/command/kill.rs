@@ -1,23 +1,13 @@
 //! A climb that is killed at any moment leaves nothing that `linerate lab clean` does not remove.
 
-mod support;
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::support::{labs_can_be_made, machine, program, skip};
 use serde_json::Value;
-use support::{labs_can_be_made, program, skip};
-
-/// The tests look at the whole machine, so one at a time.
-static MACHINE: Mutex<()> = Mutex::new(());
-
-fn alone() -> MutexGuard<'static, ()> {
-    MACHINE.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Links in the namespace of the tests, and every network namespace of a process that a climb starts.
 fn traces() -> (BTreeSet<String>, BTreeSet<String>) {
@@ -69,7 +59,7 @@ fn listed(runtime: &Path) -> Vec<Value> {
 
 #[test]
 fn a_killed_climb_leaves_nothing() {
-    let _alone = alone();
+    let _machine = machine();
     if let Err(why) = labs_can_be_made() {
         return skip("a_killed_climb_leaves_nothing", &why);
     }
@@ -108,7 +98,7 @@ fn a_killed_climb_leaves_nothing() {
 
 #[test]
 fn an_interrupted_climb_reports_and_leaves_nothing() {
-    let _alone = alone();
+    let _machine = machine();
     if let Err(why) = labs_can_be_made() {
         return skip("an_interrupted_climb_reports_and_leaves_nothing", &why);
     }

@@ -1,7 +1,6 @@
 //! Bad input gets one clear line and exit status 2.
 
-mod support;
-
+use crate::support;
 use std::net::UdpSocket;
 
 fn cases(files: &str) {
@@ -16,6 +15,7 @@ fn bad_input() {
 
 #[test]
 fn bad_input_to_a_lab() {
+    let _machine = support::machine();
     if let Err(why) = support::labs_can_be_made() {
         return support::skip("bad_input_to_a_lab", &why);
     }

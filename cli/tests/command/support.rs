@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Output};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The command under test. Cargo tells a running test where it is, and so can whoever runs the
 /// test program elsewhere.
@@ -19,6 +20,14 @@ pub(crate) fn linerate(arguments: &[&str]) -> Output {
 /// Says that a test cannot run here, past the test runner's capture so that it is always seen.
 pub(crate) fn skip(test: &str, why: &str) {
     let _ = writeln!(std::io::stderr(), "SKIP {test}: {why}");
+}
+
+/// Some tests look at the whole machine, and a climb takes all of it: one at a time.
+static MACHINE: Mutex<()> = Mutex::new(());
+
+/// Waits for the machine.
+pub(crate) fn machine() -> MutexGuard<'static, ()> {
+    MACHINE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Whether labs can be made here, or why not.

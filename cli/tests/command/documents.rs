@@ -1,0 +1,110 @@
+//! The JSON documents hold what docs/schema.md says, and their figures agree with each other.
+
+use crate::support;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+fn document(output: &std::process::Output) -> Value {
+    serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)))
+}
+
+fn has(value: &Value, keys: &[&str]) {
+    for key in keys {
+        assert!(value.get(key).is_some(), "no '{key}' in {value}");
+    }
+}
+
+#[test]
+fn a_load_and_the_server_it_loads_agree() {
+    let mut server = Command::new(support::program())
+        .args(["serve", "echo", "--bind", "127.0.0.1:0", "--json", "-"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the command starts");
+    let mut errors = BufReader::new(server.stderr.take().expect("piped")).lines();
+    let ready = errors.by_ref().map_while(Result::ok).find(|line| line.starts_with("serving echo on "));
+    let ready = ready.expect("it says when it is ready");
+    let address = ready.split_whitespace().nth(3).expect("it says where");
+
+    let load = support::linerate(&["load", address, "--duration", "0.3", "--rate", "5k", "--json", "-"]);
+    assert!(load.status.success(), "{}", String::from_utf8_lossy(&load.stderr));
+    let load = document(&load);
+    assert_eq!(load["schema"], "linerate.load/1");
+    has(&load, &["sent", "answered", "lost", "duplicate", "reordered", "corrupt", "foreign"]);
+    has(&load, &["offered_per_second", "answered_per_second", "latency_ns", "generator_bound", "argv"]);
+    has(&load["latency_ns"], &["p50", "p99", "p999"]);
+    let count = |key: &str| load[key].as_u64().expect("a count");
+    assert_eq!(count("sent"), count("answered") + count("lost"));
+
+    let ended = Command::new("kill").args(["-INT", &server.id().to_string()]).status().expect("kill starts");
+    assert!(ended.success());
+    let server = server.wait_with_output().expect("ended");
+    assert!(server.status.success());
+    let served = document(&server);
+    assert_eq!(served["schema"], "linerate.serve/1");
+    // On loopback nothing is lost on the way; what was lost was lost before the server took it.
+    assert!(served["total"]["answered"].as_u64() >= Some(count("answered")), "{served} {load}");
+    assert!(served["total"]["received"].as_u64() <= Some(count("sent")), "{served} {load}");
+}
+
+#[test]
+fn a_climb_reports_every_rung_measured_or_skipped() {
+    let _machine = support::machine();
+    if let Err(why) = support::labs_can_be_made() {
+        return support::skip("a_climb_reports_every_rung_measured_or_skipped", &why);
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let html = directory.path().join("ladder.html");
+    let html = html.to_str().expect("a name");
+    let rungs = "reuseport,audit-off,ip-id-skip";
+    let climb = ["lab", "--quick", "--time", "6", "--quiet", "--rungs", rungs, "--json", "-", "--html", html];
+    let output = support::linerate(&climb);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report = document(&output);
+    assert_eq!(report["schema"], "linerate.ladder/1");
+    has(&report, &["version", "argv", "host", "generator", "method", "published", "warnings"]);
+    let rungs = report["rungs"].as_array().expect("rungs");
+    let ids: Vec<&str> = rungs.iter().filter_map(|rung| rung["id"].as_str()).collect();
+    assert_eq!(ids, ["baseline", "reuseport", "audit-off", "ip-id-skip"]);
+    for rung in rungs {
+        if rung["applied"] == false {
+            assert!(rung["skipped_because"].as_str().is_some_and(|why| !why.is_empty()), "{rung}");
+            continue;
+        }
+        has(&rung["transactions_per_second"], &["median", "low", "high", "samples"]);
+        has(&rung["latency_ns"], &["p50", "p99", "p999"]);
+        has(&rung["goodput_at_overload"], &["2", "5"]);
+        has(rung, &["loss_ratio", "cycles_per_transaction", "instructions_per_transaction"]);
+        has(rung, &["wire_bits_per_second", "line_rate_ratio", "warnings"]);
+        assert!(rung["transactions_per_second"]["median"].as_f64() > Some(0.0), "{rung}");
+        for unknown in ["cycles_per_transaction", "instructions_per_transaction"] {
+            let warned = rung["warnings"].as_array().expect("warnings").iter().any(|warning| {
+                warning["kind"] == "unknown"
+                    && warning["detail"]
+                        .as_str()
+                        .is_some_and(|detail| detail.starts_with(unknown.split('_').next().expect("a word")))
+            });
+            assert_eq!(rung[unknown].is_null(), warned, "{unknown} of {rung}");
+        }
+    }
+    assert_eq!(rungs[3]["versus_previous"]["id"], "reuseport");
+    let verdict = rungs[3]["versus_previous"]["verdict"].as_str().expect("a verdict");
+    assert!(["better", "worse", "no-difference-shown"].contains(&verdict), "{verdict}");
+    let page = std::fs::read_to_string(html).expect("the page was written");
+    assert!(page.contains("<svg") && page.contains("ip-id-skip"));
+}
+
+#[test]
+fn calc_prints_the_figures_of_the_field() {
+    let text = |arguments: &[&str]| {
+        let output = support::linerate(arguments);
+        assert!(output.status.success());
+        String::from_utf8(output.stdout).expect("text")
+    };
+    assert!(text(&["calc", "--payload", "100", "--link", "10G"]).contains("7,530,120"));
+    assert!(text(&["calc", "--frame", "64", "--link", "10G"]).contains("14,880,952"));
+}

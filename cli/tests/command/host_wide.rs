@@ -1,0 +1,90 @@
+//! Settings of the whole machine are put back, also after kill -9.
+//!
+//! These tests switch auditing of this machine, and so only run where that was agreed to.
+
+use crate::support;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use linerate_host::{Host, Setting, Value};
+use serde_json::Value as Json;
+
+/// Auditing as it was found, put back at the end.
+struct Audit(Value);
+
+impl Audit {
+    fn switched_on(test: &str) -> Option<Self> {
+        let refused = |why: &str| {
+            support::skip(test, why);
+            None
+        };
+        if std::env::var_os("LINERATE_TEST_HOST_WIDE").is_none() {
+            return refused("it switches auditing of the whole machine; LINERATE_TEST_HOST_WIDE=1 allows it");
+        }
+        let found = match Setting::Audit.read(&Host::live()) {
+            Ok(found) => Self(found),
+            Err(error) => return refused(&error.to_string()),
+        };
+        match Setting::Audit.write(&Host::live(), &Value::new("1")) {
+            Ok(()) => Some(found),
+            Err(error) => refused(&error.to_string()),
+        }
+    }
+}
+
+impl Drop for Audit {
+    fn drop(&mut self) {
+        Setting::Audit.write(&Host::live(), &self.0).expect("auditing is put back");
+    }
+}
+
+fn audit_is(value: &str) -> bool {
+    Setting::Audit.read(&Host::live()).is_ok_and(|found| found == Value::new(value))
+}
+
+fn climb(time: &str) -> Command {
+    let mut command = Command::new(support::program());
+    command.args([
+        "lab",
+        "--quick",
+        "--quiet",
+        "--time",
+        time,
+        "--rungs",
+        "audit-off",
+        "--host-wide",
+        "--json",
+        "-",
+    ]);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+#[test]
+fn auditing_is_switched_for_its_rung_and_put_back() {
+    let _machine = support::machine();
+    let Some(_audit) = Audit::switched_on("auditing_is_switched_for_its_rung_and_put_back") else {
+        return;
+    };
+    let output = climb("5").output().expect("the command starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: Json = serde_json::from_slice(&output.stdout).expect("a report");
+    let rung = &report["rungs"][1];
+    assert_eq!(rung["applied"], true, "{rung}");
+    assert_eq!(rung["changes"][0]["setting"], "audit enabled");
+    assert_eq!((&rung["changes"][0]["from"], &rung["changes"][0]["to"]), (&"1".into(), &"0".into()));
+    assert!(audit_is("1"));
+
+    let mut killed = climb("30").spawn().expect("the command starts");
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !audit_is("0") {
+        assert!(Instant::now() < deadline, "the rung is reached within 30 s");
+        std::thread::yield_now();
+    }
+    killed.kill().expect("killed");
+    killed.wait().expect("reaped");
+    let clean = support::linerate(&["lab", "clean"]);
+    let told = String::from_utf8_lossy(&clean.stdout);
+    assert!(clean.status.success() && told.contains("put back"), "{told}");
+    assert!(audit_is("1"));
+}
