@@ -40,8 +40,10 @@ pub struct Options {
     pub policy: Policy,
     /// Samples of each configuration in a comparison; rounded up to an even number, at least 4.
     pub samples: u32,
-    /// Time for the whole climb.
+    /// Time for the whole climb; taken as far as `least_sample` allows.
     pub budget: Duration,
+    /// The least time for a sample. With less, a search ends far from what it looks for.
+    pub least_sample: Duration,
     /// Multiples of the capacity to offer for `goodput_at_overload`.
     pub overload: Vec<f64>,
     /// Bits of one transaction on the wire, one direction.
@@ -85,8 +87,8 @@ pub struct Climbed {
 /// Climbs `rungs` in order.
 ///
 /// # Errors
-/// When the baseline or the configuration kept so far cannot be measured. A rung that fails by
-/// itself is reported as skipped; a climb told to stop reports what it has.
+/// When the baseline cannot be measured. A rung that fails by itself is reported as skipped; a
+/// climb that cannot go on, or is told to stop, reports what it has.
 pub fn climb(
     bench: &mut dyn Bench,
     rungs: &[&'static Rung],
@@ -109,11 +111,12 @@ pub fn climb(
         let weight = rungs.len() - index;
         let report = match climber.rung(rung, weight) {
             Ok(report) => report,
-            Err(BenchError::Cancelled) if !climbed.rungs.is_empty() => {
+            // What was measured by then is worth having.
+            Err(error) if !climbed.rungs.is_empty() => {
                 climbed.warnings.push(Warning {
                     kind: WarningKind::Interrupted,
                     detail: format!(
-                        "stopped while measuring {}; the rungs from there on are missing",
+                        "ended while measuring {}, the rungs from there on are missing: {error}",
                         rung.id
                     ),
                 });
@@ -212,7 +215,7 @@ impl Climber<'_> {
         let mut samples = Samples::default();
         self.bench.switch(configuration)?;
         samples.0.push(self.sample(None, FIRST_SEARCH)?);
-        let budget = self.share(rungs_left) / self.samples();
+        let budget = (self.share(rungs_left) / self.samples()).max(self.options.least_sample);
         while samples.0.len() < self.samples() as usize {
             let hint = samples.median().map(|rate| bracket(rate, OWN_BRACKET, self.taken));
             samples.0.push(self.sample(hint, budget)?);
@@ -226,19 +229,20 @@ impl Climber<'_> {
         let mut samples = (Samples::default(), Samples::default());
         let blocks = self.samples().div_ceil(2);
         // One part in ten is for switching and for the overload that follows.
-        let budget = share * 9 / 10 / (blocks * 4).max(1);
+        let budget = (share * 9 / 10 / (blocks * 4 + 1)).max(self.options.least_sample);
         for _ in 0..blocks {
             for is_above in [false, true, true, false] {
                 let failed = if is_above { Failed::Above } else { Failed::Below };
                 self.bench.switch(if is_above { above } else { &below }).map_err(failed)?;
                 let mine = if is_above { &samples.1 } else { &samples.0 };
-                let hint = match (mine.median(), self.kept_rate) {
-                    (Some(rate), _) => Some(bracket(rate, OWN_BRACKET, self.taken)),
-                    (None, Some(rate)) if is_above => Some(bracket(rate, STEP_BRACKET, self.taken)),
-                    (None, Some(rate)) => Some(bracket(rate, OWN_BRACKET, self.taken)),
-                    (None, None) => None,
+                // Of what is below there are samples from its own rung; of what is above none yet.
+                let known = mine.median().or(self.kept_rate.filter(|_| !is_above));
+                let (hint, time) = match (known, self.kept_rate) {
+                    (Some(rate), _) => (Some(bracket(rate, OWN_BRACKET, self.taken)), budget),
+                    (None, Some(rate)) => (Some(bracket(rate, STEP_BRACKET, self.taken)), budget * 2),
+                    (None, None) => (None, budget * 2),
                 };
-                let sample = self.sample(hint, budget).map_err(failed)?;
+                let sample = self.sample(hint, time).map_err(failed)?;
                 if is_above { &mut samples.1 } else { &mut samples.0 }.0.push(sample);
             }
         }
@@ -256,7 +260,7 @@ impl Climber<'_> {
         }
         // No rate held at all. Where others did before, the machine was held up rather than the
         // server; a search from the bottom tells.
-        self.bench.sample(&mut SampleRequest { hint: None, budget: budget * 2, probing: &mut probing })
+        self.bench.sample(&mut SampleRequest { hint: None, budget: FIRST_SEARCH, probing: &mut probing })
     }
 
     fn report(

@@ -48,6 +48,8 @@ pub struct LabClimb {
     pub queues: Option<u32>,
 }
 
+/// Slots that a search between two rates close together takes.
+const LEAST_SLOTS: u32 = 6;
 /// Multiples of the capacity offered for `goodput_at_overload`.
 const OVERLOAD: [f64; 2] = [2.0, 5.0];
 
@@ -107,6 +109,7 @@ pub fn run(
         policy: wanted.policy,
         samples: wanted.samples,
         budget: wanted.budget.saturating_sub(started.elapsed()),
+        least_sample: wanted.slot * LEAST_SLOTS,
         overload: OVERLOAD.to_vec(),
         wire_bits_per_transaction: wire.wire_bits(),
         link_bits_per_second: wanted.link.bits_per_second(),

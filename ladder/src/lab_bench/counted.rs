@@ -2,12 +2,12 @@
 
 use linerate_host::Known;
 use linerate_measure::perf::MachineCounters;
-use linerate_measure::{Description, Error, Generator, Slot, SlotOutcome};
+use linerate_measure::{Description, Error, Generator, Mode, Slot, SlotOutcome};
 
 /// What a slot cost.
 #[derive(Debug, Clone)]
 struct Cost {
-    answered_per_second: f64,
+    asked_per_second: f64,
     cycles_per_transaction: Known<f64>,
     instructions_per_transaction: Known<f64>,
 }
@@ -19,25 +19,19 @@ pub(super) struct Counted<'a> {
     costs: Vec<Cost>,
 }
 
-/// Goodput within this share of the capacity found belongs to the same rate.
-const SAME_RATE: f64 = 0.03;
-
 impl<'a> Counted<'a> {
     /// Counts beside `inner`, if the machine has counters.
     pub(super) fn new(inner: &'a mut dyn Generator) -> Self {
         Self { inner, counters: MachineCounters::open(), costs: Vec::new() }
     }
 
-    /// Cycles and instructions a transaction in the slots that ran at about this goodput.
-    pub(super) fn at(&self, transactions_per_second: f64) -> (Known<f64>, Known<f64>) {
+    /// Cycles and instructions a transaction in the slots in which this rate was asked for.
+    pub(super) fn at(&self, asked_per_second: f64) -> (Known<f64>, Known<f64>) {
         if let Err(why) = &self.counters {
             return (Known::unknown(why.clone()), Known::unknown(why.clone()));
         }
-        let near: Vec<&Cost> = self
-            .costs
-            .iter()
-            .filter(|cost| (cost.answered_per_second / transactions_per_second - 1.0).abs() < SAME_RATE)
-            .collect();
+        let near: Vec<&Cost> =
+            self.costs.iter().filter(|cost| cost.asked_per_second == asked_per_second).collect();
         (
             mean(near.iter().map(|cost| &cost.cycles_per_transaction)),
             mean(near.iter().map(|cost| &cost.instructions_per_transaction)),
@@ -56,14 +50,14 @@ impl Generator for Counted<'_> {
             Err(_) => false,
         };
         let outcome = self.inner.run(slot)?;
-        if let (true, Ok(counters)) = (counting, &mut self.counters) {
+        if let (true, Ok(counters), Mode::Rate { per_second }) = (counting, &mut self.counters, slot.mode) {
             let counts = counters.stop();
             let each = |count: Known<u64>| match count {
                 Known::Value(_) if outcome.answered == 0 => Known::unknown("nothing was answered"),
                 known => known.map(|count| count as f64 / outcome.answered as f64),
             };
             self.costs.push(Cost {
-                answered_per_second: outcome.answered_per_second,
+                asked_per_second: per_second,
                 cycles_per_transaction: each(counts.cycles),
                 instructions_per_transaction: each(counts.instructions),
             });
@@ -86,6 +80,6 @@ fn mean<'a>(values: impl Iterator<Item = &'a Known<f64>>) -> Known<f64> {
     if count > 0 {
         Known::Value(sum / f64::from(count))
     } else {
-        Known::unknown(reason.unwrap_or_else(|| "the counters were not running".to_owned()))
+        Known::unknown(reason.unwrap_or_else(|| "the counters did not run at the rate found".to_owned()))
     }
 }

@@ -40,7 +40,7 @@ pub(crate) struct Climb {
     /// Take under 90 seconds instead of under 6 minutes; intervals are wider
     #[arg(long)]
     quick: bool,
-    /// Take about so many seconds for the whole climb [default: 5.5 a rung when quick, else 23]
+    /// Take about so many seconds for the whole climb, but not less than it needs [default: 5.5 a rung when quick, else 23]
     #[arg(long, value_name = "S")]
     time: Option<f64>,
     /// Climb only these rungs (the baseline always): comma-separated identifiers
@@ -73,7 +73,7 @@ pub(crate) struct Climb {
     /// CPUs to use, as a list such as 0-3 [default: all the process may run on]
     #[arg(long, value_name = "LIST")]
     cpus: Option<String>,
-    /// Transmit and receive queues of the receiver, 2 to 16 [default: as many as CPUs]
+    /// Transmit and receive queues of the receiver, 1 to 64 [default: as many as CPUs, 2 to 16]
     #[arg(long, value_name = "N")]
     queues: Option<u32>,
     /// Write the report as JSON; '-' for standard output instead of the table

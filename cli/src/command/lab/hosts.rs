@@ -25,7 +25,7 @@ pub(super) struct Up {
     /// Sending hosts, each with a link of its own to the receiver
     #[arg(long, value_name = "N", default_value_t = 1)]
     senders: usize,
-    /// Transmit and receive queues of each interface, 2 to 16 [default: as many as CPUs]
+    /// Transmit and receive queues of each interface, 1 to 64 [default: as many as CPUs, 2 to 16]
     #[arg(long, value_name = "N")]
     queues: Option<u32>,
     /// Addresses of each family on each interface of the receiver
