@@ -98,9 +98,15 @@ pub(crate) fn one_line(error: &anyhow::Error) -> String {
     })
 }
 
-/// The argument list, for the result.
+/// The argument list, for the result; of the program its name alone.
 pub(crate) fn argv() -> Vec<String> {
-    std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect()
+    let mut arguments = std::env::args_os();
+    let program = arguments.next().map(PathBuf::from).unwrap_or_default();
+    let program = program.file_name().unwrap_or_default().to_os_string();
+    std::iter::once(program)
+        .chain(arguments)
+        .map(|argument| argument.to_string_lossy().into_owned())
+        .collect()
 }
 
 fn directory_of(path: &Path) -> &Path {

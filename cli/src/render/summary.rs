@@ -160,7 +160,7 @@ pub(crate) fn best(report: &Report) -> String {
         );
     }
     let mut sentence = format!(
-        "Best: {} with {at_least}{best_text} tps, {} times the {first_text} of {}.",
+        "Best: {at_least}{best_text} tps with the rungs up to {}, {} times the {first_text} of {}.",
         best.id,
         format::significant(best_rate.median / first_rate.median),
         first.id,

@@ -26,12 +26,8 @@ struct Pace {
     samples: u32,
 }
 
-const QUICK: Pace = Pace {
-    rung: Duration::from_millis(5_500),
-    slot: Duration::from_millis(80),
-    resolution: 1.06,
-    samples: 4,
-};
+const QUICK: Pace =
+    Pace { rung: Duration::from_secs(5), slot: Duration::from_millis(80), resolution: 1.06, samples: 4 };
 const FULL: Pace =
     Pace { rung: Duration::from_secs(23), slot: Duration::from_millis(120), resolution: 1.04, samples: 8 };
 
@@ -40,7 +36,7 @@ pub(crate) struct Climb {
     /// Take under 90 seconds instead of under 6 minutes; intervals are wider
     #[arg(long)]
     quick: bool,
-    /// Take about so many seconds for the whole climb, but not less than it needs [default: 5.5 a rung when quick, else 23]
+    /// Take about so many seconds for the whole climb, but not less than it needs [default: 5 a rung when quick, else 23]
     #[arg(long, value_name = "S")]
     time: Option<f64>,
     /// Climb only these rungs (the baseline always): comma-separated identifiers
