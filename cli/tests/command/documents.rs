@@ -99,6 +99,37 @@ fn a_climb_reports_every_rung_measured_or_skipped() {
 }
 
 #[test]
+fn labs_are_listed_from_up_to_down() {
+    let _machine = support::machine();
+    if let Err(why) = support::labs_can_be_made() {
+        return support::skip("labs_are_listed_from_up_to_down", &why);
+    }
+    let name = format!("documents-{}", std::process::id());
+    let lab = |arguments: &[&str]| {
+        let output = support::linerate(&[&["lab"], arguments].concat());
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        output
+    };
+    let up = document(&lab(&["up", &name, "--senders", "2", "--json", "-"]));
+    assert_eq!(up["schema"], "linerate.labs/1");
+    assert_eq!(up["labs"][0]["hosts"].as_array().map(Vec::len), Some(3));
+    let listed = document(&lab(&["list", "--json", "-"]));
+    let labs = listed["labs"].as_array().expect("labs");
+    assert!(labs.iter().any(|lab| lab["name"] == name.as_str()), "{listed}");
+    let run = lab(&["exec", "--lab", &name, "sender1", "--", "cat", "/sys/class/net/eth0/operstate"]);
+    assert_eq!(String::from_utf8_lossy(&run.stdout), "up\n");
+    let down = document(&lab(&["down", &name, "--json", "-"]));
+    assert_eq!((&down["schema"], &down["labs"][0]["gone"]), (&"linerate.clean/1".into(), &true.into()));
+}
+
+#[test]
+fn the_rungs_are_listed_as_a_document_too() {
+    let listed = document(&support::linerate(&["lab", "--list", "--json", "-"]));
+    assert_eq!(listed["schema"], "linerate.rungs/1");
+    assert_eq!(listed["rungs"][0]["id"], "baseline");
+}
+
+#[test]
 fn calc_prints_the_figures_of_the_field() {
     let text = |arguments: &[&str]| {
         let output = support::linerate(arguments);

@@ -12,6 +12,7 @@ use linerate_ladder::lab_climb::{self, LabClimb};
 use linerate_ladder::report::{Report, WarningKind};
 use linerate_ladder::rung::{self, RUNGS};
 use linerate_measure::wire;
+use serde::Serialize;
 
 use crate::interrupt::Interrupt;
 use crate::output::{self, Target};
@@ -93,9 +94,6 @@ enum PolicyArgument {
 
 impl Climb {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        if self.list {
-            return list();
-        }
         let json = self.json.as_deref().map(Target::from);
         let html = self.html.as_deref().map(Target::from);
         ensure!(
@@ -104,6 +102,9 @@ impl Climb {
         );
         for target in [&json, &html].into_iter().flatten() {
             target.check()?;
+        }
+        if self.list {
+            return list(json.as_ref());
         }
         let climb = self.lab_climb()?;
         let privilege = super::enter()?;
@@ -171,12 +172,30 @@ fn privilege_name(privilege: &Privilege) -> String {
     }
 }
 
-fn list() -> Result<ExitCode> {
-    let width = RUNGS.iter().map(|rung| rung.id.len()).max().unwrap_or(0);
-    let mut text = String::new();
-    for rung in RUNGS {
-        text.push_str(&format!("{:width$}  {}\n", rung.id, rung.what));
+/// The rungs: schema `linerate.rungs/1`.
+#[derive(Serialize)]
+struct Rungs {
+    schema: &'static str,
+    argv: Vec<String>,
+    rungs: Vec<RungLine>,
+}
+
+#[derive(Serialize)]
+struct RungLine {
+    id: &'static str,
+    title: &'static str,
+    what: &'static str,
+}
+
+fn list(json: Option<&Target>) -> Result<ExitCode> {
+    if let Some(target) = json {
+        let line = |rung: &rung::Rung| RungLine { id: rung.id, title: rung.title, what: rung.what };
+        let rungs = RUNGS.iter().map(line).collect();
+        target.json(&Rungs { schema: "linerate.rungs/1", argv: output::argv(), rungs })?;
+        return Ok(ExitCode::SUCCESS);
     }
+    let width = RUNGS.iter().map(|rung| rung.id.len()).max().unwrap_or(0);
+    let text: String = RUNGS.iter().map(|rung| format!("{:width$}  {}\n", rung.id, rung.what)).collect();
     output::print(&text)?;
     Ok(ExitCode::SUCCESS)
 }

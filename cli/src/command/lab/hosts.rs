@@ -34,6 +34,9 @@ pub(super) struct Up {
     /// Bytes of the largest IP packet
     #[arg(long, value_name = "BYTES", default_value_t = 1500)]
     mtu: u32,
+    /// Write the lab as JSON; '-' for standard output instead of the text
+    #[arg(long, value_name = "FILE")]
+    json: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -41,6 +44,9 @@ pub(super) struct Down {
     /// Name of the lab
     #[arg(value_name = "LAB", default_value = DEFAULT_NAME)]
     name: String,
+    /// Write what was removed as JSON; '-' for standard output instead of the text
+    #[arg(long, value_name = "FILE")]
+    json: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -83,6 +89,7 @@ pub(super) struct Hold {
 #[derive(Serialize)]
 struct Labs {
     schema: &'static str,
+    argv: Vec<String>,
     labs: Vec<LabState>,
 }
 
@@ -90,12 +97,14 @@ struct Labs {
 #[derive(Serialize)]
 struct Cleaned<'a> {
     schema: &'static str,
+    argv: Vec<String>,
     #[serde(flatten)]
     report: &'a CleanReport,
 }
 
 impl Up {
     pub(super) fn run(self) -> Result<ExitCode> {
+        let json = target(self.json.as_deref())?;
         let registry = Registry::open()?;
         clean(&registry, Scope::Dead)?;
         let default = Shape::default();
@@ -113,27 +122,29 @@ impl Up {
         let mut holder = Command::new(program);
         holder.args(["lab", "hold", "--"]);
         let state = hold::up(&registry, &options, holder)?;
-        output::print(&lab_text(&state))?;
         eprintln!("run a command there with: linerate lab exec --lab {} receiver -- COMMAND", state.name);
+        show(vec![state], json.as_ref())?;
         Ok(ExitCode::SUCCESS)
     }
 }
 
 impl Down {
     pub(super) fn run(self) -> Result<ExitCode> {
+        let json = target(self.json.as_deref())?;
         let report = hold::down(&Registry::open()?, &self.name, &mut restore)?;
-        finish(&report, None)
+        finish(&report, json.as_ref())
     }
 }
 
 impl List {
     pub(super) fn run(self) -> Result<ExitCode> {
+        let json = target(self.json.as_deref())?;
         let labs = hold::list(&Registry::open()?)?;
-        match self.json.as_deref().map(Target::from) {
-            Some(target) => target.json(&Labs { schema: "linerate.labs/1", labs })?,
-            None if labs.is_empty() => eprintln!("no lab is up"),
-            None => output::print(&labs.iter().map(lab_text).collect::<Vec<_>>().join("\n"))?,
+        if labs.is_empty() && json.is_none() {
+            eprintln!("no lab is up");
+            return Ok(ExitCode::SUCCESS);
         }
+        show(labs, json.as_ref())?;
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -149,10 +160,7 @@ impl Exec {
 
 impl Clean {
     pub(super) fn run(self) -> Result<ExitCode> {
-        let json = self.json.as_deref().map(Target::from);
-        if let Some(target) = &json {
-            target.check()?;
-        }
+        let json = target(self.json.as_deref())?;
         let scope = if self.all { Scope::All } else { Scope::Dead };
         finish(&clean(&Registry::open()?, scope)?, json.as_ref())
     }
@@ -162,6 +170,20 @@ impl Hold {
     pub(super) fn run(self) -> Result<ExitCode> {
         hold::run(&self.registry, &self.options)?;
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Where `--json` wants the document, if it can be written there.
+fn target(json: Option<&str>) -> Result<Option<Target>> {
+    let target = json.map(Target::from);
+    target.iter().try_for_each(Target::check)?;
+    Ok(target)
+}
+
+fn show(labs: Vec<LabState>, json: Option<&Target>) -> Result<()> {
+    match json {
+        Some(target) => target.json(&Labs { schema: "linerate.labs/1", argv: output::argv(), labs }),
+        None => output::print(&labs.iter().map(lab_text).collect::<Vec<_>>().join("\n")),
     }
 }
 
@@ -188,7 +210,7 @@ fn finish(report: &CleanReport, json: Option<&Target>) -> Result<ExitCode> {
         lines.push("nothing was left".to_owned());
     }
     match json {
-        Some(target) => target.json(&Cleaned { schema: "linerate.clean/1", report })?,
+        Some(target) => target.json(&Cleaned { schema: "linerate.clean/1", argv: output::argv(), report })?,
         None => output::print(&format!("{}\n", lines.join("\n")))?,
     }
     Ok(if complete { ExitCode::SUCCESS } else { ExitCode::from(1) })
