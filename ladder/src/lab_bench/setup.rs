@@ -46,12 +46,13 @@ impl LabBench {
         let address = SocketAddr::from((link.receiver.ipv4[0], PORT));
         let host = Host::live_with_sys(lab.receiver().sys_path().map_err(in_lab)?);
         let (settable, refusals) = probe(lab.receiver(), &host, &receiver, options.host_wide)?;
-        if let Some(found) = &settable.audit {
-            record_audit(&lab, found)?;
-        }
         let placement = Placement::on(&options.cpus, settable.queue_cpus);
         set_sender(&lab, &link, &placement, &settable)?;
         let (generator, server_nice) = generator(&lab.senders()[0], &options, &placement, address)?;
+        // Last, so that a start that fails leaves no record of a change that was never made.
+        if let Some(found) = &settable.audit {
+            record_audit(&lab, found)?;
+        }
         Ok(Self {
             server: None,
             generator,
