@@ -23,6 +23,13 @@ impl From<&str> for Target {
 }
 
 impl Target {
+    /// Where an option wants the result, if it can be written there.
+    pub(crate) fn wanted(option: Option<&str>) -> Result<Option<Self>> {
+        let target = option.map(Self::from);
+        target.iter().try_for_each(Self::check)?;
+        Ok(target)
+    }
+
     /// Finds out before the work whether the result could be written after it.
     pub(crate) fn check(&self) -> Result<()> {
         let Target::File(path) = self else {

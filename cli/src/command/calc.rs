@@ -91,10 +91,7 @@ pub(crate) struct Warning {
 
 impl Calc {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let json = self.json.as_deref().map(Target::from);
-        if let Some(target) = &json {
-            target.check()?;
-        }
+        let json = Target::wanted(self.json.as_deref())?;
         let arithmetic = self.arithmetic(output::argv())?;
         if let Some(target) = &json {
             target.json(&arithmetic)?;

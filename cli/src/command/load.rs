@@ -71,10 +71,7 @@ struct Summary {
 
 impl Load {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let json = self.json.as_deref().map(Target::from);
-        if let Some(target) = &json {
-            target.check()?;
-        }
+        let json = Target::wanted(self.json.as_deref())?;
         let slot = self.slot()?;
         let interrupt = Interrupt::install()?;
         let mut generator = self.generator(&interrupt)?;

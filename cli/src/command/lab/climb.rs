@@ -94,15 +94,12 @@ enum PolicyArgument {
 
 impl Climb {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let json = self.json.as_deref().map(Target::from);
-        let html = self.html.as_deref().map(Target::from);
+        let json = Target::wanted(self.json.as_deref())?;
+        let html = Target::wanted(self.html.as_deref())?;
         ensure!(
             json != Some(Target::Stdout) || html != Some(Target::Stdout),
             "--json - and --html - both want standard output; give one of them a file"
         );
-        for target in [&json, &html].into_iter().flatten() {
-            target.check()?;
-        }
         if self.list {
             return list(json.as_ref());
         }

@@ -104,7 +104,7 @@ struct Cleaned<'a> {
 
 impl Up {
     pub(super) fn run(self) -> Result<ExitCode> {
-        let json = target(self.json.as_deref())?;
+        let json = Target::wanted(self.json.as_deref())?;
         let registry = Registry::open()?;
         clean(&registry, Scope::Dead)?;
         let default = Shape::default();
@@ -130,7 +130,7 @@ impl Up {
 
 impl Down {
     pub(super) fn run(self) -> Result<ExitCode> {
-        let json = target(self.json.as_deref())?;
+        let json = Target::wanted(self.json.as_deref())?;
         let report = hold::down(&Registry::open()?, &self.name, &mut restore)?;
         finish(&report, json.as_ref())
     }
@@ -138,7 +138,7 @@ impl Down {
 
 impl List {
     pub(super) fn run(self) -> Result<ExitCode> {
-        let json = target(self.json.as_deref())?;
+        let json = Target::wanted(self.json.as_deref())?;
         let labs = hold::list(&Registry::open()?)?;
         if labs.is_empty() && json.is_none() {
             eprintln!("no lab is up");
@@ -160,7 +160,7 @@ impl Exec {
 
 impl Clean {
     pub(super) fn run(self) -> Result<ExitCode> {
-        let json = target(self.json.as_deref())?;
+        let json = Target::wanted(self.json.as_deref())?;
         let scope = if self.all { Scope::All } else { Scope::Dead };
         finish(&clean(&Registry::open()?, scope)?, json.as_ref())
     }
@@ -171,13 +171,6 @@ impl Hold {
         hold::run(&self.registry, &self.options)?;
         Ok(ExitCode::SUCCESS)
     }
-}
-
-/// Where `--json` wants the document, if it can be written there.
-fn target(json: Option<&str>) -> Result<Option<Target>> {
-    let target = json.map(Target::from);
-    target.iter().try_for_each(Target::check)?;
-    Ok(target)
 }
 
 fn show(labs: Vec<LabState>, json: Option<&Target>) -> Result<()> {

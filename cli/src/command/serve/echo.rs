@@ -101,10 +101,7 @@ struct Summary {
 
 impl Echo {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let json = self.json.as_deref().map(Target::from);
-        if let Some(target) = &json {
-            target.check()?;
-        }
+        let json = Target::wanted(self.json.as_deref())?;
         let end = match self.duration.map(Duration::try_from_secs_f64) {
             Some(duration) => Some(duration.context("--duration")?),
             None => None,
