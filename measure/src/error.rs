@@ -113,6 +113,17 @@ pub enum Error {
     /// A slot without duration.
     #[error("slot of zero duration: give it at least a millisecond")]
     Duration,
+    /// An interval too short to be accounted for.
+    #[error("interval too short: give it at least {} ms", crate::generator::LEAST_INTERVAL.as_millis())]
+    Interval,
+    /// A workload that the backend cannot carry.
+    #[error("workload {workload} needs {needs}")]
+    WorkloadNeeds {
+        /// The workload.
+        workload: &'static str,
+        /// What is missing.
+        needs: &'static str,
+    },
     /// A burst of zero or more than the kernel takes at once.
     #[error("burst of {0} requests: it must be 1 to {most}", most = crate::generator::MAX_BURST)]
     Burst(usize),

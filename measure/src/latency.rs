@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::outcome::Quantiles;
 use hdrhistogram::Histogram;
 use serde::{Serialize, Serializer, ser::SerializeStruct};
 
@@ -48,6 +49,17 @@ impl Latency {
     /// The latency, ns, that the share `quantile` (0 to 1) of the samples does not exceed; none without samples.
     pub fn quantile(&self, quantile: f64) -> Option<u64> {
         (!self.0.is_empty()).then(|| self.0.value_at_quantile(quantile).min(self.0.max()))
+    }
+
+    /// The usual quantiles.
+    pub fn quantiles(&self) -> Quantiles {
+        Quantiles {
+            p50: self.quantile(0.5),
+            p90: self.quantile(0.9),
+            p99: self.quantile(0.99),
+            p999: self.quantile(0.999),
+            max: self.max(),
+        }
     }
 
     /// The median, ns.

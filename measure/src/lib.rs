@@ -7,6 +7,7 @@
 //! | module | it answers |
 //! |---|---|
 //! | [`header`] | what a request carries, and whether a reply is intact |
+//! | [`workload`] | what requests are made of and how replies are known: echo, DNS, NTP, RADIUS, raw |
 //! | [`generator`] | offer requests at a rate or in windows, and account for every one |
 //! | [`capacity`] | which paced rate still holds, and what happens above it |
 //! | [`stats`] | the interval of a ratio from few alternating samples |
@@ -15,16 +16,17 @@
 //!
 //! ```no_run
 //! use std::time::Duration;
-//! use linerate_measure::{Generator, Slot, SocketGenerator, capacity};
+//! use linerate_measure::generator::Builder;
+//! use linerate_measure::{Generator, Slot, capacity};
 //!
 //! # fn main() -> Result<(), linerate_measure::Error> {
 //! let targets = vec!["127.0.0.1:7".parse().expect("an address")];
-//! let mut generator = SocketGenerator::builder().targets(targets).flows(64).threads(2).start()?;
+//! let mut generator = Builder::default().targets(targets).flows(64).threads(2).start()?;
 //!
 //! let outcome = generator.run(&Slot::rate(50_000.0, Duration::from_secs(1)))?;
 //! assert_eq!(outcome.sent, outcome.answered + outcome.lost);
 //!
-//! let found = capacity::search(&mut generator, &capacity::SearchOptions::default())?;
+//! let found = capacity::search(&mut *generator, &capacity::SearchOptions::default())?;
 //! let tps = found.transactions_per_second; // a lower bound if found.generator_bound
 //! # let _ = tps;
 //! # Ok(())
@@ -46,9 +48,14 @@ pub mod perf;
 pub mod stats;
 mod sys;
 pub mod wire;
+pub mod workload;
 
 pub use error::Error;
 pub use generator::{Description, Generator, Mode, Slot, SocketGenerator};
 pub use latency::Latency;
 pub use linerate_host::Known;
-pub use outcome::{BoundReason, FEW, QueueMedians, SelfWatch, SendErrors, SlotOutcome};
+pub use outcome::{
+    BoundReason, Bursts, CodeCount, FEW, Interval, Quantiles, QueueMedians, SelfWatch, SendErrors,
+    SlotOutcome,
+};
+pub use workload::Workload;

@@ -16,6 +16,8 @@ pub const FEW: f64 = 16.0;
 /// The account of one slot. `sent == answered + lost`, always.
 #[derive(Debug, Clone, Serialize)]
 pub struct SlotOutcome {
+    /// When it began, ns of `CLOCK_REALTIME`.
+    pub started_realtime_ns: u64,
     /// Requests handed to the kernel.
     pub sent: u64,
     /// Requests whose intact reply came before the drain ended.
@@ -26,7 +28,7 @@ pub struct SlotOutcome {
     pub duplicate: u64,
     /// First replies that came after the reply to a later request of their flow; they count as answered, too.
     pub reordered: u64,
-    /// Datagrams with a wrong checksum, length or layout. Their requests are not answered by them.
+    /// Datagrams with a wrong checksum, length, layout or authenticator. Their requests are not answered by them.
     pub corrupt: u64,
     /// Intact datagrams of another run or another flow, or to a request never sent.
     pub foreign: u64,
@@ -45,6 +47,14 @@ pub struct SlotOutcome {
     pub answered_per_second: f64,
     /// From the intended send time to the reply's arrival in the kernel.
     pub latency_ns: Latency,
+    /// First replies by their code: DNS response codes, RADIUS packet types, NTP strata; empty for others.
+    pub codes: Vec<CodeCount>,
+    /// Replies that were matched and counted as answers, but came too fast for their authenticator to be checked.
+    pub unverified: u64,
+    /// How many requests left together.
+    pub bursts: Bursts,
+    /// The slot second by second, or as [`Slot::interval`](crate::Slot::interval) asked.
+    pub intervals: Vec<Interval>,
     /// Shows whether a queue grew during the slot.
     pub queue: QueueMedians,
     /// What the generator saw of itself.
@@ -79,6 +89,60 @@ impl SlotOutcome {
         let after_the_end = self.answered as f64 - in_time;
         after_the_end > FEW && after_the_end > 0.05 * self.sent as f64
     }
+}
+
+/// How often a code was answered.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct CodeCount {
+    /// The code.
+    pub code: u8,
+    /// What its protocol calls it: `NOERROR`, `Access-Accept`.
+    pub name: Option<String>,
+    /// First replies with it.
+    pub count: u64,
+}
+
+/// How many requests left together, handed to the kernel by one call.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Bursts {
+    /// The median burst, requests.
+    pub median_requests: u64,
+    /// The largest.
+    pub max_requests: u64,
+}
+
+/// A stretch of a slot. Latency is of the replies that arrived in it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Interval {
+    /// Counts up from 0.
+    pub number: u32,
+    /// Its beginning, from the slot's, s.
+    pub begins_seconds: f64,
+    /// Its length, s; the last may be shorter.
+    pub seconds: f64,
+    /// Requests meant to leave in it that left.
+    pub sent: u64,
+    /// First replies that arrived in it, to whatever request.
+    pub received: u64,
+    /// How many of its own requests were answered; none while that is not known.
+    pub answered: Option<u64>,
+    /// Latency of the replies that arrived in it.
+    pub latency_ns: Quantiles,
+}
+
+/// The quantiles of a distribution of latencies, ns; none without samples.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Quantiles {
+    /// The median.
+    pub p50: Option<u64>,
+    /// Nine tenths are not longer.
+    pub p90: Option<u64>,
+    /// 99 % are not longer.
+    pub p99: Option<u64>,
+    /// 99.9 % are not longer.
+    pub p999: Option<u64>,
+    /// The longest.
+    pub max: Option<u64>,
 }
 
 /// Requests that could not be sent, by reason.
@@ -154,6 +218,9 @@ pub struct SelfWatch {
     pub thread_cpu_ratio: Vec<f64>,
     /// Replies the generator's own sockets dropped for want of buffer space.
     pub receive_drops: u64,
+    /// Of the lost, those that the link refused because the receiving end's queue was full: a veth pair hands frames to
+    /// the receiver's queue itself.
+    pub refused_by_link: u64,
     /// Window mode: requests that gave their place back after the timeout.
     pub timed_out: u64,
     /// Why the generator was the limit; empty if it was not.

@@ -5,7 +5,8 @@ mod sys;
 use std::net::UdpSocket;
 use std::time::Duration;
 
-use linerate_measure::{Generator, Slot, SocketGenerator};
+use linerate_measure::generator::Builder;
+use linerate_measure::{Generator, Slot};
 use sys::Counting;
 
 #[global_allocator]
@@ -25,8 +26,7 @@ fn a_longer_slot_allocates_no_more() {
             }
         }
     });
-    let mut generator =
-        SocketGenerator::builder().targets(vec![address]).flows(8).threads(2).start().unwrap();
+    let mut generator = Builder::default().targets(vec![address]).flows(8).threads(2).start_socket().unwrap();
     let mut count = |slot: &Slot| {
         let before = Counting::allocations();
         let outcome = generator.run(slot).unwrap();

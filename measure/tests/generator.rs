@@ -10,24 +10,25 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use linerate_measure::capacity::{Ended, SearchOptions, Verdict, search};
+use linerate_measure::generator::Builder;
 use linerate_measure::header::{Codec, Header};
-use linerate_measure::{Error, Generator, Mode, Slot, SlotOutcome, SocketGenerator};
+use linerate_measure::{Error, Generator, Mode, Slot, SlotOutcome, SocketGenerator, Workload};
 use service::Service;
 
 const PAYLOAD: usize = 100;
 
 fn generator(service: &Service, flows: usize, threads: usize) -> SocketGenerator {
-    SocketGenerator::builder()
+    Builder::default()
         .targets(vec![service.address])
         .flows(flows)
         .threads(threads)
-        .payload(PAYLOAD)
-        .start()
+        .workload(Workload::Echo { payload_bytes: PAYLOAD })
+        .start_socket()
         .unwrap()
 }
 
 fn slot(mode: Mode, milliseconds: u64) -> Slot {
-    Slot { mode, duration: Duration::from_millis(milliseconds), drain: Duration::from_secs(3) }
+    Slot { drain: Duration::from_secs(3), ..Slot::new(mode, Duration::from_millis(milliseconds)) }
 }
 
 fn rate(per_second: f64) -> Mode {
@@ -164,7 +165,7 @@ fn nobody_listening_is_told_and_ends_well() {
     let free = UdpSocket::bind("127.0.0.1:0").unwrap();
     let address = free.local_addr().unwrap();
     drop(free);
-    let mut generator = SocketGenerator::builder().targets(vec![address]).flows(3).start().unwrap();
+    let mut generator = Builder::default().targets(vec![address]).flows(3).start_socket().unwrap();
     for mode in [rate(1_000.0), Mode::Window { outstanding: 2 }] {
         let outcome = generator.run(&slot(mode, 100)).unwrap();
         assert_balanced(&outcome);
@@ -182,11 +183,11 @@ fn a_window_does_not_stall_on_loss() {
             socket.send_to(request, source).unwrap();
         }
     });
-    let mut generator = SocketGenerator::builder()
+    let mut generator = Builder::default()
         .targets(vec![service.address])
         .flows(2)
         .timeout(Duration::from_millis(20))
-        .start()
+        .start_socket()
         .unwrap();
     let outcome = generator.run(&slot(Mode::Window { outstanding: 4 }, 300)).unwrap();
     assert_balanced(&outcome);
@@ -204,11 +205,11 @@ fn an_answer_after_its_place_was_given_back_still_counts() {
             socket.send_to(&held.remove(0), source).unwrap();
         }
     });
-    let mut generator = SocketGenerator::builder()
+    let mut generator = Builder::default()
         .targets(vec![service.address])
         .flows(1)
         .timeout(Duration::from_millis(10))
-        .start()
+        .start_socket()
         .unwrap();
     let outcome = generator.run(&slot(Mode::Window { outstanding: 2 }, 200)).unwrap();
     assert_balanced(&outcome);
@@ -219,13 +220,13 @@ fn an_answer_after_its_place_was_given_back_still_counts() {
 #[test]
 fn several_targets_sources_and_families_share_the_flows() {
     let services: Vec<Service> = (0..3).map(|_| Service::echo()).collect();
-    let mut generator = SocketGenerator::builder()
+    let mut generator = Builder::default()
         .targets(services.iter().map(|service| service.address).collect())
         .sources(vec!["127.0.0.2".parse().unwrap(), "127.0.0.3".parse().unwrap()])
         .flows(12)
         .burst(1)
         .no_fragment(true)
-        .start()
+        .start_socket()
         .unwrap();
     let outcome = generator.run(&slot(rate(1_200.0), 100)).unwrap();
     assert_balanced(&outcome);
@@ -241,12 +242,12 @@ fn several_targets_sources_and_families_share_the_flows() {
     let v4 = Service::echo();
     let mapped = format!("[::ffff:127.0.0.1]:{}", v4.address.port()).parse().unwrap();
     let described =
-        SocketGenerator::builder().targets(vec![mapped]).no_fragment(true).start().unwrap().describe();
+        Builder::default().targets(vec![mapped]).no_fragment(true).start_socket().unwrap().describe();
     assert_eq!(described.targets, [v4.address]);
-    let mut generator = SocketGenerator::builder()
+    let mut generator = Builder::default()
         .targets(vec![v6.local_addr().unwrap(), v4.address])
         .flows(2)
-        .start()
+        .start_socket()
         .unwrap();
     let outcome = generator.run(&slot(rate(1_000.0), 50)).unwrap();
     assert_balanced(&outcome);
@@ -268,7 +269,7 @@ fn many_flows_are_ready_in_time_and_share_evenly() {
         socket.send_to(request, source).unwrap();
     });
     let mut generator =
-        match SocketGenerator::builder().targets(vec![service.address]).flows(900).threads(2).start() {
+        match Builder::default().targets(vec![service.address]).flows(900).threads(2).start_socket() {
             Ok(generator) => generator,
             Err(error) => {
                 skip("many_flows_are_ready_in_time_and_share_evenly", &error.to_string());
@@ -318,11 +319,8 @@ fn a_search_runs_on_sockets() {
 fn a_cancelled_slot_ends_early_with_a_full_account() {
     let service = Service::echo();
     let cancel = Arc::new(AtomicBool::new(false));
-    let mut generator = SocketGenerator::builder()
-        .targets(vec![service.address])
-        .cancel(Arc::clone(&cancel))
-        .start()
-        .unwrap();
+    let mut generator =
+        Builder::default().targets(vec![service.address]).cancel(Arc::clone(&cancel)).start_socket().unwrap();
     let canceller = {
         let cancel = Arc::clone(&cancel);
         std::thread::spawn(move || {
@@ -342,30 +340,36 @@ fn a_cancelled_slot_ends_early_with_a_full_account() {
 #[test]
 fn bad_input_is_one_clear_line_and_sends_nothing() {
     let service = Service::echo();
-    let good = || SocketGenerator::builder().targets(vec![service.address]);
+    let good = || Builder::default().targets(vec![service.address]);
     let refused = [
-        (SocketGenerator::builder().start(), "no target"),
-        (good().flows(0).start(), "zero flows"),
-        (good().threads(0).start(), "zero threads"),
-        (good().threads(3).flows(2).start(), "3 threads but only 2 flows"),
-        (good().payload(39).start(), "smaller than the request header of 40 bytes"),
-        (good().payload(65_508).start(), "larger than a UDP datagram"),
-        (good().cpus(Some(vec![1_000_000])).start(), "CPU 1000000"),
-        (good().cpus(Some(vec![1_000])).start(), "CPU 1000"),
-        (good().cpus(Some(vec![])).start(), "empty list of CPUs"),
-        (good().burst(0).start(), "burst of 0"),
-        (good().flows(100_000_000).start(), "RLIMIT_NOFILE is"),
-        (good().sources(vec!["::1".parse().unwrap()]).start(), "no source address of the family"),
-        (good().sources(vec!["192.0.2.1".parse().unwrap()]).start(), "cannot send from 192.0.2.1"),
-        (good().targets(vec!["8.8.8.8:53".parse().unwrap()]).start(), "--allow-destination 8.8.8.8"),
-        (good().targets(vec!["127.0.0.1:0".parse().unwrap()]).start(), "port 0"),
+        (Builder::default().start_socket(), "no target"),
+        (good().flows(0).start_socket(), "zero flows"),
+        (good().threads(0).start_socket(), "zero threads"),
+        (good().threads(3).flows(2).start_socket(), "3 threads but only 2 flows"),
+        (
+            good().workload(Workload::Echo { payload_bytes: 39 }).start_socket(),
+            "smaller than the request header of 40 bytes",
+        ),
+        (
+            good().workload(Workload::Echo { payload_bytes: 65_508 }).start_socket(),
+            "larger than a UDP datagram",
+        ),
+        (good().cpus(Some(vec![1_000_000])).start_socket(), "CPU 1000000"),
+        (good().cpus(Some(vec![1_000])).start_socket(), "CPU 1000"),
+        (good().cpus(Some(vec![])).start_socket(), "empty list of CPUs"),
+        (good().burst(0).start_socket(), "burst of 0"),
+        (good().flows(100_000_000).start_socket(), "RLIMIT_NOFILE is"),
+        (good().sources(vec!["::1".parse().unwrap()]).start_socket(), "no source address of the family"),
+        (good().sources(vec!["192.0.2.1".parse().unwrap()]).start_socket(), "cannot send from 192.0.2.1"),
+        (good().targets(vec!["8.8.8.8:53".parse().unwrap()]).start_socket(), "--allow-destination 8.8.8.8"),
+        (good().targets(vec!["127.0.0.1:0".parse().unwrap()]).start_socket(), "port 0"),
     ];
     for (result, says) in refused {
         let error = result.err().map(|error| error.to_string()).unwrap_or_default();
         assert!(error.contains(says), "\"{error}\" does not say \"{says}\"");
         assert!(!error.contains('\n'));
     }
-    let mut generator = good().start().unwrap();
+    let mut generator = good().start_socket().unwrap();
     for mode in [rate(0.0), rate(-1.0), rate(f64::NAN), rate(f64::INFINITY), Mode::Window { outstanding: 0 }]
     {
         assert!(generator.run(&slot(mode, 10)).is_err(), "{mode:?}");
@@ -398,11 +402,11 @@ fn a_payload_over_the_mtu_is_refused_unfragmented() {
     }
     let (v4, v6) = (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("[::1]:0"));
     let start = |server: &UdpSocket, payload, no_fragment| {
-        SocketGenerator::builder()
+        Builder::default()
             .targets(vec![server.local_addr().unwrap()])
-            .payload(payload)
+            .workload(Workload::Echo { payload_bytes: payload })
             .no_fragment(no_fragment)
-            .start()
+            .start_socket()
     };
     assert!(start(&v4, 1_472, true).is_ok());
     assert!(start(&v4, 1_473, false).is_ok());
@@ -418,7 +422,7 @@ fn a_payload_over_the_mtu_is_refused_unfragmented() {
 fn a_named_destination_is_allowed() {
     // Nothing is sent: the generator is only made.
     let address = "192.0.2.1".parse::<std::net::IpAddr>().unwrap();
-    let made = SocketGenerator::builder().targets(vec![(address, 9).into()]).allow(address).start();
+    let made = Builder::default().targets(vec![(address, 9).into()]).allow(address).start_socket();
     match made {
         Ok(generator) => assert_eq!(generator.describe().targets.len(), 1),
         Err(Error::System { what, .. }) => skip("a_named_destination_is_allowed", &what),
@@ -430,7 +434,7 @@ fn a_named_destination_is_allowed() {
 fn threads_are_pinned_where_asked() {
     let service = Service::echo();
     let mut generator =
-        SocketGenerator::builder().targets(vec![service.address]).cpus(Some(vec![0])).nice(Some(19)).start();
+        Builder::default().targets(vec![service.address]).cpus(Some(vec![0])).nice(Some(19)).start_socket();
     let generator = match &mut generator {
         Ok(generator) => generator,
         Err(error @ Error::Cpu { .. }) => {

@@ -8,7 +8,8 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use linerate_host::CpuSet;
 use linerate_measure::destination::Net;
-use linerate_measure::{Description, Generator, Mode, Slot, SlotOutcome, SocketGenerator};
+use linerate_measure::generator::Builder;
+use linerate_measure::{Description, Generator, Mode, Slot, SlotOutcome, SocketGenerator, Workload};
 use serde::Serialize;
 
 use crate::interrupt::Interrupt;
@@ -103,9 +104,8 @@ impl Load {
             Duration::try_from_secs_f64(value).with_context(|| format!("--{option} {value}"))
         };
         let slot = Slot {
-            mode,
-            duration: seconds("duration", self.duration)?,
             drain: seconds("drain", self.drain)?,
+            ..Slot::new(mode, seconds("duration", self.duration)?)
         };
         slot.check()?;
         Ok(slot)
@@ -117,18 +117,18 @@ impl Load {
             Some(list) => Some(CpuSet::from_list(list).context("--cpus")?.iter().collect()),
             None => None,
         };
-        let mut builder = SocketGenerator::builder()
+        let mut builder = Builder::default()
             .targets(targets)
             .threads(self.threads)
             .flows(self.flows)
             .cpus(cpus)
-            .payload(self.payload)
+            .workload(Workload::Echo { payload_bytes: self.payload })
             .no_fragment(self.no_fragment)
             .cancel(interrupt.flag());
         for net in &self.allow_destination {
             builder = builder.allow(*net);
         }
-        Ok(builder.start()?)
+        Ok(builder.start_socket()?)
     }
 }
 

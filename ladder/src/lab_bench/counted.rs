@@ -2,7 +2,7 @@
 
 use linerate_host::Known;
 use linerate_measure::perf::MachineCounters;
-use linerate_measure::{Description, Error, Generator, Mode, Slot, SlotOutcome};
+use linerate_measure::{Description, Error, Generator, Interval, Mode, Slot, SlotOutcome};
 
 /// What a slot cost.
 #[derive(Debug, Clone)]
@@ -44,12 +44,12 @@ impl Generator for Counted<'_> {
         self.inner.describe()
     }
 
-    fn run(&mut self, slot: &Slot) -> Result<SlotOutcome, Error> {
+    fn watch(&mut self, slot: &Slot, observer: &mut dyn FnMut(&Interval)) -> Result<SlotOutcome, Error> {
         let counting = match &mut self.counters {
             Ok(counters) => counters.start().is_ok(),
             Err(_) => false,
         };
-        let outcome = self.inner.run(slot)?;
+        let outcome = self.inner.watch(slot, observer)?;
         if let (true, Ok(counters), Mode::Rate { per_second }) = (counting, &mut self.counters, slot.mode) {
             let counts = counters.stop();
             let each = |count: Known<u64>| match count {

@@ -7,7 +7,8 @@ use std::time::Duration;
 use linerate_host::setting::{Offload, QueueDirection};
 use linerate_host::{Host, Setting, Value};
 use linerate_lab::{Lab, LabHost, Link};
-use linerate_measure::SocketGenerator;
+use linerate_measure::generator::Builder;
+use linerate_measure::{SocketGenerator, Workload};
 
 use super::placement::Placement;
 use super::stock::{self, Receiver, Settable};
@@ -199,16 +200,16 @@ fn generator(
     let start = |nice| {
         sender
             .run(|| {
-                SocketGenerator::builder()
+                Builder::default()
                     .targets(vec![target])
                     .threads(placement.generator.len())
                     .cpus(Some(placement.generator.clone()))
                     .flows(options.flows as usize)
-                    .payload(options.payload as usize)
+                    .workload(Workload::Echo { payload_bytes: options.payload as usize })
                     .no_fragment(options.no_fragment)
                     .nice(nice)
                     .cancel(options.cancel.clone())
-                    .start()
+                    .start_socket()
             })
             .map_err(in_lab)
     };

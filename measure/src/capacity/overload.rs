@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::error::Error;
-use crate::generator::{Generator, MAX_RATE, Mode, Slot};
+use crate::generator::{Generator, MAX_RATE, Slot};
 use linerate_host::Known;
 
 /// The least share of the overload asked for that must have been offered for the figure to count.
@@ -54,11 +54,7 @@ fn overload_by(
     if !(per_second > 0.0 && per_second <= MAX_RATE) {
         return Ok(unknown(0.0, format!("{factor} x capacity is beyond any generator")));
     }
-    let outcome = generator.run(&Slot {
-        mode: Mode::Rate { per_second },
-        duration: slot,
-        drain: Duration::from_secs(1),
-    })?;
+    let outcome = generator.run(&Slot::rate(per_second, slot))?;
     let offered = outcome.offered_per_second;
     if offered < per_second * LEAST_OFFERED {
         let share = offered / per_second * 100.0;

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::{CapacitySample, Ended, Event, Probe, SearchOptions, Verdict};
 use crate::error::Error;
-use crate::generator::{Generator, MAX_RATE, Mode, Slot};
+use crate::generator::{Generator, MAX_RATE, Slot};
 use crate::latency::Latency;
 use crate::stats;
 
@@ -228,7 +228,7 @@ impl Search<'_, '_> {
     fn offer(&mut self, per_second: f64) -> Result<Option<Verdict>, Error> {
         let options = self.options;
         options.tell(Event::Offering { per_second, slot: options.slot });
-        let slot = Slot { mode: Mode::Rate { per_second }, duration: options.slot, drain: options.drain };
+        let slot = Slot { drain: options.drain, ..Slot::rate(per_second, options.slot) };
         let outcome = match self.generator.run(&slot) {
             Ok(outcome) if outcome.duration < slot.duration => return Ok(None),
             Ok(outcome) => outcome,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::error::Error;
 use crate::generator::{Description, Generator, Mode, Slot};
 use crate::latency::Latency;
-use crate::outcome::{BoundReason, QueueMedians, SelfWatch, SendErrors, SlotOutcome};
+use crate::outcome::{BoundReason, Bursts, Interval, QueueMedians, SelfWatch, SendErrors, SlotOutcome};
 
 /// A service that answers `capacity` a second behind a buffer, and a generator with a limit.
 pub(super) struct Simulation {
@@ -49,6 +49,7 @@ impl Generator for Simulation {
     fn describe(&self) -> Description {
         Description {
             backend: "simulation".to_owned(),
+            workload: "echo".to_owned(),
             threads: 1,
             flows: 1,
             payload_bytes: 100,
@@ -62,7 +63,7 @@ impl Generator for Simulation {
         }
     }
 
-    fn run(&mut self, slot: &Slot) -> Result<SlotOutcome, Error> {
+    fn watch(&mut self, slot: &Slot, _: &mut dyn FnMut(&Interval)) -> Result<SlotOutcome, Error> {
         let Mode::Rate { per_second: asked } = slot.mode else { unreachable!("searches pace") };
         self.slots.push(asked);
         let seconds = slot.duration.as_secs_f64();
@@ -97,6 +98,7 @@ impl Generator for Simulation {
         let late_sends = (sent as f64 * self.late) as u64;
         let answered = sent - lost;
         Ok(SlotOutcome {
+            started_realtime_ns: 0,
             sent,
             answered,
             lost,
@@ -111,6 +113,10 @@ impl Generator for Simulation {
             offered_per_second: offered,
             answered_per_second: offered.min(service),
             latency_ns,
+            codes: Vec::new(),
+            unverified: 0,
+            bursts: Bursts::default(),
+            intervals: Vec::new(),
             queue: QueueMedians {
                 first_half_ns: (answered > 0).then(|| wait(0.25)),
                 last_quarter_ns: (answered > 0).then(|| wait(0.875)),

@@ -1,6 +1,7 @@
-//! What a socket generator is to be made of.
+//! What a generator is to be made of.
 
 use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -8,15 +9,27 @@ use std::time::Duration;
 use rustix::process::{Resource, getrlimit};
 
 use super::socket::SocketGenerator;
-use super::{Description, MAX_BURST};
+use super::{Description, Generator, MAX_BURST};
 use crate::destination::{self, Net};
 use crate::error::Error;
-use crate::header::{HEADER_BYTES, MAX_PAYLOAD_BYTES};
+use crate::workload::Workload;
 
 /// Open files a process has besides the generator's: a guess on the safe side.
 const OTHER_FILES: u64 = 32;
 
-/// Settings of a [`SocketGenerator`]; see [`SocketGenerator::builder`].
+/// The way into the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Backend {
+    /// Live XDP frames where they work, else sockets; [`Description::fallbacks`] says why not the first.
+    #[default]
+    Auto,
+    /// Live XDP frames, or an error that says what is missing.
+    Xdp,
+    /// Ordinary UDP sockets.
+    Socket,
+}
+
+/// Settings of a generator.
 #[derive(Debug, Clone)]
 pub struct Builder {
     pub(super) targets: Vec<SocketAddr>,
@@ -24,7 +37,9 @@ pub struct Builder {
     pub(super) allowed: Vec<Net>,
     pub(super) threads: usize,
     pub(super) flows: usize,
-    pub(super) payload: usize,
+    pub(super) workload: Workload,
+    pub(super) backend: Backend,
+    pub(super) source_ports: Option<RangeInclusive<u16>>,
     pub(super) burst: usize,
     pub(super) cpus: Option<Vec<u32>>,
     pub(super) nice: Option<i32>,
@@ -41,7 +56,9 @@ impl Default for Builder {
             allowed: Vec::new(),
             threads: 1,
             flows: 16,
-            payload: 100,
+            workload: Workload::Echo { payload_bytes: 100 },
+            backend: Backend::Auto,
+            source_ports: None,
             burst: MAX_BURST,
             cpus: None,
             nice: None,
@@ -94,10 +111,25 @@ impl Builder {
         self
     }
 
-    /// Bytes of UDP payload of a request, header included; 100 if not set.
+    /// What is exchanged; an echo of 100 bytes if not set.
     #[must_use]
-    pub fn payload(mut self, bytes: usize) -> Self {
-        self.payload = bytes;
+    pub fn workload(mut self, workload: Workload) -> Self {
+        self.workload = workload;
+        self
+    }
+
+    /// The way into the kernel; [`Backend::Auto`] if not set.
+    #[must_use]
+    pub fn backend(mut self, backend: Backend) -> Self {
+        self.backend = backend;
+        self
+    }
+
+    /// Source ports the flows take in turn, each with every source address before a port is used twice; ports that
+    /// are free if not set.
+    #[must_use]
+    pub fn source_ports(mut self, ports: RangeInclusive<u16>) -> Self {
+        self.source_ports = Some(ports);
         self
     }
 
@@ -146,13 +178,21 @@ impl Builder {
         self
     }
 
-    /// Makes the sockets and threads, in the calling thread's network namespace. The generator stays there,
+    /// Makes sockets or programs, and threads, in the calling thread's network namespace. The generator stays there,
     /// whichever thread uses it later. Nothing is sent yet.
     ///
     /// # Errors
     /// Settings out of range, a destination that was not allowed, a payload over the MTU, too few open files, or a
     /// system call that failed: one line each.
-    pub fn start(self) -> Result<SocketGenerator, Error> {
+    pub fn start(self) -> Result<Box<dyn Generator>, Error> {
+        Ok(Box::new(self.start_socket()?))
+    }
+
+    /// The same, of sockets in any case.
+    ///
+    /// # Errors
+    /// As [`Builder::start`].
+    pub fn start_socket(self) -> Result<SocketGenerator, Error> {
         self.check()?;
         SocketGenerator::start(&self)
     }
@@ -186,12 +226,7 @@ impl Builder {
         if flows < targets {
             return Err(Error::FewerFlowsThanTargets { targets, flows });
         }
-        if self.payload < HEADER_BYTES {
-            return Err(Error::PayloadTooSmall(self.payload));
-        }
-        if self.payload > MAX_PAYLOAD_BYTES {
-            return Err(Error::PayloadTooLarge(self.payload));
-        }
+        self.workload.check()?;
         if !(1..=MAX_BURST).contains(&self.burst) {
             return Err(Error::Burst(self.burst));
         }
@@ -208,9 +243,10 @@ impl Builder {
     pub(super) fn describe(&self, receive_buffer_bytes: u64, fallbacks: Vec<String>) -> Description {
         Description {
             backend: "socket".to_owned(),
+            workload: self.workload.name().to_owned(),
             threads: self.threads,
             flows: self.flows,
-            payload_bytes: self.payload,
+            payload_bytes: self.workload.longest_bytes(),
             targets: self.targets.clone(),
             sources: self.sources.clone(),
             cpus: self.cpus.clone().unwrap_or_default(),

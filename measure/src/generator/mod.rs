@@ -1,17 +1,13 @@
 //! Offering requests and accounting for every one.
 //!
-//! [`Generator`] is what searches and comparisons drive; [`SocketGenerator`] drives a service through ordinary UDP
-//! sockets. A generator lives over many slots, so that threads and sockets are made once.
+//! [`Generator`] is what searches and comparisons drive. A [`Builder`] makes one: of live XDP frames where the way to the
+//! service allows it, else of ordinary UDP sockets ([`SocketGenerator`]). A generator lives over many slots, so that
+//! threads, sockets and programs are made once.
 
-mod account;
+mod bound;
 mod builder;
 mod clock;
-mod inbox;
-mod matching;
-mod pace;
 mod socket;
-mod window;
-mod worker;
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -19,9 +15,9 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::error::Error;
-use crate::outcome::SlotOutcome;
+use crate::outcome::{Interval, SlotOutcome};
 
-pub use builder::Builder;
+pub use builder::{Backend, Builder};
 pub use socket::SocketGenerator;
 
 /// The most outstanding requests a flow may have in window mode.
@@ -29,6 +25,9 @@ pub const MAX_WINDOW: u32 = 1 << 16;
 
 /// The most requests sent by one system call.
 pub const MAX_BURST: usize = 64;
+
+/// The shortest interval that is accounted for.
+pub const LEAST_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The highest rate that can be asked for, requests a second.
 pub const MAX_RATE: f64 = 1e9;
@@ -43,7 +42,16 @@ pub trait Generator: Send {
     /// # Errors
     /// A slot out of range, or a failure that leaves no sound account. Requests that could not be sent are no
     /// error: they are counted in the outcome.
-    fn run(&mut self, slot: &Slot) -> Result<SlotOutcome, Error>;
+    fn run(&mut self, slot: &Slot) -> Result<SlotOutcome, Error> {
+        self.watch(slot, &mut |_| {})
+    }
+
+    /// The same, and tells `observer` of each interval of the slot soon after it is over, if
+    /// [`Slot::interval`] asks for them. How many of its requests were answered is not known by then.
+    ///
+    /// # Errors
+    /// As [`Generator::run`].
+    fn watch(&mut self, slot: &Slot, observer: &mut dyn FnMut(&Interval)) -> Result<SlotOutcome, Error>;
 }
 
 /// A stretch of load.
@@ -56,6 +64,10 @@ pub struct Slot {
     /// The longest wait for stragglers afterwards. It ends early when all are answered, or after a silence of 50 ms, a
     /// tenth of this, or twice the longest latency seen (at most a quarter of this), whichever is longest.
     pub drain: Duration,
+    /// The length of the intervals that are accounted for one by one, at least 10 ms; none if they are not wanted.
+    pub interval: Option<Duration>,
+    /// When to start, ns of `CLOCK_REALTIME`, so that several generators start together; at once if none.
+    pub start_at_realtime_ns: Option<u64>,
 }
 
 /// How requests are timed.
@@ -71,17 +83,24 @@ pub enum Mode {
         /// Requests a flow.
         outstanding: u32,
     },
+    /// No schedule: as fast as it goes, whatever the answers do. A request's intended time is when it left.
+    Flood,
 }
 
 impl Slot {
     /// Open loop at `per_second` for `duration`, with a drain of 1 s.
     pub fn rate(per_second: f64, duration: Duration) -> Self {
-        Slot { mode: Mode::Rate { per_second }, duration, drain: Duration::from_secs(1) }
+        Slot::new(Mode::Rate { per_second }, duration)
     }
 
     /// Closed loop with `outstanding` requests a flow for `duration`, with a drain of 1 s.
     pub fn window(outstanding: u32, duration: Duration) -> Self {
-        Slot { mode: Mode::Window { outstanding }, duration, drain: Duration::from_secs(1) }
+        Slot::new(Mode::Window { outstanding }, duration)
+    }
+
+    /// `mode` for `duration`, at once, with a drain of 1 s and without intervals.
+    pub fn new(mode: Mode, duration: Duration) -> Self {
+        Slot { mode, duration, drain: Duration::from_secs(1), interval: None, start_at_realtime_ns: None }
     }
 
     /// Whether it can be run at all.
@@ -98,20 +117,28 @@ impl Slot {
             }
             _ => {}
         }
-        if self.duration < Duration::from_millis(1) { Err(Error::Duration) } else { Ok(()) }
+        if self.duration < Duration::from_millis(1) {
+            return Err(Error::Duration);
+        }
+        match self.interval {
+            Some(interval) if interval < LEAST_INTERVAL => Err(Error::Interval),
+            _ => Ok(()),
+        }
     }
 }
 
 /// What a generator is made of.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Description {
-    /// Its way into the kernel: `socket` here.
+    /// Its way into the kernel: `xdp` (live frames) or `socket`.
     pub backend: String,
+    /// What is exchanged: `echo`, `dns`, `ntp`, `radius` or `raw`.
+    pub workload: String,
     /// Threads that send and receive.
     pub threads: usize,
     /// Source ports over all threads.
     pub flows: usize,
-    /// UDP payload of a request.
+    /// UDP payload of a request; the longest if they differ.
     pub payload_bytes: usize,
     /// Where requests go; flows take turns.
     pub targets: Vec<SocketAddr>,
@@ -123,7 +150,7 @@ pub struct Description {
     pub no_fragment: bool,
     /// The niceness set on its threads.
     pub nice: Option<i32>,
-    /// The smallest receive buffer the kernel granted a flow, as SO_RCVBUF reads back.
+    /// The smallest receive buffer the kernel granted a flow, as SO_RCVBUF reads back; 0 where there are no sockets.
     pub receive_buffer_bytes: u64,
     /// Asked for and not had, one line each.
     pub fallbacks: Vec<String>,

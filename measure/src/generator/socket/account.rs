@@ -3,15 +3,17 @@
 use std::time::Duration;
 
 use super::worker::{Report, Timing};
-use super::{Mode, Slot};
+use crate::generator::bound::bound_because;
+use crate::generator::{Mode, Slot};
 use crate::latency::Latency;
-use crate::outcome::{BoundReason, QueueMedians, SelfWatch, SendErrors, SlotOutcome};
+use crate::outcome::{Bursts, QueueMedians, SelfWatch, SendErrors, SlotOutcome};
 
 /// Sums up what the threads tell.
 pub(super) fn account(
     slot: &Slot,
     timing: Timing,
     start_ns: u64,
+    start_realtime_ns: u64,
     cancelled: bool,
     reports: &[Report],
 ) -> SlotOutcome {
@@ -40,7 +42,7 @@ pub(super) fn account(
     let offered_per_second = sent as f64 / elapsed.max(duration).as_secs_f64().max(1e-9);
     let asked_per_second = match slot.mode {
         Mode::Rate { per_second } => Some(per_second),
-        Mode::Window { .. } => None,
+        Mode::Window { .. } | Mode::Flood => None,
     };
     if let Timing::Paced { tick_ns, interval_ns, stride, .. } = timing {
         // Requests further apart than a tick leave at their time.
@@ -49,6 +51,7 @@ pub(super) fn account(
     watch.bound_because =
         bound_because(asked_per_second, offered_per_second, sent, &errors, cancelled, &watch);
     SlotOutcome {
+        started_realtime_ns: start_realtime_ns,
         sent,
         answered,
         lost: sent - answered,
@@ -63,51 +66,21 @@ pub(super) fn account(
         offered_per_second,
         answered_per_second: sum(|report| report.tally.answered_in_time) as f64 / seconds,
         latency_ns: latency,
+        codes: Vec::new(),
+        unverified: 0,
+        bursts: Bursts::default(),
+        intervals: Vec::new(),
         queue: QueueMedians { first_half_ns: first_half.median(), last_quarter_ns: last_quarter.median() },
         generator_bound: !watch.bound_because.is_empty(),
         self_watch: watch,
     }
 }
 
-fn bound_because(
-    asked: Option<f64>,
-    offered: f64,
-    sent: u64,
-    errors: &SendErrors,
-    cancelled: bool,
-    watch: &SelfWatch,
-) -> Vec<BoundReason> {
-    let mut reasons = Vec::new();
-    let share = |count: u64| count as f64 / sent.max(1) as f64;
-    match asked {
-        Some(asked) => {
-            // What the kernel would not take is no lack of speed. A refusal speaks of an earlier request.
-            let given_up = errors.total() - errors.refused;
-            let ratio = offered / asked * (sent + given_up) as f64 / sent.max(1) as f64;
-            if ratio < 0.99 && !cancelled {
-                reasons.push(BoundReason::OfferedTooLittle { ratio });
-            }
-            if share(watch.late_sends) > 0.01 {
-                reasons.push(BoundReason::SentLate { ratio: share(watch.late_sends) });
-            }
-        }
-        None => {
-            let busiest = watch.thread_cpu_ratio.iter().copied().fold(0.0, f64::max);
-            if busiest >= 0.95 {
-                reasons.push(BoundReason::ThreadBusy { cpu_ratio: busiest });
-            }
-        }
-    }
-    if share(watch.receive_drops) > 0.001 {
-        reasons.push(BoundReason::RepliesDropped { ratio: share(watch.receive_drops) });
-    }
-    reasons
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::generator::inbox::Tally;
+    use crate::generator::socket::inbox::Tally;
+    use crate::outcome::BoundReason;
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -126,7 +99,7 @@ mod tests {
 
     fn of(slot: &Slot, cancelled: bool, reports: &[Report]) -> SlotOutcome {
         let timing = Timing::Window { outstanding: 1, timeout_ns: 1 };
-        account(slot, timing, 0, cancelled, reports)
+        account(slot, timing, 0, 0, cancelled, reports)
     }
 
     #[test]

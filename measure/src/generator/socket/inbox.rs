@@ -8,9 +8,9 @@ use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 use socket2::Socket;
 
-use super::clock;
 use super::matching::{Answer, Ledger};
 use crate::error::Error;
+use crate::generator::clock;
 use crate::header::Codec;
 use crate::latency::Latency;
 use crate::outcome::SendErrors;

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::clock;
 use super::inbox::{Expectation, Flow, Inbox, Tally};
 use crate::error::Error;
+use crate::generator::clock;
 use crate::header::{Codec, Header};
 use crate::outcome::LATE_NS;
 use crate::sys::{self, SendBatch};

@@ -1,5 +1,12 @@
 //! The generator on ordinary UDP sockets.
 
+mod account;
+mod inbox;
+mod matching;
+mod pace;
+mod window;
+mod worker;
+
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
@@ -11,16 +18,17 @@ use rustix::process::setpriority_process;
 use rustix::thread::{CpuSet, sched_setaffinity, set_current_timer_slack};
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::account::account;
 use super::builder::Builder;
-use super::inbox::Flow;
-use super::matching::Ledger;
-use super::worker::{Plan, Report, Timing, Worker};
-use super::{Description, Generator, Mode, Slot, clock, pace};
+use super::{Description, Generator, Mode, Slot, clock};
 use crate::error::Error;
 use crate::header::Codec;
-use crate::outcome::SlotOutcome;
+use crate::outcome::{Interval, SlotOutcome};
 use crate::sys;
+use crate::workload::Workload;
+use account::account;
+use inbox::Flow;
+use matching::Ledger;
+use worker::{Plan, Report, Timing, Worker};
 
 /// Receive buffer asked for, bytes: replies must not be lost here while a thread is held up.
 const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
@@ -57,13 +65,11 @@ struct Thread {
 }
 
 impl SocketGenerator {
-    /// Settings to start from.
-    pub fn builder() -> Builder {
-        Builder::default()
-    }
-
     pub(super) fn start(builder: &Builder) -> Result<Self, Error> {
-        let codec = Codec::new(builder.payload).ok_or(Error::PayloadTooSmall(builder.payload))?;
+        let Workload::Echo { payload_bytes } = builder.workload else {
+            return Err(Error::WorkloadNeeds { workload: builder.workload.name(), needs: "another backend" });
+        };
+        let codec = Codec::new(payload_bytes).ok_or(Error::PayloadTooSmall(payload_bytes))?;
         let mut receive_buffer_bytes = u64::MAX;
         let mut shares: Vec<Vec<Flow>> = Vec::new();
         shares.resize_with(builder.threads, Vec::new);
@@ -125,6 +131,9 @@ impl SocketGenerator {
                 outstanding: u64::from(outstanding),
                 timeout_ns: clock::whole_ns(self.timeout).max(1_000_000),
             },
+            Mode::Flood => {
+                Timing::Window { outstanding: u64::from(super::MAX_WINDOW), timeout_ns: 1_000_000 }
+            }
         }
     }
 }
@@ -134,7 +143,7 @@ impl Generator for SocketGenerator {
         self.description.clone()
     }
 
-    fn run(&mut self, slot: &Slot) -> Result<SlotOutcome, Error> {
+    fn watch(&mut self, slot: &Slot, _observer: &mut dyn FnMut(&Interval)) -> Result<SlotOutcome, Error> {
         slot.check()?;
         if self.threads.is_empty() {
             return Err(Error::Worker);
@@ -145,6 +154,7 @@ impl Generator for SocketGenerator {
         self.epoch = self.epoch.wrapping_add(1);
         let flows_each = self.description.flows.div_ceil(self.threads.len()) as u64;
         let start_ns = clock::now_ns() + LEAD_NS + FLOW_LEAD_NS * flows_each;
+        let start_realtime_ns = start_ns.saturating_add_signed(clock::realtime_offset_ns());
         let duration_ns = clock::whole_ns(slot.duration);
         let plan = |thread| Plan {
             epoch: self.epoch,
@@ -160,7 +170,7 @@ impl Generator for SocketGenerator {
             return Err(Error::Worker);
         };
         let cancelled = self.cancel.load(std::sync::atomic::Ordering::Relaxed);
-        Ok(account(slot, self.timing(slot, 0), start_ns, cancelled, &reports))
+        Ok(account(slot, self.timing(slot, 0), start_ns, start_realtime_ns, cancelled, &reports))
     }
 }
 
@@ -269,8 +279,13 @@ fn open(builder: &Builder, id: usize) -> Result<Socket, Error> {
         let mtu = sys::path_mtu(socket.as_fd(), v4)
             .map_err(|source| Error::system(format!("cannot read the path MTU to {target}"), source))?;
         let most = mtu.saturating_sub(headers_bytes(v4));
-        if builder.payload > most {
-            return Err(Error::PayloadOverMtu { payload: builder.payload, mtu, most, target });
+        if builder.workload.longest_bytes() > most {
+            return Err(Error::PayloadOverMtu {
+                payload: builder.workload.longest_bytes(),
+                mtu,
+                most,
+                target,
+            });
         }
     }
     // Beyond net.core.rmem_max where that is permitted, else as far as it allows; what was granted is reported.

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::clock;
 use super::worker::{Plan, Sending, Worker};
+use crate::generator::clock;
 
 /// How often flows that got nothing are looked at as well: after a full socket or a request given up.
 const SWEEP_NS: u64 = 1_000_000;

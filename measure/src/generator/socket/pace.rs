@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::clock;
 use super::worker::{Plan, Sending, Timing, Worker};
+use crate::generator::clock;
 
 /// A tick at rates where one holds fewer than a burst of requests.
 const TICK_NS: u64 = 100_000;
@@ -30,7 +30,7 @@ const LEAST_OVERTIME_NS: u64 = 10_000_000;
 /// The tick for a thread that sends `per_second`, ns. Requests that fall within one leave together.
 pub(super) fn tick_ns(per_second: f64) -> u64 {
     let in_a_tick = per_second * TICK_NS as f64 / 1e9;
-    if in_a_tick < super::MAX_BURST as f64 / 2.0 { TICK_NS } else { SHORT_TICK_NS }
+    if in_a_tick < crate::generator::MAX_BURST as f64 / 2.0 { TICK_NS } else { SHORT_TICK_NS }
 }
 
 impl Worker {
