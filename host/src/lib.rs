@@ -5,6 +5,7 @@
 
 mod cpu_set;
 mod known;
+pub mod netlink;
 mod root;
 pub mod setting;
 pub mod stage;

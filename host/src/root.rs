@@ -226,7 +226,17 @@ impl Host {
         sys::audit::set_enabled(enabled).map_err(|source| HostError::Call { what, source })
     }
 
-    fn must_be_live(&self, what: &str) -> Result<(), HostError> {
+    /// The name of an interface's driver, as `ethtool -i` has it.
+    ///
+    /// # Errors
+    /// [`HostError::Call`] if it does not exist or its driver has none, [`HostError::NotLive`] for a capture.
+    pub fn driver(&self, interface: &str) -> Result<String, HostError> {
+        let what = format!("reading the driver of {interface}");
+        self.must_be_live(&what)?;
+        sys::ethtool::driver(interface).map_err(|source| HostError::Call { what, source })
+    }
+
+    pub(crate) fn must_be_live(&self, what: &str) -> Result<(), HostError> {
         match self.source {
             Source::Live { .. } => Ok(()),
             _ => Err(HostError::NotLive { what: what.to_owned() }),

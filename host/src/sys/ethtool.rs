@@ -33,7 +33,35 @@ pub(crate) fn set_offload(interface: &str, offload: Offload, on: bool) -> io::Re
     value(interface, offload.commands().1, u32::from(on)).map(|_| ())
 }
 
+/// `ETHTOOL_GDRVINFO` and the size of struct ethtool_drvinfo (linux/ethtool.h); the driver's name follows the command.
+const GET_DRIVER: u32 = 3;
+const DRIVER_INFO_BYTES: usize = 196;
+const DRIVER_NAME: std::ops::Range<usize> = 4..36;
+
+/// The name of an interface's driver.
+pub(crate) fn driver(interface: &str) -> io::Result<String> {
+    let mut info = [0_u8; DRIVER_INFO_BYTES];
+    info[..4].copy_from_slice(&GET_DRIVER.to_ne_bytes());
+    // SAFETY: `info` has the size and the command of struct ethtool_drvinfo, whose fields are bytes and words.
+    unsafe { ioctl(interface, (&raw mut info).cast()) }?;
+    let name = &info[DRIVER_NAME];
+    let length = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
+    Ok(String::from_utf8_lossy(&name[..length]).into_owned())
+}
+
 fn value(interface: &str, command: u32, data: u32) -> io::Result<u32> {
+    let mut value = EthtoolValue { command, data };
+    // SAFETY: `value` has the layout that these commands read and write.
+    unsafe { ioctl(interface, (&raw mut value).cast()) }?;
+    Ok(value.data)
+}
+
+/// Hands a structure to the interface.
+///
+/// # Safety
+/// `structure` points to one that lives across the call, with the layout and size that its command (its first word) asks
+/// for.
+unsafe fn ioctl(interface: &str, structure: *mut libc::c_char) -> io::Result<()> {
     // SAFETY: all-zero is a valid ifreq: it holds integers, bytes and a null pointer.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     let name = interface.as_bytes();
@@ -46,12 +74,10 @@ fn value(interface: &str, command: u32, data: u32) -> io::Result<u32> {
     for (to, from) in request.ifr_name.iter_mut().zip(name) {
         *to = libc::c_char::from_ne_bytes([*from]);
     }
-    let mut value = EthtoolValue { command, data };
-    request.ifr_ifru.ifru_data = (&raw mut value).cast();
+    request.ifr_ifru.ifru_data = structure;
     let socket =
         rustix::net::socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
-    // SAFETY: `request` and the `value` it points to live across the call, and both have the
-    // layout that SIOCETHTOOL with this command reads and writes.
+    // SAFETY: `request` lives across the call and has the layout SIOCETHTOOL takes; the caller answers for the rest.
     let result = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL as _, &raw mut request) };
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(value.data) }
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

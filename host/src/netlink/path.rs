@@ -1,0 +1,365 @@
+//! The way to a destination: its route, the interface it leaves by, and the neighbour it goes to.
+
+use std::io;
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use netlink_packet_core::{
+    NLM_F_CREATE, NLM_F_REPLACE, NetlinkDeserializable, NetlinkHeader, NetlinkSerializable,
+};
+use netlink_packet_route::link::{InfoData, InfoKind, InfoVlan, LinkAttribute, LinkInfo, LinkMessage};
+use netlink_packet_route::neighbour::{
+    NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
+};
+use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteMetric, RouteType};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+use netlink_sys::protocols::NETLINK_ROUTE;
+
+use super::connection::{Answer, Connection};
+use crate::root::Host;
+
+/// An Ethernet hardware address.
+pub type Mac = [u8; 6];
+
+/// How long an address resolution may take: the kernel asks three times, a second apart (mcast_solicit and
+/// retrans_time_ms in arp(7)).
+const RESOLUTION: Duration = Duration::from_millis(3_500);
+
+/// Between two looks at a resolution under way. The kernel has news of it by netlink only for those who also get the
+/// news of all other neighbours.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
+
+/// How a datagram to a destination leaves this host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Path {
+    /// The interface frames leave by; of a VLAN interface, the one below it.
+    pub interface: String,
+    /// Its index.
+    pub index: u32,
+    /// The VLAN tag frames carry, 802.1Q, 1 to 4094; none without.
+    pub vlan: Option<u16>,
+    /// The source address the kernel would choose, or the one that was asked for.
+    pub source: IpAddr,
+    /// The hardware address frames come from.
+    pub source_mac: Mac,
+    /// The gateway, or the destination itself.
+    pub next_hop: IpAddr,
+    /// Its hardware address.
+    pub next_hop_mac: Mac,
+    /// Bytes of the largest IP packet.
+    pub mtu: u32,
+}
+
+/// Why there is no such way.
+#[derive(Debug, thiserror::Error)]
+pub enum PathError {
+    /// The destination is this host.
+    #[error("{0} is an address of this host: nothing sent to it leaves by an interface")]
+    Local(IpAddr),
+    /// No route.
+    #[error("no route to {destination}: {source}")]
+    NoRoute {
+        /// Where to.
+        destination: IpAddr,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// A route of another kind than to one next hop.
+    #[error(
+        "the route to {destination} is {what}: only one to a single next hop on Ethernet can be followed"
+    )]
+    Route {
+        /// Where to.
+        destination: IpAddr,
+        /// What it is.
+        what: String,
+    },
+    /// The next hop does not say where it is.
+    #[error(
+        "{next_hop} on {interface} does not answer to address resolution: is it up and in the same network?"
+    )]
+    NoNeighbour {
+        /// The gateway, or the destination.
+        next_hop: IpAddr,
+        /// Where it was asked for.
+        interface: String,
+    },
+    /// A VLAN below another, or of another kind than 802.1Q.
+    #[error("{interface} is not an Ethernet interface or an 802.1Q VLAN on one")]
+    Interface {
+        /// Its name.
+        interface: String,
+    },
+    /// The kernel could not be asked.
+    #[error("cannot ask the kernel for {what}: {source}")]
+    Ask {
+        /// What was asked for.
+        what: &'static str,
+        /// What it said.
+        source: io::Error,
+    },
+    /// The handle is not of the live host.
+    #[error(transparent)]
+    NotLive(#[from] crate::root::HostError),
+}
+
+/// The way to `destination`, from `source` where one is given, in the calling thread's network namespace. Resolves the
+/// next hop's hardware address if it is not known yet, which takes CAP_NET_ADMIN (`NTF_USE`).
+///
+/// # Errors
+/// No route, a destination on this host, a next hop that does not answer within 3.5 s, an interface that is no
+/// Ethernet, a host that is not live.
+pub fn path_to(host: &Host, destination: IpAddr, source: Option<IpAddr>) -> Result<Path, PathError> {
+    host.must_be_live("the way to a destination")?;
+    let mut netlink = Netlink::open()?;
+    let route = netlink.route(destination, source)?;
+    let upper = netlink.link(route.interface)?;
+    let next_hop_mac = netlink.neighbour(route.interface, &upper.name, route.next_hop)?;
+    let (lower, vlan) = match upper.vlan {
+        None => (upper, None),
+        Some((below, tag)) => {
+            let lower = netlink.link(below)?;
+            // The source hardware address and the MTU are the VLAN's own.
+            (Link { mac: upper.mac, mtu: upper.mtu, ..lower }, Some(tag))
+        }
+    };
+    if lower.vlan.is_some() {
+        return Err(PathError::Interface { interface: lower.name });
+    }
+    let Some(source_mac) = lower.mac else { return Err(PathError::Interface { interface: lower.name }) };
+    Ok(Path {
+        interface: lower.name,
+        index: lower.index,
+        vlan,
+        source: route.source,
+        source_mac,
+        next_hop: route.next_hop,
+        next_hop_mac,
+        mtu: route.mtu.unwrap_or(lower.mtu).min(lower.mtu),
+    })
+}
+
+/// What of a route matters here.
+#[derive(Debug, PartialEq, Eq)]
+struct Route {
+    interface: u32,
+    next_hop: IpAddr,
+    source: IpAddr,
+    mtu: Option<u32>,
+}
+
+/// What of an interface matters here.
+#[derive(Debug, PartialEq, Eq)]
+struct Link {
+    name: String,
+    index: u32,
+    mac: Option<Mac>,
+    mtu: u32,
+    /// The index of the interface below, and the tag.
+    vlan: Option<(u32, u16)>,
+}
+
+struct Netlink(Connection);
+
+impl Netlink {
+    fn open() -> Result<Self, PathError> {
+        Connection::open(NETLINK_ROUTE)
+            .map(Netlink)
+            .map_err(|source| PathError::Ask { what: "routes", source })
+    }
+
+    fn ask(&mut self, message: &RouteNetlinkMessage, flags: u16) -> io::Result<Option<RouteNetlinkMessage>> {
+        let mut body = vec![0; message.buffer_len()];
+        message.serialize(&mut body);
+        let answers = self.0.request(message.message_type(), flags, &body)?;
+        answers.first().map(decode).transpose()
+    }
+
+    fn route(&mut self, destination: IpAddr, source: Option<IpAddr>) -> Result<Route, PathError> {
+        let mut message = RouteMessage::default();
+        message.header.address_family = family(destination);
+        message.header.destination_prefix_length = bits(destination);
+        message.attributes.push(RouteAttribute::Destination(destination.into()));
+        if let Some(source) = source {
+            message.header.source_prefix_length = bits(source);
+            message.attributes.push(RouteAttribute::Source(source.into()));
+        }
+        match self.ask(&RouteNetlinkMessage::GetRoute(message), 0) {
+            Ok(Some(RouteNetlinkMessage::NewRoute(route))) => read_route(&route, destination, source),
+            Ok(_) => Err(PathError::Ask { what: "a route", source: io::ErrorKind::UnexpectedEof.into() }),
+            Err(source) => Err(PathError::NoRoute { destination, source }),
+        }
+    }
+
+    fn link(&mut self, index: u32) -> Result<Link, PathError> {
+        let mut message = LinkMessage::default();
+        message.header.index = index;
+        let what = "an interface";
+        match self.ask(&RouteNetlinkMessage::GetLink(message), 0) {
+            Ok(Some(RouteNetlinkMessage::NewLink(link))) => Ok(read_link(&link)),
+            Ok(_) => Err(PathError::Ask { what, source: io::ErrorKind::UnexpectedEof.into() }),
+            Err(source) => Err(PathError::Ask { what, source }),
+        }
+    }
+
+    /// The hardware address of a neighbour, resolved if need be.
+    fn neighbour(&mut self, index: u32, interface: &str, address: IpAddr) -> Result<Mac, PathError> {
+        let deadline = Instant::now() + RESOLUTION;
+        let mut asked_for = false;
+        loop {
+            match self.ask(&RouteNetlinkMessage::GetNeighbour(of_neighbour(index, address)), 0) {
+                Ok(Some(RouteNetlinkMessage::NewNeighbour(neighbour))) => match read_neighbour(&neighbour) {
+                    Resolution::Known(mac) => return Ok(mac),
+                    Resolution::Failed if asked_for => break,
+                    Resolution::Failed | Resolution::UnderWay => {}
+                },
+                Ok(_) => {}
+                Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {}
+                Err(source) => return Err(PathError::Ask { what: "a neighbour", source }),
+            }
+            if !asked_for {
+                self.resolve(index, address)?;
+                asked_for = true;
+            }
+            if Instant::now() >= deadline {
+                break;
+            }
+            std::thread::sleep(LOOK_AGAIN);
+        }
+        Err(PathError::NoNeighbour { next_hop: address, interface: interface.to_owned() })
+    }
+
+    /// Has the kernel resolve an address as if something were sent there.
+    fn resolve(&mut self, index: u32, address: IpAddr) -> Result<(), PathError> {
+        let mut message = of_neighbour(index, address);
+        message.header.flags = NeighbourFlags::Use;
+        self.ask(&RouteNetlinkMessage::NewNeighbour(message), NLM_F_CREATE | NLM_F_REPLACE)
+            .map(drop)
+            .map_err(|source| PathError::Ask { what: "an address resolution", source })
+    }
+}
+
+fn decode(answer: &Answer) -> io::Result<RouteNetlinkMessage> {
+    let mut header = NetlinkHeader::default();
+    header.message_type = answer.kind;
+    RouteNetlinkMessage::deserialize(&header, &answer.body).map_err(io::Error::other)
+}
+
+fn of_neighbour(index: u32, address: IpAddr) -> NeighbourMessage {
+    let mut message = NeighbourMessage::default();
+    message.header.family = family(address);
+    message.header.ifindex = index;
+    let address = match address {
+        IpAddr::V4(address) => NeighbourAddress::Inet(address),
+        IpAddr::V6(address) => NeighbourAddress::Inet6(address),
+    };
+    message.attributes.push(NeighbourAttribute::Destination(address));
+    message
+}
+
+fn read_route(route: &RouteMessage, destination: IpAddr, asked: Option<IpAddr>) -> Result<Route, PathError> {
+    match route.header.kind {
+        RouteType::Unicast => {}
+        RouteType::Local => return Err(PathError::Local(destination)),
+        kind => return Err(PathError::Route { destination, what: format!("{kind:?}").to_lowercase() }),
+    }
+    let (mut interface, mut next_hop, mut source, mut mtu) = (None, destination, asked, None);
+    for attribute in &route.attributes {
+        match attribute {
+            RouteAttribute::Oif(index) => interface = Some(*index),
+            RouteAttribute::Gateway(gateway) => next_hop = address(gateway).unwrap_or(next_hop),
+            RouteAttribute::Via(_) => {
+                return Err(PathError::Route {
+                    destination,
+                    what: "by a gateway of another family".to_owned(),
+                });
+            }
+            RouteAttribute::PrefSource(preferred) => source = source.or(address(preferred)),
+            RouteAttribute::Metrics(metrics) => {
+                mtu = metrics.iter().find_map(|metric| match metric {
+                    RouteMetric::Mtu(mtu) => Some(*mtu),
+                    _ => None,
+                });
+            }
+            RouteAttribute::Encap(_) => {
+                return Err(PathError::Route { destination, what: "encapsulated".to_owned() });
+            }
+            _ => {}
+        }
+    }
+    let (Some(interface), Some(source)) = (interface, source) else {
+        return Err(PathError::Route {
+            destination,
+            what: "without an interface or source address".to_owned(),
+        });
+    };
+    Ok(Route { interface, next_hop, source, mtu })
+}
+
+fn read_link(link: &LinkMessage) -> Link {
+    let mut read = Link { name: String::new(), index: link.header.index, mac: None, mtu: 0, vlan: None };
+    let (mut below, mut tag) = (None, None);
+    for attribute in &link.attributes {
+        match attribute {
+            LinkAttribute::IfName(name) => read.name.clone_from(name),
+            LinkAttribute::Mtu(mtu) => read.mtu = *mtu,
+            LinkAttribute::Address(mac) => read.mac = mac.as_slice().try_into().ok(),
+            LinkAttribute::Link(index) => below = Some(*index),
+            LinkAttribute::LinkInfo(infos) => tag = vlan_tag(infos),
+            _ => {}
+        }
+    }
+    read.vlan = below.zip(tag);
+    read
+}
+
+fn vlan_tag(infos: &[LinkInfo]) -> Option<u16> {
+    infos.iter().find(|info| matches!(info, LinkInfo::Kind(InfoKind::Vlan)))?;
+    infos.iter().find_map(|info| match info {
+        LinkInfo::Data(InfoData::Vlan(vlan)) => vlan.iter().find_map(|info| match info {
+            InfoVlan::Id(tag) => Some(*tag),
+            _ => None,
+        }),
+        _ => None,
+    })
+}
+
+/// How far a resolution is.
+#[derive(Debug, PartialEq, Eq)]
+enum Resolution {
+    Known(Mac),
+    UnderWay,
+    Failed,
+}
+
+fn read_neighbour(neighbour: &NeighbourMessage) -> Resolution {
+    let mac = neighbour.attributes.iter().find_map(|attribute| match attribute {
+        NeighbourAttribute::LinkLayerAddress(mac) => Mac::try_from(mac.as_slice()).ok(),
+        _ => None,
+    });
+    match (neighbour.header.state, mac) {
+        (NeighbourState::Failed, _) => Resolution::Failed,
+        (NeighbourState::Incomplete | NeighbourState::None, _) | (_, None) => Resolution::UnderWay,
+        (_, Some(mac)) => Resolution::Known(mac),
+    }
+}
+
+fn address(of: &RouteAddress) -> Option<IpAddr> {
+    match of {
+        RouteAddress::Inet(address) => Some((*address).into()),
+        RouteAddress::Inet6(address) => Some((*address).into()),
+        _ => None,
+    }
+}
+
+fn family(of: IpAddr) -> AddressFamily {
+    if of.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 }
+}
+
+fn bits(of: IpAddr) -> u8 {
+    if of.is_ipv4() { 32 } else { 128 }
+}
+
+#[cfg(test)]
+#[path = "path_tests.rs"]
+mod tests;

@@ -1,0 +1,158 @@
+//! What XDP programs an interface runs and what it can do for them.
+
+use std::io;
+
+use netlink_packet_core::{NetlinkDeserializable, NetlinkHeader, NetlinkSerializable};
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::link::{LinkAttribute, LinkMessage, LinkXdp, XdpAttached};
+use netlink_sys::protocols::NETLINK_ROUTE;
+
+use super::connection::Connection;
+use super::generic::{self, Family};
+use crate::known::Known;
+use crate::root::{Host, HostError};
+
+/// `NETDEV_CMD_DEV_GET`, `NETDEV_A_DEV_IFINDEX` and `NETDEV_A_DEV_XDP_FEATURES` of linux/netdev.h.
+const GET_DEVICE: u8 = 1;
+const DEVICE_INDEX: u16 = 1;
+const DEVICE_FEATURES: u16 = 3;
+
+/// `NETDEV_XDP_ACT_BASIC`, `_REDIRECT` and `_NDO_XMIT` of linux/netdev.h.
+const BASIC: u64 = 1;
+const REDIRECT: u64 = 2;
+const TRANSMIT: u64 = 4;
+
+/// An interface's XDP side.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct XdpState {
+    /// The program that is attached; none without.
+    pub attached: Option<Attached>,
+    /// What the driver can do.
+    pub features: Known<XdpFeatures>,
+    /// The driver's name, as `ethtool -i` has it.
+    pub driver: Known<String>,
+}
+
+/// An attached program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Attached {
+    /// Its id, as `bpftool prog` lists it; none if there are several.
+    pub id: Option<u32>,
+    /// Where it runs.
+    pub mode: Mode,
+}
+
+/// Where an XDP program runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// In the driver, before a packet has a socket buffer.
+    Native,
+    /// After the driver, in every driver's case.
+    Generic,
+    /// On the NIC.
+    Offloaded,
+    /// In several places at once.
+    Several,
+}
+
+/// What a driver says it can do (`xdp-features` of the netdev family, Linux 6.3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct XdpFeatures {
+    /// XDP_ABORTED, XDP_DROP, XDP_PASS and XDP_TX.
+    pub basic: bool,
+    /// XDP_REDIRECT out of its programs.
+    pub redirect: bool,
+    /// Frames redirected to it are sent (ndo_xdp_xmit). A veth interface has this while its peer has NAPI: GRO or a
+    /// program of its own.
+    pub transmit: bool,
+}
+
+impl XdpFeatures {
+    fn of(bits: u64) -> Self {
+        let has = |bit| bits & bit != 0;
+        XdpFeatures { basic: has(BASIC), redirect: has(REDIRECT), transmit: has(TRANSMIT) }
+    }
+}
+
+/// The XDP side of the interface with this name and index, in the calling thread's network namespace.
+///
+/// # Errors
+/// No such interface, a host that is not live. What the kernel is too old to tell is unknown, and no error.
+pub fn xdp_state(host: &Host, interface: &str, index: u32) -> Result<XdpState, HostError> {
+    let what = || format!("the XDP state of {interface}");
+    host.must_be_live(&what())?;
+    let attached = attached(index).map_err(|source| HostError::Call { what: what(), source })?;
+    let features = features(index).map_or_else(
+        |error| Known::unknown(format!("the kernel does not tell (it does from Linux 6.3 on): {error}")),
+        |bits| Known::Value(XdpFeatures::of(bits)),
+    );
+    let driver = host.driver(interface).map_or_else(|error| Known::unknown(error.to_string()), Known::Value);
+    Ok(XdpState { attached, features, driver })
+}
+
+fn attached(index: u32) -> io::Result<Option<Attached>> {
+    let mut message = LinkMessage::default();
+    message.header.index = index;
+    let message = RouteNetlinkMessage::GetLink(message);
+    let mut body = vec![0; message.buffer_len()];
+    message.serialize(&mut body);
+    let answers = Connection::open(NETLINK_ROUTE)?.request(message.message_type(), 0, &body)?;
+    let answer = answers.first().ok_or(io::ErrorKind::UnexpectedEof)?;
+    let mut header = NetlinkHeader::default();
+    header.message_type = answer.kind;
+    match RouteNetlinkMessage::deserialize(&header, &answer.body).map_err(io::Error::other)? {
+        RouteNetlinkMessage::NewLink(link) => Ok(read_attached(&link)),
+        _ => Err(io::ErrorKind::InvalidData.into()),
+    }
+}
+
+fn read_attached(link: &LinkMessage) -> Option<Attached> {
+    let xdp = link.attributes.iter().find_map(|attribute| match attribute {
+        LinkAttribute::Xdp(xdp) => Some(xdp),
+        _ => None,
+    })?;
+    let mode = xdp.iter().find_map(|item| match item {
+        LinkXdp::Attached(XdpAttached::Driver) => Some(Mode::Native),
+        LinkXdp::Attached(XdpAttached::SocketBuffer) => Some(Mode::Generic),
+        LinkXdp::Attached(XdpAttached::Hardware) => Some(Mode::Offloaded),
+        LinkXdp::Attached(XdpAttached::Multiple) => Some(Mode::Several),
+        _ => None,
+    })?;
+    let id = xdp.iter().find_map(|item| match item {
+        LinkXdp::ProgId(id) => Some(*id),
+        _ => None,
+    });
+    Some(Attached { id, mode })
+}
+
+fn features(index: u32) -> io::Result<u64> {
+    let body = Family::open("netdev")?.ask(GET_DEVICE, DEVICE_INDEX, &index.to_ne_bytes())?;
+    let value = generic::attribute(&body, DEVICE_FEATURES).and_then(|value| value.first_chunk().copied());
+    value.map(u64::from_ne_bytes).ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_attached_program_is_read() {
+        let mut link = LinkMessage::default();
+        assert_eq!(read_attached(&link), None);
+        link.attributes = vec![LinkAttribute::Xdp(vec![LinkXdp::Attached(XdpAttached::None)])];
+        assert_eq!(read_attached(&link), None);
+        link.attributes =
+            vec![LinkAttribute::Xdp(vec![LinkXdp::Attached(XdpAttached::Driver), LinkXdp::ProgId(17)])];
+        assert_eq!(read_attached(&link), Some(Attached { id: Some(17), mode: Mode::Native }));
+    }
+
+    #[test]
+    fn the_loopback_has_no_driver_side() {
+        let state = xdp_state(&Host::live(), "lo", 1).expect("every host has a loopback");
+        if let Known::Value(features) = state.features {
+            assert!(!features.transmit && !features.basic);
+        }
+        assert!(xdp_state(&Host::scripted::<String, String>([]), "lo", 1).is_err());
+        assert!(xdp_state(&Host::live(), "none", u32::MAX).is_err());
+    }
+}
