@@ -124,6 +124,14 @@ pub enum Error {
         /// What is missing.
         needs: &'static str,
     },
+    /// A workload whose parts do not fit together.
+    #[error("workload {workload}: {problem}")]
+    Workload {
+        /// The workload.
+        workload: &'static str,
+        /// What does not fit, and what would.
+        problem: String,
+    },
     /// A burst of zero or more than the kernel takes at once.
     #[error("burst of {0} requests: it must be 1 to {most}", most = crate::generator::MAX_BURST)]
     Burst(usize),

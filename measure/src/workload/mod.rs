@@ -1,10 +1,26 @@
 //! What requests are made of, and how replies are known.
+//!
+//! [`Workload::Echo`] is our own layout. Everything else is an [`Exchange`]: requests made beforehand, and a
+//! description of replies that sockets and a BPF program both can follow. The modules make exchanges; they are pure, and
+//! what they cannot take they name by file, line and item ([`SourceError`]).
+//!
+//! | module | it makes |
+//! |---|---|
+//! | [`ntp`] | client requests, told apart by their transmit timestamp |
+
+mod check;
+pub mod ntp;
+mod source;
+mod tag;
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::error::Error;
 use crate::header::{HEADER_BYTES, MAX_PAYLOAD_BYTES};
+
+pub use source::SourceError;
+pub use tag::TagError;
 
 /// What is exchanged with the service.
 #[derive(Debug, Clone)]
@@ -29,16 +45,21 @@ pub struct Exchange {
     pub requests: Vec<Vec<u8>>,
     /// Which request goes next.
     pub order: Order,
-    /// Where the tag is that tells replies apart.
-    pub tag: Tag,
+    /// Where the tag is that tells replies apart. Without one a reply is taken for the answer to the oldest request of
+    /// its flow that is outstanding: sent in this slot, unanswered, and in window mode not given up. Then a reply
+    /// that is lost makes the next ones look as late as it would have been, and neither reordering nor duplicates can be
+    /// seen as such: a reply too many counts as a duplicate once nothing is outstanding. XDP needs a tag.
+    pub tag: Option<Tag>,
     /// What a reply has besides; one without is corrupt.
     pub marks: Vec<Mark>,
-    /// The fewest bytes of a reply; a shorter one is corrupt.
+    /// The fewest bytes of a reply; a shorter one is corrupt. Tag, marks and code lie within.
     pub shortest_reply_bytes: usize,
     /// The part of a reply that is counted by value.
     pub code: Option<Code>,
-    /// What takes the whole reply to judge; it runs in user space.
+    /// What takes the whole reply to judge; it runs in user space, and needs [`Order::ByTag`], which tells the request.
     pub verify: Option<Arc<dyn Verify>>,
+    /// What its user should know of how it was made, one line each: what of a file was left out, and why.
+    pub notes: Vec<String>,
 }
 
 /// Which of the prepared requests goes next.
@@ -110,14 +131,45 @@ impl Workload {
 
     /// Whether it can be carried at all.
     pub(crate) fn check(&self) -> Result<(), Error> {
+        if let Workload::Echo { payload_bytes } = self
+            && *payload_bytes < HEADER_BYTES
+        {
+            return Err(Error::PayloadTooSmall(*payload_bytes));
+        }
+        if self.longest_bytes() > MAX_PAYLOAD_BYTES {
+            return Err(Error::PayloadTooLarge(self.longest_bytes()));
+        }
         match self {
-            Workload::Echo { payload_bytes } if *payload_bytes < HEADER_BYTES => {
-                Err(Error::PayloadTooSmall(*payload_bytes))
-            }
-            _ if self.longest_bytes() > MAX_PAYLOAD_BYTES => {
-                Err(Error::PayloadTooLarge(self.longest_bytes()))
-            }
-            _ => Ok(()),
+            Workload::Echo { .. } => Ok(()),
+            Workload::Exchange(exchange) => exchange.check(),
+        }
+    }
+}
+
+/// One line for a report: `dns: 3 requests of 29 to 41 bytes, told apart by 2 bytes at offset 0`.
+impl fmt::Display for Workload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Workload::Echo { payload_bytes } => write!(f, "echo: requests of {payload_bytes} bytes"),
+            Workload::Exchange(exchange) => exchange.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for Exchange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lengths = || self.requests.iter().map(Vec::len);
+        let (shortest, longest) = (lengths().min().unwrap_or(0), lengths().max().unwrap_or(0));
+        let count = self.requests.len();
+        write!(f, "{}: {count} request{}", self.protocol, if count == 1 { "" } else { "s" })?;
+        if shortest == longest {
+            write!(f, " of {longest} bytes")?;
+        } else {
+            write!(f, " of {shortest} to {longest} bytes")?;
+        }
+        match self.tag {
+            Some(tag) => write!(f, ", told apart by {tag}"),
+            None => f.write_str(", replies taken in the order of the requests"),
         }
     }
 }

@@ -1,0 +1,123 @@
+//! Whether the parts of an exchange fit together.
+
+use super::{Exchange, Order, Tag};
+use crate::error::Error;
+
+impl Exchange {
+    /// Whether it can be carried at all.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        self.problem().map_or(Ok(()), |problem| Err(Error::Workload { workload: self.protocol, problem }))
+    }
+
+    fn problem(&self) -> Option<String> {
+        if self.requests.is_empty() {
+            return Some("no request: give at least one".to_owned());
+        }
+        if let Some(number) = self.requests.iter().position(Vec::is_empty) {
+            return Some(format!("request {number} is empty: give it at least one byte"));
+        }
+        let reply_bytes = self.reply_bytes_read();
+        if reply_bytes > self.shortest_reply_bytes {
+            return Some(format!(
+                "replies of {} bytes are taken, but {reply_bytes} have to be read",
+                self.shortest_reply_bytes
+            ));
+        }
+        if self.verify.is_some() && self.order != Order::ByTag {
+            return Some("replies can be verified only if their tag tells the request".to_owned());
+        }
+        match (self.tag, self.order) {
+            (Some(tag), order) => self.tag_problem(tag, order),
+            (None, Order::ByTag) => Some("requests in the order of their tag need a tag".to_owned()),
+            (None, Order::InTurn) => None,
+        }
+    }
+
+    /// How much of a reply is read at fixed offsets.
+    fn reply_bytes_read(&self) -> usize {
+        let marks = self.marks.iter().map(|mark| mark.offset + 1);
+        let code = self.code.iter().map(|code| code.offset + 1);
+        let tag = self.tag.iter().map(|tag| tag.reply_offset + tag.bytes);
+        marks.chain(code).chain(tag).max().unwrap_or(0)
+    }
+
+    fn tag_problem(&self, tag: Tag, order: Order) -> Option<String> {
+        if !matches!(tag.bytes, 1 | 2 | 4 | 8) {
+            return Some(format!("a tag of {} bytes: it has 1, 2, 4 or 8", tag.bytes));
+        }
+        let least = tag.request_offset + tag.bytes;
+        if let Some(number) = self.requests.iter().position(|request| request.len() < least) {
+            let length = self.requests[number].len();
+            return Some(format!("request {number} has {length} bytes, too few for a tag of {tag}"));
+        }
+        if order == Order::InTurn {
+            return None;
+        }
+        let count = self.requests.len() as u64;
+        let mask = tag.mask();
+        if !count.is_power_of_two() || count <= mask {
+            return Some(format!(
+                "{count} requests in the order of their tag: it takes a power of two over {mask}"
+            ));
+        }
+        let sent = Tag { reply_offset: tag.request_offset, ..tag };
+        let wrong =
+            (0..count).zip(&self.requests).find(|(number, bytes)| sent.read(bytes) != Some(number & mask));
+        wrong.map(|(number, _)| format!("request {number} does not have its number as its tag"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::Mark;
+
+    fn exchange(requests: Vec<Vec<u8>>, tag: Option<Tag>) -> Exchange {
+        Exchange {
+            protocol: "raw",
+            requests,
+            order: Order::InTurn,
+            tag,
+            marks: Vec::new(),
+            shortest_reply_bytes: 2,
+            code: None,
+            verify: None,
+            notes: Vec::new(),
+        }
+    }
+
+    const TAG: Tag = Tag { bytes: 1, request_offset: 0, reply_offset: 0 };
+
+    #[test]
+    fn parts_that_do_not_fit_are_named() {
+        assert_eq!(exchange(vec![vec![1]], None).problem(), None);
+        assert_eq!(exchange(vec![vec![1]], Some(TAG)).problem(), None);
+        let wrong = |exchange: Exchange, what: &str| {
+            let problem = exchange.problem().expect(what);
+            assert!(problem.contains(what), "{problem}");
+        };
+        wrong(exchange(vec![], None), "no request");
+        wrong(exchange(vec![vec![1], vec![]], None), "request 1 is empty");
+        wrong(exchange(vec![vec![1]], Some(Tag { bytes: 2, ..TAG })), "request 0 has 1 bytes");
+        wrong(
+            exchange(vec![vec![1; 9]], Some(Tag { bytes: 3, reply_offset: 0, ..TAG })),
+            "replies of 2 bytes",
+        );
+        let mark = Mark { offset: 2, mask: 1, value: 1 };
+        wrong(Exchange { marks: vec![mark], ..exchange(vec![vec![1]], None) }, "3 have to be read");
+        wrong(Exchange { order: Order::ByTag, ..exchange(vec![vec![1]], None) }, "need a tag");
+        wrong(
+            Exchange { order: Order::ByTag, ..exchange(vec![vec![0]], Some(TAG)) },
+            "power of two over 255",
+        );
+    }
+
+    #[test]
+    fn requests_in_the_order_of_their_tag_are_numbered() {
+        let mut requests: Vec<Vec<u8>> = (0..512u32).map(|number| vec![number as u8]).collect();
+        let by_tag = |requests| Exchange { order: Order::ByTag, ..exchange(requests, Some(TAG)) };
+        assert_eq!(by_tag(requests.clone()).problem(), None);
+        requests[300][0] ^= 1;
+        assert!(by_tag(requests).problem().unwrap().contains("request 300"));
+    }
+}

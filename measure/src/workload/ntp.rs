@@ -1,0 +1,70 @@
+//! NTP client requests (RFC 5905), versions 3 and 4.
+
+use super::{Code, Exchange, Mark, Order, SourceError, Tag};
+
+/// Bytes of a header without extensions.
+const HEADER_BYTES: usize = 48;
+
+/// Mode 3: client; mode 4: server (RFC 5905, 7.3).
+const CLIENT: u8 = 3;
+const SERVER: u8 = 4;
+
+/// Requests as a client of `version` (3 or 4) sends them. The transmit timestamp is the tag: a server copies it
+/// unread into the origin timestamp of its reply (RFC 5905, 7.3), and clients fill it with random bits today. Replies
+/// are counted by stratum: 0 is a kiss-o'-death.
+///
+/// # Errors
+/// Another version.
+pub fn client(version: u8) -> Result<Exchange, SourceError> {
+    if !matches!(version, 3 | 4) {
+        return Err(SourceError::option("NTP version", format!("{version} is neither 3 nor 4")));
+    }
+    let mut request = vec![0; HEADER_BYTES];
+    request[0] = version << 3 | CLIENT;
+    Ok(Exchange {
+        protocol: "ntp",
+        requests: vec![request],
+        order: Order::InTurn,
+        tag: Some(Tag { bytes: 8, request_offset: 40, reply_offset: 24 }),
+        marks: vec![Mark { offset: 0, mask: 0b111, value: SERVER }],
+        shortest_reply_bytes: HEADER_BYTES,
+        code: Some(Code { offset: 1, mask: 0xff, name: stratum_name }),
+        verify: None,
+        notes: Vec::new(),
+    })
+}
+
+fn stratum_name(stratum: u8) -> Option<&'static str> {
+    match stratum {
+        0 => Some("kiss-o'-death"),
+        1 => Some("primary"),
+        2..=15 => Some("secondary"),
+        16 => Some("unsynchronized"),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::Workload;
+    use std::sync::Arc;
+
+    #[test]
+    fn a_request_is_a_clients() {
+        let exchange = client(4).unwrap();
+        assert_eq!((exchange.requests[0].len(), exchange.requests[0][0]), (48, 0x23));
+        assert_eq!(client(3).unwrap().requests[0][0], 0x1b);
+        let workload = Workload::Exchange(Arc::new(exchange));
+        workload.check().unwrap();
+        assert_eq!(
+            workload.to_string(),
+            "ntp: 1 request of 48 bytes, told apart by 8 bytes at offset 40 (in replies 24)"
+        );
+    }
+
+    #[test]
+    fn other_versions_are_refused() {
+        assert_eq!(client(5).unwrap_err().to_string(), "NTP version: 5 is neither 3 nor 4");
+    }
+}
