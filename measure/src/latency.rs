@@ -2,16 +2,24 @@
 
 use std::fmt;
 
-use crate::outcome::Quantiles;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use hdrhistogram::Histogram;
-use serde::{Serialize, Serializer, ser::SerializeStruct};
+use hdrhistogram::serialization::{Deserializer as HistogramReader, Serializer as _, V2DeflateSerializer};
+use serde::de::Error as _;
+use serde::ser::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, ser::SerializeStruct};
+
+use crate::outcome::Quantiles;
 
 /// The longest latency told apart, ns; longer ones are counted as this.
 const LONGEST_NS: u64 = 60_000_000_000;
 
 /// A distribution of latencies, 1 ns to 60 s with three significant digits.
 ///
-/// Serialized as `count`, `p50`, `p90`, `p99`, `p999` and `max` in nanoseconds; the quantiles are null when empty.
+/// Serialized as `count`, `p50`, `p90`, `p99`, `p999` and `max` in nanoseconds, null when empty, and as `histogram`: the
+/// whole distribution as HdrHistogram's compressed V2 encoding in base64, which its tools read, too. It is read back from
+/// that alone, so that distributions taken apart can be merged exactly.
 #[derive(Clone, PartialEq)]
 pub struct Latency(Histogram<u64>);
 
@@ -62,6 +70,25 @@ impl Latency {
         }
     }
 
+    fn encoded(&self) -> Result<String, String> {
+        let mut bytes = Vec::new();
+        V2DeflateSerializer::new().serialize(&self.0, &mut bytes).map_err(|error| error.to_string())?;
+        Ok(BASE64.encode(bytes))
+    }
+
+    fn decoded(text: &str) -> Result<Self, String> {
+        let wrong = |why: &dyn fmt::Display| format!("the histogram cannot be read: {why}");
+        let bytes = BASE64.decode(text).map_err(|error| wrong(&error))?;
+        let read: Histogram<u64> =
+            HistogramReader::new().deserialize(&mut bytes.as_slice()).map_err(|error| wrong(&error))?;
+        // Recorded anew, so that all have the same bounds, whatever the text claims its own to be.
+        let mut latency = Latency::new();
+        for step in read.iter_recorded() {
+            latency.0.saturating_record_n(step.value_iterated_to(), step.count_at_value());
+        }
+        Ok(latency)
+    }
+
     /// The median, ns.
     pub fn median(&self) -> Option<u64> {
         self.quantile(0.5)
@@ -92,15 +119,39 @@ impl fmt::Debug for Latency {
 
 impl Serialize for Latency {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut fields = serializer.serialize_struct("Latency", 6)?;
+        let mut fields = serializer.serialize_struct("Latency", 7)?;
+        let quantiles = self.quantiles();
         fields.serialize_field("count", &self.count())?;
-        fields.serialize_field("p50", &self.quantile(0.5))?;
-        fields.serialize_field("p90", &self.quantile(0.9))?;
-        fields.serialize_field("p99", &self.quantile(0.99))?;
-        fields.serialize_field("p999", &self.quantile(0.999))?;
-        fields.serialize_field("max", &self.max())?;
+        fields.serialize_field("p50", &quantiles.p50)?;
+        fields.serialize_field("p90", &quantiles.p90)?;
+        fields.serialize_field("p99", &quantiles.p99)?;
+        fields.serialize_field("p999", &quantiles.p999)?;
+        fields.serialize_field("max", &quantiles.max)?;
+        fields.serialize_field("histogram", &self.encoded().map_err(S::Error::custom)?)?;
         fields.end()
     }
+}
+
+impl<'de> Deserialize<'de> for Latency {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        struct Encoded {
+            count: u64,
+            histogram: String,
+        }
+        let Encoded { count, histogram } = Encoded::deserialize(deserializer)?;
+        let latency = Latency::decoded(&histogram).map_err(D::Error::custom)?;
+        if latency.count() != count {
+            let held = latency.count();
+            return Err(D::Error::custom(format!("the histogram holds {held} latencies, not {count}")));
+        }
+        Ok(latency)
+    }
+}
+
+/// Serializes the quantiles without the distribution, where many are listed and none will be merged.
+pub(crate) fn quantiles_only<S: Serializer>(latency: &Latency, serializer: S) -> Result<S::Ok, S::Error> {
+    latency.quantiles().serialize(serializer)
 }
 
 #[cfg(test)]
@@ -125,6 +176,30 @@ mod tests {
         let json = serde_json::to_value(Latency::new()).unwrap();
         assert_eq!(json["count"], 0);
         assert!(json["p50"].is_null() && json["max"].is_null());
+    }
+
+    #[test]
+    fn a_distribution_survives_its_document() {
+        let mut latency = Latency::new();
+        for ns in [0, 1, 999, 1_234_567, 98_765_432_101, u64::MAX] {
+            latency.record(ns);
+        }
+        for latency in [latency, Latency::new()] {
+            let text = serde_json::to_string(&latency).unwrap();
+            assert_eq!(serde_json::from_str::<Latency>(&text).unwrap(), latency);
+        }
+    }
+
+    #[test]
+    fn a_broken_distribution_is_refused() {
+        let error = |text: &str| serde_json::from_str::<Latency>(text).unwrap_err().to_string();
+        assert!(error(r#"{"count": 1}"#).starts_with("missing field `histogram`"));
+        for histogram in ["?", "", "AAAA", "HISTFAAAAAB4nJNp"] {
+            let text = format!(r#"{{"count": 0, "histogram": "{histogram}"}}"#);
+            assert!(error(&text).starts_with("the histogram cannot be read: "), "{histogram}");
+        }
+        let empty = serde_json::to_string(&Latency::new()).unwrap().replace(r#""count":0"#, r#""count":7"#);
+        assert!(error(&empty).starts_with("the histogram holds 0 latencies, not 7"));
     }
 
     #[test]

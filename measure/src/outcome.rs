@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 
 use crate::latency::Latency;
 
@@ -14,7 +14,7 @@ pub(crate) const LATE_NS: u64 = 1_000_000;
 pub const FEW: f64 = 16.0;
 
 /// The account of one slot. `sent == answered + lost`, always.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct SlotOutcome {
     /// When it began, ns of `CLOCK_REALTIME`.
     pub started_realtime_ns: u64,
@@ -37,7 +37,7 @@ pub struct SlotOutcome {
     /// Requests that could not be sent.
     pub send_errors: SendErrors,
     /// The slot's length, s: what was asked for, or less if it was cancelled.
-    #[serde(rename = "duration_seconds", serialize_with = "seconds")]
+    #[serde(rename = "duration_seconds", serialize_with = "seconds", deserialize_with = "from_seconds")]
     pub duration: Duration,
     /// The rate asked for; none in window mode.
     pub asked_per_second: Option<f64>,
@@ -92,7 +92,7 @@ impl SlotOutcome {
 }
 
 /// How often a code was answered.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CodeCount {
     /// The code.
     pub code: u8,
@@ -103,7 +103,7 @@ pub struct CodeCount {
 }
 
 /// How many requests left together, handed to the kernel by one call.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bursts {
     /// The median burst, requests.
     pub median_requests: u64,
@@ -112,7 +112,7 @@ pub struct Bursts {
 }
 
 /// A stretch of a slot. Latency is of the replies that arrived in it.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Interval {
     /// Counts up from 0.
     pub number: u32,
@@ -131,7 +131,7 @@ pub struct Interval {
 }
 
 /// The quantiles of a distribution of latencies, ns; none without samples.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Quantiles {
     /// The median.
     pub p50: Option<u64>,
@@ -146,7 +146,7 @@ pub struct Quantiles {
 }
 
 /// Requests that could not be sent, by reason.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SendErrors {
     /// ECONNREFUSED: nobody listens at the destination. Reported by an ICMP message to an earlier request.
     pub refused: u64,
@@ -196,7 +196,7 @@ impl SendErrors {
 }
 
 /// Median latencies of an early and a late part of a slot; none without answers there.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueueMedians {
     /// Of the requests intended in the first half, ns.
     pub first_half_ns: Option<u64>,
@@ -205,7 +205,7 @@ pub struct QueueMedians {
 }
 
 /// What the generator saw of itself.
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct SelfWatch {
     /// Requests that left more than 1 ms after their intended time.
     pub late_sends: u64,
@@ -228,7 +228,7 @@ pub struct SelfWatch {
 }
 
 /// Why the generator, and not what it loads, was the limit.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "reason")]
 pub enum BoundReason {
     /// It offered less than 99 % of the rate asked for.
@@ -274,4 +274,10 @@ impl fmt::Display for BoundReason {
 
 fn seconds<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_f64(duration.as_secs_f64())
+}
+
+fn from_seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    let seconds = f64::deserialize(deserializer)?;
+    Duration::try_from_secs_f64(seconds)
+        .map_err(|_| D::Error::custom(format!("{seconds} is no duration in seconds")))
 }

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::SearchOptions;
-use crate::latency::Latency;
+use crate::latency::{Latency, quantiles_only};
 use crate::outcome::{BoundReason, SlotOutcome};
 
 /// The account of one slot of a search.
@@ -23,7 +23,8 @@ pub struct Probe {
     pub loss_ratio: f64,
     /// Share of requests that left more than 1 ms late.
     pub late_ratio: f64,
-    /// Latency.
+    /// Latency; serialized as its quantiles.
+    #[serde(serialize_with = "quantiles_only")]
     pub latency_ns: Latency,
     /// Whether the rate held, or why not.
     pub verdict: Verdict,

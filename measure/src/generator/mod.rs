@@ -12,7 +12,7 @@ mod socket;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 use crate::outcome::{Interval, SlotOutcome};
@@ -128,7 +128,7 @@ impl Slot {
 }
 
 /// What a generator is made of.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Description {
     /// Its way into the kernel: `xdp` (live frames) or `socket`.
     pub backend: String,
