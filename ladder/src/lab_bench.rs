@@ -20,7 +20,8 @@ use linerate_host::stage::machine::CpuTime;
 use linerate_host::{Host, Known, Setting, SettingError, Value};
 use linerate_lab::Lab;
 use linerate_measure::capacity::{self, Ended, Event, SearchOptions};
-use linerate_measure::{Description, Generator, SocketGenerator};
+use linerate_measure::generator::Backend;
+use linerate_measure::{Description, Generator};
 
 use crate::bench::{Bench, BenchError, Goodput, Sample, SampleRequest};
 use crate::configuration::Configuration;
@@ -47,6 +48,8 @@ pub struct LabBenchOptions {
     pub flows: u32,
     /// UDP payload of a request, bytes.
     pub payload: u32,
+    /// The generator's way into the kernel.
+    pub backend: Backend,
     /// Whether to refuse what would be fragmented.
     pub no_fragment: bool,
     /// Highest loss ratio at which a rate holds.
@@ -65,7 +68,7 @@ pub struct LabBenchOptions {
 pub struct LabBench {
     // In the order of dropping: what lives in the hosts goes before them.
     server: Option<Running>,
-    generator: SocketGenerator,
+    generator: Box<dyn Generator>,
     host: Host,
     options: LabBenchOptions,
     placement: Placement,
@@ -220,7 +223,7 @@ impl Bench for LabBench {
             cancel: Some(&self.options.cancel),
             observer: Some(&observer),
         };
-        let mut counted = Counted::new(&mut self.generator);
+        let mut counted = Counted::new(&mut *self.generator);
         let found = capacity::search(&mut counted, &options)
             .map_err(|error| BenchError::Generator(error.to_string()))?;
         if found.ended == Ended::Cancelled {
@@ -250,7 +253,7 @@ impl Bench for LabBench {
         if self.cancelled() {
             return Err(BenchError::Cancelled);
         }
-        let measured = capacity::overload(&mut self.generator, capacity, factors, self.options.slot)
+        let measured = capacity::overload(&mut *self.generator, capacity, factors, self.options.slot)
             .map_err(|error| BenchError::Generator(error.to_string()))?;
         Ok(measured
             .into_iter()

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use linerate_host::stage::machine::Machine;
 use linerate_host::{CpuSet, Host};
+use linerate_measure::generator::Backend;
 use linerate_measure::wire::{self, Family, LinkSpeed, Wire};
 
 use crate::bench::BenchError;
@@ -34,6 +35,8 @@ pub struct LabClimb {
     pub host_wide: bool,
     /// UDP payload of a request, bytes.
     pub payload: u32,
+    /// The generator's way into the kernel.
+    pub backend: Backend,
     /// Source ports of the generator.
     pub flows: u32,
     /// Whether to refuse what would be fragmented.
@@ -98,6 +101,7 @@ pub fn run(
         queues: wanted.queues,
         flows: wanted.flows,
         payload: wanted.payload,
+        backend: wanted.backend,
         no_fragment: wanted.no_fragment,
         max_loss: wanted.max_loss,
         slot: wanted.slot,
@@ -120,6 +124,7 @@ pub fn run(
         rung.published_ratio = published::step_ratio(&published, &rung.id);
     }
     warnings.extend(shared_cpus(&bench));
+    warnings.extend(fallbacks(&bench));
     Ok(Report {
         schema: report::SCHEMA.to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -194,6 +199,13 @@ fn method(bench: &LabBench, wanted: &LabClimb, options: &Options) -> Method {
         wire_bits_per_transaction: options.wire_bits_per_transaction,
         policy: wanted.policy.name().to_owned(),
     }
+}
+
+fn fallbacks(bench: &LabBench) -> Vec<Warning> {
+    let fallbacks = bench.generator().fallbacks.into_iter();
+    fallbacks
+        .map(|fallback| Warning { kind: WarningKind::Fallback, detail: format!("generator: {fallback}") })
+        .collect()
 }
 
 fn shared_cpus(bench: &LabBench) -> Option<Warning> {

@@ -8,7 +8,7 @@ use linerate_host::setting::{Offload, QueueDirection};
 use linerate_host::{Host, Setting, Value};
 use linerate_lab::{Lab, LabHost, Link};
 use linerate_measure::generator::Builder;
-use linerate_measure::{SocketGenerator, Workload};
+use linerate_measure::{Generator, Workload};
 
 use super::placement::Placement;
 use super::stock::{self, Receiver, Settable};
@@ -196,7 +196,7 @@ fn generator(
     options: &LabBenchOptions,
     placement: &Placement,
     target: SocketAddr,
-) -> Result<(SocketGenerator, Option<i32>), BenchError> {
+) -> Result<(Box<dyn Generator>, Option<i32>), BenchError> {
     let start = |nice| {
         sender
             .run(|| {
@@ -207,9 +207,10 @@ fn generator(
                     .flows(options.flows as usize)
                     .workload(Workload::Echo { payload_bytes: options.payload as usize })
                     .no_fragment(options.no_fragment)
+                    .backend(options.backend)
                     .nice(nice)
                     .cancel(options.cancel.clone())
-                    .start_socket()
+                    .start()
             })
             .map_err(in_lab)
     };

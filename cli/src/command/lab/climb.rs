@@ -147,6 +147,7 @@ impl Climb {
             samples: pace.samples,
             host_wide: self.host_wide,
             payload: self.payload,
+            backend: linerate_measure::generator::Backend::Auto,
             flows: self.flows,
             no_fragment: self.no_fragment,
             max_loss: self.max_loss,
