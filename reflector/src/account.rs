@@ -1,0 +1,74 @@
+//! What a reflector did.
+
+use hdrhistogram::Histogram;
+
+/// The longest time from request to reply that is told apart, ns.
+const LONGEST_NS: u64 = 60_000_000_000;
+
+/// What a reflector did with every request.
+///
+/// `received == answered + corrupted + dropped + over_capacity + unsent` once it has stopped; while it runs, requests
+/// that wait for their reply are in `received` alone.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Account {
+    /// Requests taken from the socket.
+    pub received: u64,
+    /// Requests answered with what they brought.
+    pub answered: u64,
+    /// Requests answered with one changed byte, and in no other way.
+    pub corrupted: u64,
+    /// Requests not answered on purpose.
+    pub dropped: u64,
+    /// Requests not answered because the token bucket was empty.
+    pub over_capacity: u64,
+    /// Requests whose reply the kernel did not take.
+    pub unsent: u64,
+    /// Second replies to requests that were answered.
+    pub duplicated: u64,
+    /// Pairs of requests of one source whose replies left in the other order.
+    pub swapped: u64,
+    /// Datagrams for which the socket had no room; they are not in `received`.
+    pub overflowed: u64,
+    /// When it was frozen.
+    pub frozen: Vec<Frozen>,
+    held: Histogram<u64>,
+}
+
+/// A stretch in which nothing was answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Frozen {
+    /// Its beginning, ns of `CLOCK_REALTIME`.
+    pub began_realtime_ns: u64,
+    /// Its end, ns of `CLOCK_REALTIME`.
+    pub ended_realtime_ns: u64,
+}
+
+impl Account {
+    pub(crate) fn new() -> Self {
+        let held = Histogram::new_with_bounds(1, LONGEST_NS, 3)
+            .expect("constant bounds: high is more than twice low, and the digits are within 0..=5");
+        Account {
+            received: 0,
+            answered: 0,
+            corrupted: 0,
+            dropped: 0,
+            over_capacity: 0,
+            unsent: 0,
+            duplicated: 0,
+            swapped: 0,
+            overflowed: 0,
+            frozen: Vec::new(),
+            held,
+        }
+    }
+
+    pub(crate) fn hold(&mut self, ns: u64) {
+        self.held.saturating_record(ns);
+    }
+
+    /// How long, ns, the share `quantile` (0 to 1) of the answered requests were here at most: from their arrival in
+    /// the kernel to the call that sent the reply. None if none was answered.
+    pub fn held_ns(&self, quantile: f64) -> Option<u64> {
+        (!self.held.is_empty()).then(|| self.held.value_at_quantile(quantile).min(self.held.max()))
+    }
+}

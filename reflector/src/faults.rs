@@ -1,0 +1,98 @@
+//! Which request gets which fault.
+
+/// Every how many requests a fault happens. Each fault counts the requests that those before it left alone.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Faults {
+    pub(crate) drop: Every,
+    pub(crate) corrupt: Every,
+    pub(crate) duplicate: Every,
+}
+
+/// Counts to a number, again and again.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Every {
+    nth: Option<u64>,
+    count: u64,
+}
+
+/// What becomes of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fate {
+    Drop,
+    Corrupt,
+    Answer { twice: bool },
+}
+
+impl Faults {
+    pub(crate) fn next(&mut self) -> Fate {
+        if self.drop.is_due() {
+            Fate::Drop
+        } else if self.corrupt.is_due() {
+            Fate::Corrupt
+        } else {
+            Fate::Answer { twice: self.duplicate.is_due() }
+        }
+    }
+}
+
+impl Every {
+    pub(crate) fn nth(nth: u64) -> Self {
+        Every { nth: Some(nth), count: 0 }
+    }
+
+    pub(crate) fn is_set(&self) -> bool {
+        self.nth.is_some()
+    }
+
+    /// What was asked for, if it cannot be.
+    pub(crate) fn out_of_range(&self) -> bool {
+        self.nth == Some(0)
+    }
+
+    pub(crate) fn is_due(&mut self) -> bool {
+        let Some(nth) = self.nth else { return false };
+        self.count += 1;
+        if self.count < nth {
+            return false;
+        }
+        self.count = 0;
+        true
+    }
+}
+
+/// Changes one byte; which one differs from request to request.
+pub(crate) fn damage(bytes: &mut Vec<u8>, number: u64) {
+    if bytes.is_empty() {
+        bytes.push(0);
+    } else {
+        let at = (number % bytes.len() as u64) as usize;
+        bytes[at] ^= 0x20;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_fault_counts_what_is_left() {
+        let mut faults = Faults { drop: Every::nth(10), corrupt: Every::nth(9), duplicate: Every::nth(4) };
+        let fates: Vec<Fate> = (0..1_000).map(|_| faults.next()).collect();
+        let count = |wanted| fates.iter().filter(|fate| **fate == wanted).count();
+        assert_eq!(count(Fate::Drop), 100);
+        assert_eq!(count(Fate::Corrupt), 100);
+        assert_eq!(count(Fate::Answer { twice: true }), 200);
+        assert_eq!(count(Fate::Answer { twice: false }), 600);
+        assert_eq!(fates[9], Fate::Drop);
+    }
+
+    #[test]
+    fn damage_changes_one_byte_or_the_length() {
+        for length in 0..5 {
+            let before = vec![7; length];
+            let mut after = before.clone();
+            damage(&mut after, 12);
+            assert_ne!(before, after);
+        }
+    }
+}

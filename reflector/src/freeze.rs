@@ -1,0 +1,42 @@
+//! Stretches without answers.
+
+/// Answers nothing for the end of every period.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Freeze {
+    pub(crate) every_ns: u64,
+    pub(crate) lasting_ns: u64,
+}
+
+impl Freeze {
+    /// When the freeze ends that `now_ns` lies in; the first period began at `epoch_ns`.
+    pub(crate) fn thaw_ns(&self, epoch_ns: u64, now_ns: u64) -> Option<u64> {
+        let into = now_ns.checked_sub(epoch_ns)? % self.every_ns;
+        (into >= self.every_ns - self.lasting_ns).then(|| now_ns + self.every_ns - into)
+    }
+
+    /// When the next freeze begins that `now_ns` does not lie in.
+    pub(crate) fn next_ns(&self, epoch_ns: u64, now_ns: u64) -> u64 {
+        let period = now_ns.saturating_sub(epoch_ns) / self.every_ns;
+        let begins = |period| epoch_ns + (period + 1) * self.every_ns - self.lasting_ns;
+        if begins(period) > now_ns { begins(period) } else { begins(period + 1) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_each_period_is_frozen() {
+        let freeze = Freeze { every_ns: 1_000, lasting_ns: 100 };
+        assert_eq!(freeze.thaw_ns(50, 949), None);
+        assert_eq!(freeze.thaw_ns(50, 950), Some(1_050));
+        assert_eq!(freeze.thaw_ns(50, 1_049), Some(1_050));
+        assert_eq!(freeze.thaw_ns(50, 1_050), None);
+        assert_eq!(freeze.thaw_ns(50, 7_999), Some(8_050));
+        assert_eq!(freeze.thaw_ns(50, 10), None);
+        assert_eq!(freeze.next_ns(50, 949), 950);
+        assert_eq!(freeze.next_ns(50, 950), 1_950);
+        assert_eq!(freeze.next_ns(50, 1_050), 1_950);
+    }
+}

@@ -1,0 +1,11 @@
+//! System calls that no safe wrapper offers, and all unsafe code of this crate.
+
+#![allow(unsafe_code)]
+
+mod receive;
+mod send;
+mod socket;
+
+pub(crate) use receive::ReceiveBatch;
+pub(crate) use send::SendBatch;
+pub(crate) use socket::{receive_drops, request_receive_stamps};
