@@ -1,6 +1,7 @@
 //! Build chores: benches and fuzzing. `cargo xtask --help` lists them.
 
 mod bench;
+mod bpf;
 mod fuzz;
 mod sys;
 mod user_tests;
@@ -22,6 +23,8 @@ enum Chore {
     /// Measure, and fail where a promise is not kept.
     #[command(subcommand)]
     Bench(bench::Bench),
+    /// Build the BPF objects, or check that they are what their sources make.
+    Bpf(bpf::Bpf),
     /// Run a fuzz target for a while, on the stable toolchain.
     Fuzz(fuzz::Fuzz),
     /// Run the workspace's tests as nobody; takes root.
@@ -31,6 +34,7 @@ enum Chore {
 fn main() -> anyhow::Result<ExitCode> {
     match Arguments::parse().chore {
         Chore::Bench(bench) => bench.run(),
+        Chore::Bpf(bpf) => bpf.run(),
         Chore::Fuzz(fuzz) => fuzz.run(),
         Chore::UserTests(tests) => tests.run(),
     }

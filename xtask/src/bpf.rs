@@ -1,0 +1,164 @@
+//! `cargo xtask bpf`: builds the BPF objects that are committed beside their sources.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context as _, bail, ensure};
+use clap::Args;
+use sha2::{Digest as _, Sha256};
+
+/// The compiler that objects are built with: another version makes other bytes.
+const CLANG: &str = "clang-19";
+
+/// Takes DWARF out of an object and leaves BTF in.
+const STRIP: &str = "llvm-strip-19";
+
+/// What of each object is recorded, one line each.
+const MANIFEST: &str = "MANIFEST";
+
+/// Build the BPF objects, or check that they are what their sources make.
+#[derive(Debug, Args)]
+pub(crate) struct Bpf {
+    /// Build to a temporary place, compare bytes, and change nothing.
+    #[arg(long)]
+    check: bool,
+}
+
+/// A program's source and what it makes.
+struct Built {
+    /// The source's file name.
+    source: String,
+    /// Of the source and of the headers beside it that it includes.
+    source_hash: String,
+    object: Vec<u8>,
+}
+
+impl Bpf {
+    pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../bpf").canonicalize()?;
+        let built = sources(&folder)?
+            .iter()
+            .map(|source| build(&folder, source))
+            .collect::<anyhow::Result<Vec<_>>>()?;
+        let manifest = manifest(&built)?;
+        if self.check {
+            return check(&folder, &built, &manifest);
+        }
+        for program in &built {
+            fs::write(folder.join(program.object_name()), &program.object)?;
+        }
+        fs::write(folder.join(MANIFEST), manifest)?;
+        println!("{} objects written to {}", built.len(), folder.display());
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl Built {
+    fn object_name(&self) -> String {
+        self.source.replace(".bpf.c", ".bpf.o")
+    }
+}
+
+/// The names of all programs, sorted.
+fn sources(folder: &Path) -> anyhow::Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(folder).with_context(|| format!("read {}", folder.display()))? {
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        if name.ends_with(".bpf.c") {
+            names.push(name);
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+fn build(folder: &Path, source: &str) -> anyhow::Result<Built> {
+    let scratch = tempfile::tempdir()?;
+    let object = scratch.path().join("object.o");
+    run(compiler(folder).args(["-c", source, "-o"]).arg(&object))?;
+    run(Command::new(STRIP).arg("-g").arg(&object))?;
+    let mut hash = Sha256::new();
+    for file in included(folder, source)? {
+        hash.update(fs::read(&file).with_context(|| format!("read {}", file.display()))?);
+    }
+    Ok(Built { source: source.to_owned(), source_hash: hex(&hash.finalize()), object: fs::read(&object)? })
+}
+
+/// The compiler, told to leave the place it works in out of the object.
+fn compiler(folder: &Path) -> Command {
+    let mut command = Command::new(CLANG);
+    command
+        .current_dir(folder)
+        .args(["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-Wextra", "-Werror"]);
+    command.arg(format!("-ffile-prefix-map={}=.", folder.display())).arg("-fdebug-compilation-dir=.");
+    // Debian keeps asm/types.h apart for each architecture.
+    command.arg(format!("-I/usr/include/{}-linux-gnu", std::env::consts::ARCH));
+    command
+}
+
+/// The source and the headers of ours that it includes, sorted by name.
+fn included(folder: &Path, source: &str) -> anyhow::Result<Vec<PathBuf>> {
+    let rule = run(compiler(folder).args(["-MM", source]))?;
+    let mut files: Vec<PathBuf> = rule
+        .split_whitespace()
+        .skip(1)
+        .filter(|word| *word != "\\" && !word.starts_with('/'))
+        .map(|name| folder.join(name))
+        .collect();
+    files.sort();
+    Ok(files)
+}
+
+fn manifest(built: &[Built]) -> anyhow::Result<String> {
+    let version = run(Command::new(CLANG).arg("--version"))?;
+    let version = version.lines().next().unwrap_or_default();
+    let mut text = format!(
+        "# Written by `cargo xtask bpf`. {version}\n# source, sha256 of source and headers, sha256 of object\n"
+    );
+    for program in built {
+        let object_hash = hex(&Sha256::digest(&program.object));
+        writeln!(text, "{} {} {object_hash}", program.source, program.source_hash)?;
+    }
+    Ok(text)
+}
+
+fn check(folder: &Path, built: &[Built], manifest: &str) -> anyhow::Result<ExitCode> {
+    for program in built {
+        let path = folder.join(program.object_name());
+        let committed =
+            fs::read(&path).with_context(|| format!("read {}: run cargo xtask bpf", path.display()))?;
+        ensure!(
+            committed == program.object,
+            "{} is not what {} makes: run cargo xtask bpf and commit both",
+            path.display(),
+            program.source
+        );
+    }
+    let path = folder.join(MANIFEST);
+    let committed = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+    ensure!(committed == manifest, "{} is out of date: run cargo xtask bpf", path.display());
+    println!("{} objects are what their sources make", built.len());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Runs a program and returns what it printed.
+fn run(command: &mut Command) -> anyhow::Result<String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let output = command
+        .output()
+        .with_context(|| format!("run {name}: install clang-19, llvm-19, libbpf-dev and linux-libc-dev"))?;
+    if !output.status.success() {
+        bail!("{name} failed: {}", String::from_utf8_lossy(&output.stderr).trim());
+    }
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        // Writing to a string does not fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
