@@ -2,7 +2,7 @@
 
 pub(crate) mod calc;
 mod lab;
-mod load;
+pub(crate) mod load;
 mod serve;
 
 use std::process::ExitCode;

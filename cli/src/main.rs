@@ -4,6 +4,7 @@ mod command;
 mod interrupt;
 mod output;
 mod progress;
+mod quantity;
 mod render;
 
 use std::process::ExitCode;

@@ -4,6 +4,8 @@ pub(crate) mod calc_text;
 pub(crate) mod format;
 pub(crate) mod ladder_html;
 pub(crate) mod ladder_text;
+pub(crate) mod load_live;
+pub(crate) mod load_text;
 pub(crate) mod style;
 
 mod axis;

@@ -39,6 +39,26 @@ impl Net {
     }
 }
 
+impl Net {
+    /// The addresses a host of this network may have, in order: without the network's own and the broadcast address of
+    /// an IPv4 network, and the subnet-router anycast address of an IPv6 one, unless it has no more than two addresses.
+    pub fn hosts(&self) -> impl Iterator<Item = IpAddr> + use<> {
+        let (address, bits) = match self.address {
+            IpAddr::V4(v4) => (u128::from(v4.to_bits()), 32),
+            IpAddr::V6(v6) => (v6.to_bits(), 128),
+        };
+        let host_bits = bits - u32::from(self.prefix);
+        let span = u128::MAX.checked_shr(128 - host_bits).unwrap_or(0);
+        let (base, v4) = (address & !span, bits == 32);
+        let first = u128::from(host_bits > 1);
+        let last = span - u128::from(host_bits > 1 && v4);
+        (first..=last).map(move |host| {
+            let address = base | host;
+            if v4 { Ipv4Addr::from_bits(address as u32).into() } else { Ipv6Addr::from_bits(address).into() }
+        })
+    }
+}
+
 impl From<IpAddr> for Net {
     fn from(address: IpAddr) -> Self {
         Net { address, prefix: if address.is_ipv4() { 32 } else { 128 } }
@@ -94,6 +114,20 @@ fn lab_v6() -> Net {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn hosts_are_what_a_host_can_have() {
+        let hosts = |net: &str| -> Vec<String> {
+            let net: Net = net.parse().expect("a network");
+            net.hosts().take(5).map(|host| host.to_string()).collect()
+        };
+        assert_eq!(hosts("10.0.0.7"), ["10.0.0.7"]);
+        assert_eq!(hosts("10.0.0.6/31"), ["10.0.0.6", "10.0.0.7"]);
+        assert_eq!(hosts("10.0.0.5/30"), ["10.0.0.5", "10.0.0.6"]);
+        assert_eq!(hosts("255.255.255.255/0")[0], "0.0.0.1");
+        assert_eq!(hosts("fd00::/126"), ["fd00::1", "fd00::2", "fd00::3"]);
+        assert_eq!(hosts("::/0").len(), 5);
+    }
 
     #[test]
     fn only_near_destinations_are_allowed() {

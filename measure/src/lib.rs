@@ -10,6 +10,7 @@
 //! | [`workload`] | what requests are made of and how replies are known: echo, DNS, NTP, RADIUS, raw |
 //! | [`generator`] | offer requests at a rate or in windows, and account for every one |
 //! | [`capacity`] | which paced rate still holds, and what happens above it |
+//! | [`load_document`] | the account of a run as a document, and how several are merged |
 //! | [`stats`] | the interval of a ratio from few alternating samples |
 //! | [`perf`] | cycles and instructions of the whole machine |
 //! | [`wire`] | wire arithmetic: frames, bits, budgets, delays |
@@ -43,6 +44,7 @@ mod error;
 pub mod generator;
 pub mod header;
 mod latency;
+pub mod load_document;
 mod outcome;
 pub mod perf;
 pub mod stats;

@@ -17,6 +17,7 @@ use serde::Serialize;
 use crate::interrupt::Interrupt;
 use crate::output::{self, Target};
 use crate::progress::Progress;
+use crate::quantity;
 use crate::render::{ladder_html, ladder_text, style::Style};
 
 /// How much time to take for what.
@@ -62,7 +63,7 @@ pub(crate) struct Climb {
     #[arg(long)]
     no_fragment: bool,
     /// Highest loss at which a rate still counts as held
-    #[arg(long, value_name = "RATIO", default_value = "0.1%", value_parser = parse_ratio)]
+    #[arg(long, value_name = "RATIO", default_value = "0.1%", value_parser = quantity::share)]
     max_loss: f64,
     /// Link speed that rates are shown as a share of
     #[arg(long, value_name = "SPEED", default_value = "10G")]
@@ -196,31 +197,4 @@ fn list(json: Option<&Target>) -> Result<ExitCode> {
     let text: String = RUNGS.iter().map(|rung| format!("{:width$}  {}\n", rung.id, rung.what)).collect();
     output::print(&text)?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// A share such as `0.1%` or `0.001`.
-fn parse_ratio(text: &str) -> Result<f64, String> {
-    let (number, scale) = match text.strip_suffix('%') {
-        Some(number) => (number, 100.0),
-        None => (text, 1.0),
-    };
-    match number.trim().parse::<f64>() {
-        Ok(value) if (0.0..=scale).contains(&value) => Ok(value / scale),
-        _ => Err(format!("'{text}' is no share between 0 and 1 such as 0.1% or 0.001")),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn shares_are_read_with_and_without_percent() {
-        assert_eq!(parse_ratio("0.1%"), Ok(0.001));
-        assert_eq!(parse_ratio("0.25"), Ok(0.25));
-        assert_eq!(parse_ratio("100%"), Ok(1.0));
-        for wrong in ["2", "-1", "x", "", "101%", "NaN"] {
-            assert!(parse_ratio(wrong).is_err(), "{wrong}");
-        }
-    }
 }

@@ -1,0 +1,173 @@
+//! The command line of `linerate load`, by what its options are about.
+
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use linerate_measure::destination::Net;
+use linerate_measure::generator::Backend;
+
+use super::ports::Ports;
+use super::ramp::Ramp;
+use super::start::StartAt;
+use crate::quantity;
+
+/// How requests are timed; exactly one, a window of 8 if none is given.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Rate (one of)")]
+pub(crate) struct Pace {
+    /// Open loop: requests a second over all flows, whatever the answers do
+    #[arg(long, value_name = "PER_SECOND", group = "mode", value_parser = quantity::rate)]
+    pub(crate) rate: Option<f64>,
+    /// Closed loop: requests each flow keeps outstanding [default: 8]
+    #[arg(long, value_name = "N", group = "mode")]
+    pub(crate) window: Option<u32>,
+    /// As fast as it goes, whatever the answers do
+    #[arg(long, group = "mode")]
+    pub(crate) flood: bool,
+    /// Find the highest paced rate that holds
+    #[arg(long, group = "mode")]
+    pub(crate) search: bool,
+    /// One rate after the other, such as 10k-100k (ten steps), 10k-100k:5k (steps of 5k) or 10k-100k/4 (four)
+    #[arg(long, value_name = "LOW-HIGH", group = "mode")]
+    pub(crate) ramp: Option<Ramp>,
+    /// Capacity as known from elsewhere, requests a second, for --overload without a search
+    #[arg(long, value_name = "PER_SECOND", group = "mode", value_parser = quantity::rate, requires = "overload")]
+    pub(crate) capacity: Option<f64>,
+}
+
+/// When, and how long.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Time")]
+pub(crate) struct Times {
+    /// How long to send, seconds; each step of a ramp or overload [default: 10, or 2 a step]
+    #[arg(long, value_name = "S")]
+    pub(crate) duration: Option<f64>,
+    /// When to begin, for several generators at once: +5s, 14:30:00 (this host's time zone), RFC 3339, or unix seconds
+    #[arg(long, value_name = "TIME", conflicts_with_all = ["search", "capacity"])]
+    pub(crate) start_at: Option<StartAt>,
+    /// Longest wait for answers after the last request, seconds
+    #[arg(long, value_name = "S", default_value_t = 1.0)]
+    pub(crate) drain: f64,
+}
+
+/// Where requests come from and go to.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Flows")]
+pub(crate) struct Flows {
+    /// More destinations, one ADDR:PORT a line; '#' begins a comment
+    #[arg(long = "targets", value_name = "FILE")]
+    pub(crate) targets_file: Option<String>,
+    /// Flows (source ports) over all threads [default: 16, or as many as threads and destinations need]
+    #[arg(long, value_name = "N")]
+    pub(crate) flows: Option<usize>,
+    /// Threads that send and receive [default: one for each of --cpus, else 1]
+    #[arg(long, value_name = "N")]
+    pub(crate) threads: Option<usize>,
+    /// CPUs to pin the threads to, as a list such as 0-3
+    #[arg(long, value_name = "LIST")]
+    pub(crate) cpus: Option<String>,
+    /// Source addresses and networks, whose addresses the flows take in turn
+    #[arg(long, value_name = "NET,...", value_delimiter = ',')]
+    pub(crate) sources: Vec<Net>,
+    /// Source ports to use, such as 20000-29999 [default: those the kernel chooses]
+    #[arg(long, value_name = "A-B")]
+    pub(crate) source_ports: Option<Ports>,
+    /// Send to this address or network although it is neither loopback, lab nor private
+    #[arg(long, value_name = "NET")]
+    pub(crate) allow_destination: Vec<Net>,
+    /// Refuse to send what would be fragmented
+    #[arg(long)]
+    pub(crate) no_fragment: bool,
+    /// The way into the kernel
+    #[arg(long, value_enum, default_value_t = BackendArgument::Auto)]
+    pub(crate) backend: BackendArgument,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum BackendArgument {
+    /// Live XDP frames where they work, else sockets
+    Auto,
+    /// Live XDP frames, or an error that says what is missing
+    Xdp,
+    /// Ordinary UDP sockets
+    Socket,
+}
+
+impl From<BackendArgument> for Backend {
+    fn from(argument: BackendArgument) -> Self {
+        match argument {
+            BackendArgument::Auto => Backend::Auto,
+            BackendArgument::Xdp => Backend::Xdp,
+            BackendArgument::Socket => Backend::Socket,
+        }
+    }
+}
+
+/// What is good enough.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Search and thresholds")]
+pub(crate) struct Bounds {
+    /// Highest loss at which a rate holds (search: 0.1% if not given); with other modes, more than this ends with exit
+    /// status 1
+    #[arg(long, value_name = "SHARE", value_parser = quantity::share)]
+    pub(crate) max_loss: Option<f64>,
+    /// Highest 99th percentile of latency at which a rate holds, such as 1ms; with other modes as --max-loss
+    #[arg(long, value_name = "TIME", value_parser = quantity::span)]
+    pub(crate) max_p99: Option<Duration>,
+    /// Exit status 1 if less is answered a second, or found by a search
+    #[arg(long, value_name = "PER_SECOND", value_parser = quantity::rate)]
+    pub(crate) min_rate: Option<f64>,
+    /// What is still answered at these multiples of capacity, such as 2,5; needs --search or --capacity
+    #[arg(long, value_name = "FACTOR,...", value_delimiter = ',', value_parser = factor)]
+    pub(crate) overload: Vec<f64>,
+    /// Independent searches, of which the median counts
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100), requires = "search")]
+    pub(crate) searches: u32,
+    /// How close a rate that holds and one that does not must be
+    #[arg(long, value_name = "SHARE", default_value = "1%", value_parser = resolution, requires = "search")]
+    pub(crate) resolution: f64,
+    /// How long each rate is offered, seconds; three times as long to confirm it
+    #[arg(long, value_name = "S", default_value_t = 1.0, requires = "search")]
+    pub(crate) slot: f64,
+    /// The most time all searches may take, seconds
+    #[arg(long, value_name = "S", default_value_t = 300.0, requires = "search")]
+    pub(crate) time: f64,
+}
+
+/// Where results go.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Output")]
+pub(crate) struct Output {
+    /// Seconds an interval, of which one line each is shown
+    #[arg(long, value_name = "S", default_value_t = 1.0)]
+    pub(crate) interval: f64,
+    /// Show the intervals also where standard error is no terminal
+    #[arg(long, conflicts_with = "quiet")]
+    pub(crate) live: bool,
+    /// Show no intervals
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+    /// Write the result as JSON; '-' for standard output instead of the text
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<String>,
+    /// Write what happens as it happens, one JSON object a line; '-' for standard output
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json_stream: Option<String>,
+    /// Write the result as one self-contained HTML page
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<String>,
+}
+
+fn factor(text: &str) -> Result<f64, String> {
+    match text.trim().parse::<f64>() {
+        Ok(value) if value > 1.0 && value.is_finite() => Ok(value),
+        _ => Err(format!("'{text}' is no multiple of capacity over 1, such as 2")),
+    }
+}
+
+fn resolution(text: &str) -> Result<f64, String> {
+    match quantity::share(text) {
+        Ok(value) if (0.001..=0.5).contains(&value) => Ok(value),
+        _ => Err(format!("'{text}' is no share from 0.1% to 50%")),
+    }
+}

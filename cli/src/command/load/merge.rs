@@ -1,0 +1,53 @@
+//! `linerate load merge`: what several generators found at the same time, as one result.
+
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use linerate_measure::load_document::{self, LoadDocument};
+
+use super::run::exit;
+use crate::output::{self, Target};
+use crate::render::load_text;
+
+#[derive(Debug, Args)]
+pub(crate) struct Merge {
+    /// Documents that 'linerate load --json' wrote
+    #[arg(value_name = "FILE", required = true, num_args = 2..)]
+    files: Vec<String>,
+    /// Write the result as JSON; '-' for standard output instead of the text
+    #[arg(long, value_name = "FILE")]
+    json: Option<String>,
+    /// Write the result as one self-contained HTML page
+    #[arg(long, value_name = "FILE")]
+    html: Option<String>,
+}
+
+impl Merge {
+    pub(crate) fn run(&self) -> Result<ExitCode> {
+        let json = Target::wanted(self.json.as_deref())?;
+        let html = Target::wanted(self.html.as_deref())?;
+        let on_stdout = |target: &Option<Target>| *target == Some(Target::Stdout);
+        ensure!(
+            !(on_stdout(&json) && on_stdout(&html)),
+            "--json - and --html - both want standard output; give one of them a file"
+        );
+        let parts = self.files.iter().map(|file| Ok((file.clone(), read(file)?)));
+        let parts = parts.collect::<Result<Vec<_>>>()?;
+        let mut document = load_document::merge(&parts)?;
+        document.version = env!("CARGO_PKG_VERSION").to_owned();
+        document.argv = output::argv();
+        if let Some(target) = &json {
+            target.json(&document)?;
+        }
+        if !on_stdout(&json) && !on_stdout(&html) {
+            output::print(&load_text::slot(&document))?;
+        }
+        Ok(exit(document.outcome.answered > 0))
+    }
+}
+
+fn read(file: &str) -> Result<LoadDocument> {
+    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {file}"))?;
+    LoadDocument::parse(&text).with_context(|| file.to_owned())
+}

@@ -1,0 +1,143 @@
+//! Where the progress and the result of a run go.
+
+use std::fs::File;
+use std::io::{self, IsTerminal, Write};
+
+use anyhow::{Context, Result, ensure};
+use linerate_measure::{Description, Interval};
+use serde::Serialize;
+
+use super::arguments::Output;
+use crate::output::{self, Target};
+use crate::render::load_live::Live;
+
+/// The schema of the lines of `--json-stream`.
+const STREAM_SCHEMA: &str = "linerate.load-stream/1";
+
+/// Live lines, a stream, and the result as text, JSON and HTML.
+pub(crate) struct Outputs {
+    live: Live,
+    stream: Option<Stream>,
+    json: Option<Target>,
+    html: Option<Target>,
+    /// Whether standard output is free for the text.
+    text: bool,
+}
+
+/// One line of a stream.
+#[derive(Serialize)]
+struct Event<'a, T: Serialize> {
+    event: &'a str,
+    #[serde(flatten)]
+    body: &'a T,
+}
+
+/// The first line of a stream.
+#[derive(Serialize)]
+struct Start<'a> {
+    schema: &'static str,
+    version: &'static str,
+    argv: Vec<String>,
+    generator: &'a Description,
+}
+
+/// A file of lines that are each written when they happen.
+struct Stream {
+    file: Box<dyn Write + Send>,
+    name: String,
+    /// The first failure, told at the end: a run is not ended for its log's sake.
+    failed: Option<anyhow::Error>,
+}
+
+impl Outputs {
+    /// Opens what is asked for; nothing has been sent by then.
+    pub(crate) fn open(output: &Output) -> Result<Self> {
+        let json = Target::wanted(output.json.as_deref())?;
+        let html = Target::wanted(output.html.as_deref())?;
+        let on_stdout = [&output.json, &output.json_stream, &output.html];
+        let on_stdout = on_stdout.iter().filter(|option| option.as_deref() == Some("-")).count();
+        ensure!(
+            on_stdout <= 1,
+            "--json, --json-stream and --html cannot share standard output; give all but one a file"
+        );
+        let stream = output.json_stream.as_deref().map(Stream::open).transpose()?;
+        let live = !output.quiet && (output.live || io::stderr().is_terminal());
+        Ok(Self { live: Live::new(live), stream, json, html, text: on_stdout == 0 })
+    }
+
+    /// A generator is ready.
+    pub(crate) fn started(&mut self, generator: &Description) -> Result<()> {
+        let version = env!("CARGO_PKG_VERSION");
+        self.event("start", &Start { schema: STREAM_SCHEMA, version, argv: output::argv(), generator });
+        match self.stream.as_mut().and_then(|stream| stream.failed.take()) {
+            Some(error) => Err(error),
+            None => Ok(()),
+        }
+    }
+
+    /// An interval is over.
+    pub(crate) fn interval(&mut self, interval: &Interval) {
+        self.live.interval(interval);
+        self.event("interval", interval);
+    }
+
+    /// Adds a line to the stream.
+    pub(crate) fn event(&mut self, event: &str, body: &impl Serialize) {
+        if let Some(stream) = &mut self.stream {
+            stream.line(&Event { event, body });
+        }
+    }
+
+    /// The live lines, for what is no interval.
+    pub(crate) fn live(&mut self) -> &mut Live {
+        &mut self.live
+    }
+
+    /// Writes the result wherever it is wanted.
+    pub(crate) fn finished(
+        &mut self,
+        document: &impl Serialize,
+        text: impl FnOnce() -> String,
+        html: impl FnOnce() -> Result<String>,
+    ) -> Result<()> {
+        self.event("end", document);
+        if let Some(target) = &self.json {
+            target.json(document)?;
+        }
+        if let Some(target) = &self.html {
+            target.write(&html()?)?;
+        }
+        if self.text {
+            output::print(&text())?;
+        }
+        match self.stream.as_mut().and_then(|stream| stream.failed.take()) {
+            Some(error) => Err(error),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Stream {
+    fn open(name: &str) -> Result<Self> {
+        let file: Box<dyn Write + Send> = match Target::from(name) {
+            Target::Stdout => Box::new(io::stdout()),
+            Target::File(path) => {
+                Box::new(File::create(&path).with_context(|| format!("cannot write {}", path.display()))?)
+            }
+        };
+        Ok(Self { file, name: name.to_owned(), failed: None })
+    }
+
+    fn line(&mut self, line: &impl Serialize) {
+        if self.failed.is_some() {
+            return;
+        }
+        let written = serde_json::to_vec(line).map_err(io::Error::from).and_then(|mut text| {
+            text.push(b'\n');
+            self.file.write_all(&text).and_then(|()| self.file.flush())
+        });
+        self.failed = written
+            .err()
+            .map(|error| anyhow::Error::new(error).context(format!("cannot write {}", self.name)));
+    }
+}

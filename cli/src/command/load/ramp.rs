@@ -1,0 +1,142 @@
+//! `--ramp`: one rate after the other, as it is typed and as it is done.
+
+use std::process::ExitCode;
+use std::str::FromStr;
+
+use anyhow::{Result, bail};
+use linerate_measure::{Description, Mode, SlotOutcome};
+use serde::Serialize;
+
+use super::run::{Run, exit};
+use super::slot::{nothing_sent, warnings};
+use crate::output;
+use crate::quantity;
+use crate::render::load_text;
+
+/// Rates in rising order, requests a second.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Ramp(pub(crate) Vec<f64>);
+
+const DEFAULT_STEPS: u32 = 10;
+const MOST_STEPS: u32 = 1_000;
+
+impl FromStr for Ramp {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let wrong = || {
+            format!(
+                "'{text}' is no ramp such as 10k-100k, 10k-100k:5k (steps of 5k) or 10k-100k/4 (four steps)"
+            )
+        };
+        let (range, by_step) = match text.split_once(':') {
+            Some((range, step)) => (range, Some(quantity::rate(step).map_err(|_| wrong())?)),
+            None => (text, None),
+        };
+        let (range, count) = match range.split_once('/') {
+            Some(_) if by_step.is_some() => return Err(wrong()),
+            Some((range, count)) => (range, count.parse::<u32>().map_err(|_| wrong())?),
+            None => (range, DEFAULT_STEPS),
+        };
+        let (low, high) = range.split_once('-').ok_or_else(wrong)?;
+        let (low, high) =
+            (quantity::rate(low).map_err(|_| wrong())?, quantity::rate(high).map_err(|_| wrong())?);
+        if low >= high {
+            return Err(wrong());
+        }
+        match by_step {
+            Some(step) => by(low, high, step),
+            None => evenly(low, high, count),
+        }
+    }
+}
+
+fn by(low: f64, high: f64, step: f64) -> std::result::Result<Ramp, String> {
+    // A hair over, so that the last step is not lost to rounding.
+    let steps = ((high - low) / step + 1e-9).floor() + 1.0;
+    if steps > f64::from(MOST_STEPS) {
+        return Err(format!("a ramp of {steps:.0} steps: at most {MOST_STEPS}"));
+    }
+    Ok(Ramp((0..steps as u32).map(|index| low + step * f64::from(index)).collect()))
+}
+
+fn evenly(low: f64, high: f64, count: u32) -> std::result::Result<Ramp, String> {
+    if !(2..=MOST_STEPS).contains(&count) {
+        return Err(format!("a ramp of {count} steps: 2 to {MOST_STEPS}"));
+    }
+    let step = (high - low) / f64::from(count - 1);
+    Ok(Ramp((0..count).map(|index| low + step * f64::from(index)).collect()))
+}
+
+/// The result: schema `linerate.load-ramp/1`.
+#[derive(Debug, Serialize)]
+pub(crate) struct RampDocument {
+    schema: &'static str,
+    version: &'static str,
+    argv: Vec<String>,
+    pub(crate) generator: Description,
+    /// What came of each rate, in order.
+    pub(crate) steps: Vec<SlotOutcome>,
+    pub(crate) warnings: Vec<String>,
+}
+
+impl Run {
+    /// Offers one rate after the other, and reports all.
+    pub(crate) fn ramp(&mut self, rates: &[f64]) -> Result<ExitCode> {
+        for rate in rates {
+            self.times.step(Mode::Rate { per_second: *rate }, true).check()?;
+        }
+        self.outputs.started(&self.generator.describe())?;
+        self.outputs.live().note(&load_text::ramp_header());
+        let mut document = RampDocument {
+            schema: "linerate.load-ramp/1",
+            version: env!("CARGO_PKG_VERSION"),
+            argv: output::argv(),
+            generator: self.generator.describe(),
+            steps: Vec::new(),
+            warnings: Vec::new(),
+        };
+        for (index, rate) in rates.iter().enumerate() {
+            let slot = self.times.step(Mode::Rate { per_second: *rate }, index == 0);
+            let outcome = self.generator.run(&slot)?;
+            if outcome.duration < slot.duration || self.interrupt.raised() {
+                let done = document.steps.len();
+                document.warnings.push(format!("interrupted after {done} of {} steps", rates.len()));
+                break;
+            }
+            if outcome.sent == 0 {
+                bail!(nothing_sent(&outcome, &self.targets()));
+            }
+            let at = crate::render::format::rate(*rate);
+            document
+                .warnings
+                .extend(warnings(&outcome).iter().map(|warning| format!("at {at}/s: {warning}")));
+            self.outputs.live().note(&load_text::ramp_step(&outcome));
+            self.outputs.event("step", &outcome);
+            document.steps.push(outcome);
+        }
+        self.outputs.finished(&document, || load_text::ramp(&document), || Ok(String::new()))?;
+        Ok(exit(document.steps.iter().any(|step| step.answered > 0)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_are_by_size_by_count_or_ten() {
+        let steps = |text: &str| text.parse::<Ramp>().map(|ramp| ramp.0);
+        assert_eq!(steps("10k-40k:10k"), Ok(vec![10e3, 20e3, 30e3, 40e3]));
+        assert_eq!(steps("10k-40k:25k"), Ok(vec![10e3, 35e3]));
+        assert_eq!(steps("100-300/3"), Ok(vec![100.0, 200.0, 300.0]));
+        assert_eq!(steps("10k-100k").map(|steps| steps.len()), Ok(10));
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for wrong in ["", "-", "10k", "9-8", "5-5", "1-2:0", "1-2/1", "1-2/x", "1-9/2:3", "1-1M:1", "a-b"] {
+            assert!(wrong.parse::<Ramp>().is_err(), "{wrong}");
+        }
+    }
+}

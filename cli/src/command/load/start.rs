@@ -1,0 +1,121 @@
+//! `--start-at`: a moment, as it is typed.
+
+use std::str::FromStr;
+use std::time::{Duration, SystemTime};
+
+use jiff::civil::Time;
+use jiff::tz::TimeZone;
+use jiff::{Timestamp, Zoned};
+
+use crate::quantity;
+
+/// When to begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StartAt {
+    /// So long after now.
+    In(Duration),
+    /// At this time of day, today.
+    Today(Time),
+    /// At this moment.
+    At(Timestamp),
+}
+
+/// A start further away than this is taken for a mistake.
+const FURTHEST: Duration = Duration::from_hours(24);
+
+impl FromStr for StartAt {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || {
+            format!(
+                "'{text}' is no time such as +5s, 14:30:00, 2026-03-01T14:30:00Z or unix seconds like 1772375400"
+            )
+        };
+        if let Some(after) = text.strip_prefix('+') {
+            return quantity::span(after).map(StartAt::In).map_err(|_| wrong());
+        }
+        if let Ok(seconds) = text.parse::<f64>() {
+            let nanoseconds = (seconds * 1e9).round();
+            let timestamp = Timestamp::from_nanosecond(nanoseconds as i128).map_err(|_| wrong())?;
+            return if nanoseconds.is_finite() { Ok(StartAt::At(timestamp)) } else { Err(wrong()) };
+        }
+        if let Ok(timestamp) = text.parse::<Timestamp>() {
+            return Ok(StartAt::At(timestamp));
+        }
+        Time::strptime("%H:%M:%S", text)
+            .or_else(|_| Time::strptime("%H:%M", text))
+            .map(StartAt::Today)
+            .map_err(|_| wrong())
+    }
+}
+
+impl StartAt {
+    /// The moment, ns of `CLOCK_REALTIME`, if it is still to come and not far.
+    pub(crate) fn realtime_ns(self) -> Result<u64, String> {
+        self.after(&Zoned::now())
+    }
+
+    fn after(self, now: &Zoned) -> Result<u64, String> {
+        let moment = match self {
+            StartAt::In(span) => SystemTime::from(now.timestamp())
+                .checked_add(span)
+                .and_then(|time| Timestamp::try_from(time).ok())
+                .ok_or_else(|| "--start-at: beyond all calendars".to_owned())?,
+            StartAt::Today(time) => now
+                .date()
+                .to_datetime(time)
+                .to_zoned(now.time_zone().clone())
+                .map_err(|error| format!("--start-at: {error}"))?
+                .timestamp(),
+            StartAt::At(moment) => moment,
+        };
+        let shown = moment.to_zoned(TimeZone::UTC).strftime("%Y-%m-%d %H:%M:%S UTC");
+        match Duration::try_from(moment.duration_since(now.timestamp())) {
+            Err(_) => Err(format!("--start-at: {shown} is past; name a time to come, or +5s")),
+            Ok(ahead) if ahead > FURTHEST => Err(format!("--start-at: {shown} is more than a day ahead")),
+            Ok(_) => u64::try_from(moment.as_nanosecond())
+                .map_err(|_| format!("--start-at: {shown} is beyond this clock")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn now() -> Zoned {
+        "2026-03-01T14:00:00+01:00[+01:00]".parse().expect("a time")
+    }
+
+    fn seconds(text: &str) -> Result<u64, String> {
+        text.parse::<StartAt>()?.after(&now()).map(|ns| ns / 1_000_000_000)
+    }
+
+    #[test]
+    fn all_forms_name_the_same_moment() {
+        let moment = now().timestamp().as_second() as u64 + 90;
+        for text in
+            ["+90s", "14:01:30", "2026-03-01T13:01:30Z", "2026-03-01T14:01:30+01:00", &moment.to_string()]
+        {
+            assert_eq!(seconds(text), Ok(moment), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_past_and_the_far_future_are_refused() {
+        for text in ["13:59:59", "2026-03-01T13:00:00+01:00", "1", "0", "-5"] {
+            assert!(seconds(text).expect_err(text).contains("is past"), "{text}");
+        }
+        for text in ["+90000s", "2027-03-01T13:00:00Z", "99999999999"] {
+            assert!(seconds(text).expect_err(text).contains("more than a day"), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_time_is_refused() {
+        for text in ["", "soon", "+", "+5", "25:00:00", "14:60", "NaN", "inf", "1e300"] {
+            assert!(text.parse::<StartAt>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! Quantities as they are typed: rates, shares, spans of time.
+
+use std::time::Duration;
+
+/// A rate such as `50000`, `50k` or `1.2M`.
+pub(crate) fn rate(text: &str) -> Result<f64, String> {
+    let (number, scale) = match text.strip_suffix(['k', 'K']) {
+        Some(number) => (number, 1e3),
+        None => text.strip_suffix(['m', 'M']).map_or((text, 1.0), |number| (number, 1e6)),
+    };
+    match number.parse::<f64>() {
+        Ok(value) if value > 0.0 && value.is_finite() => Ok(value * scale),
+        _ => Err(format!("'{text}' is no positive rate such as 50000, 50k or 1.2M")),
+    }
+}
+
+/// A share such as `0.1%` or `0.001`.
+pub(crate) fn share(text: &str) -> Result<f64, String> {
+    let (number, scale) = match text.strip_suffix('%') {
+        Some(number) => (number, 100.0),
+        None => (text, 1.0),
+    };
+    match number.trim().parse::<f64>() {
+        Ok(value) if (0.0..=scale).contains(&value) => Ok(value / scale),
+        _ => Err(format!("'{text}' is no share between 0 and 1 such as 0.1% or 0.001")),
+    }
+}
+
+/// A span of time with its unit, such as `500us`, `1ms` or `2s`.
+pub(crate) fn span(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("'{text}' is no span of time such as 500us, 1ms or 2s");
+    let units = [("ns", 1e-9), ("us", 1e-6), ("µs", 1e-6), ("ms", 1e-3), ("s", 1.0)];
+    let unit = units.iter().find_map(|(unit, scale)| Some((text.strip_suffix(unit)?, scale)));
+    let (number, scale) = unit.ok_or_else(wrong)?;
+    let seconds = number.trim().parse::<f64>().map_err(|_| wrong())? * scale;
+    match Duration::try_from_secs_f64(seconds) {
+        Ok(span) if !span.is_zero() => Ok(span),
+        _ => Err(wrong()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_have_decimal_suffixes() {
+        assert_eq!(rate("50k"), Ok(50_000.0));
+        assert_eq!(rate("1.2M"), Ok(1_200_000.0));
+        assert_eq!(rate("7"), Ok(7.0));
+        for wrong in ["0", "-1", "k", "", "1G", "inf", "NaN"] {
+            assert!(rate(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn shares_are_read_with_and_without_percent() {
+        assert_eq!(share("0.1%"), Ok(0.001));
+        assert_eq!(share("0.25"), Ok(0.25));
+        for wrong in ["", "%", "-1%", "101%", "1.5", "NaN"] {
+            assert!(share(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn spans_need_their_unit() {
+        assert_eq!(span("500us"), Ok(Duration::from_micros(500)));
+        assert_eq!(span("1.5ms"), Ok(Duration::from_micros(1_500)));
+        assert_eq!(span("2s"), Ok(Duration::from_secs(2)));
+        for wrong in ["", "1", "ms", "-1ms", "0s", "1h", "infs", "NaNs", "1e300s"] {
+            assert!(span(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! What a run of load came to, as text.
+
+use linerate_measure::capacity::Overload;
+use linerate_measure::load_document::LoadDocument;
+use linerate_measure::{Latency, SlotOutcome};
+
+use super::format;
+use crate::command::load::overload::OverloadDocument;
+use crate::command::load::ramp::RampDocument;
+
+/// The account of one slot.
+pub(crate) fn slot(document: &LoadDocument) -> String {
+    let outcome = &document.outcome;
+    let mut lines = vec![made_of(document)];
+    lines.push(format!(
+        "offered  {:>12}/s   answered {}/s",
+        format::rate(outcome.offered_per_second),
+        format::rate(outcome.answered_per_second)
+    ));
+    lines.push(format!(
+        "sent     {:>12}     answered {}   lost {} ({})",
+        format::grouped(outcome.sent),
+        format::grouped(outcome.answered),
+        format::grouped(outcome.lost),
+        format::percent(outcome.loss_ratio()),
+    ));
+    lines.push(format!(
+        "apart    duplicate {}   reordered {}   corrupt {}   foreign {}   late {}",
+        outcome.duplicate, outcome.reordered, outcome.corrupt, outcome.foreign, outcome.late
+    ));
+    lines.push(latency(&outcome.latency_ns));
+    if !outcome.codes.is_empty() {
+        let codes = outcome.codes.iter().map(|code| {
+            let name = code.name.clone().unwrap_or_else(|| format!("code {}", code.code));
+            format!("{name} {}", format::grouped(code.count))
+        });
+        lines.push(format!("answers  {}", codes.collect::<Vec<_>>().join("   ")));
+    }
+    ended(lines, &document.missed, &document.warnings)
+}
+
+/// What came of each rate.
+pub(crate) fn ramp(document: &RampDocument) -> String {
+    let mut lines = vec![ramp_header()];
+    lines.extend(document.steps.iter().map(ramp_step));
+    ended(lines, &[], &document.warnings)
+}
+
+/// The names of the columns of [`ramp_step`].
+pub(crate) fn ramp_header() -> String {
+    "  asked/s   offered/s  answered/s      loss     p50 us     p99 us".to_owned()
+}
+
+/// One rate in one line.
+pub(crate) fn ramp_step(outcome: &SlotOutcome) -> String {
+    let latency =
+        |quantile| outcome.latency_ns.quantile(quantile).map_or_else(|| "-".to_owned(), format::microseconds);
+    format!(
+        "{:>9}  {:>10}  {:>10}  {:>8} {:>10} {:>10}",
+        outcome.asked_per_second.map_or_else(|| "-".to_owned(), format::rate),
+        format::rate(outcome.offered_per_second),
+        format::rate(outcome.answered_per_second),
+        format::percent(outcome.loss_ratio()),
+        latency(0.5),
+        latency(0.99),
+    )
+}
+
+/// What is answered above a known capacity.
+pub(crate) fn overload(document: &OverloadDocument) -> String {
+    let mut lines = vec![format!("capacity {:>12}/s as given", format::rate(document.capacity_per_second))];
+    lines.extend(document.overload.iter().map(overload_line));
+    ended(lines, &[], &document.warnings)
+}
+
+fn overload_line(overload: &Overload) -> String {
+    let factor = overload.factor;
+    match (overload.goodput_ratio.value(), overload.goodput_ratio.why()) {
+        (Some(ratio), _) => {
+            format!("at {factor:>4} x  {} of capacity still answered", format::percent(*ratio))
+        }
+        (None, why) => format!("at {factor:>4} x  unknown: {}", why.unwrap_or("no reason recorded")),
+    }
+}
+
+/// Latency by quantiles.
+fn latency(latency: &Latency) -> String {
+    let at = |quantile| {
+        let latency = latency.quantile(quantile);
+        latency.map_or_else(|| "-".to_owned(), |ns| format!("{} us", format::microseconds(ns)))
+    };
+    let [p50, p90, p99, p999, max] = [0.5, 0.9, 0.99, 0.999, 1.0].map(at);
+    format!("latency  p50 {p50}   p90 {p90}   p99 {p99}   p99.9 {p999}   max {max}")
+}
+
+fn made_of(document: &LoadDocument) -> String {
+    let generator = &document.generator;
+    let several = match document.merged.len() {
+        0 => String::new(),
+        runs => format!("{runs} runs merged, "),
+    };
+    format!(
+        "{several}{} flows, {}, {} bytes, {} s, {} backend, {} thread{}",
+        generator.flows,
+        generator.workload,
+        generator.payload_bytes,
+        (document.outcome.duration.as_secs_f64() * 1e3).round() / 1e3,
+        generator.backend,
+        generator.threads,
+        if generator.threads == 1 { "" } else { "s" },
+    )
+}
+
+/// The lines with what was missed and what has to be known, as one text.
+pub(crate) fn ended(mut lines: Vec<String>, missed: &[String], warnings: &[String]) -> String {
+    lines.extend(missed.iter().map(|missed| format!("missed: {missed}")));
+    lines.extend(warnings.iter().map(|warning| format!("warning: {warning}")));
+    lines.push(String::new());
+    lines.join("\n")
+}

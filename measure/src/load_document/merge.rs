@@ -1,0 +1,309 @@
+//! Several generators' accounts of the same time as one.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::{LoadDocument, Part};
+use crate::generator::Description;
+use crate::outcome::{Bursts, CodeCount, Interval, Quantiles, QueueMedians, SelfWatch, SlotOutcome};
+
+/// With less overlap, rates do not add up.
+const LEAST_OVERLAP: f64 = 0.9;
+
+/// Intervals whose beginnings differ by more than this share of their length are told to.
+const MOST_SHIFT: f64 = 0.1;
+
+/// Why documents cannot be merged.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum MergeError {
+    /// Fewer than two.
+    #[error("nothing to merge: name at least two documents")]
+    TooFew,
+    /// Different things were measured.
+    #[error("{name} is of {its}, {first} of {expected}: only runs of the same workload can be merged")]
+    Workload {
+        /// The first document.
+        first: String,
+        /// Its workload.
+        expected: String,
+        /// The one that differs.
+        name: String,
+        /// Its workload.
+        its: String,
+    },
+    /// One run would be counted twice.
+    #[error("{name} and {other} are of the same run, which would be counted twice")]
+    Twice {
+        /// A document.
+        name: String,
+        /// The same again.
+        other: String,
+    },
+}
+
+/// Merges documents, each with a name to tell it by. Counts are summed and distributions merged, so that the result is as
+/// if one generator had recorded all. Rates are summed if the runs overlap in time by 90 % of the shortest; else they are
+/// those over the whole stretch from the first start to the last end, and a warning says so. Intervals are joined with
+/// those nearest in time; of their latency only the longest is known then.
+///
+/// # Errors
+/// Fewer than two documents, different workloads, the same run twice.
+pub fn merge(parts: &[(String, LoadDocument)]) -> Result<LoadDocument, MergeError> {
+    check(parts)?;
+    let overlap = overlap_ratio(parts);
+    let mut warnings: Vec<String> = Vec::new();
+    for (name, document) in parts {
+        warnings.extend(document.warnings.iter().map(|warning| format!("{name}: {warning}")));
+    }
+    let concurrent = overlap >= LEAST_OVERLAP;
+    if !concurrent {
+        warnings.push(format!(
+            "the runs overlap by {:.0} % of the shortest only: rates are over the whole stretch from the first start to the last end",
+            overlap * 100.0
+        ));
+    }
+    let outcome = merged_outcome(parts, concurrent, &mut warnings);
+    let merged = parts.iter().flat_map(|(name, document)| origins(name, document)).collect();
+    let first = &parts[0].1;
+    Ok(LoadDocument {
+        schema: first.schema.clone(),
+        version: first.version.clone(),
+        argv: first.argv.clone(),
+        generator: merged_generator(parts),
+        outcome,
+        missed: Vec::new(),
+        warnings,
+        merged,
+        overlap_ratio: Some(overlap),
+    })
+}
+
+fn check(parts: &[(String, LoadDocument)]) -> Result<(), MergeError> {
+    let [(first, expected), rest @ ..] = parts else { return Err(MergeError::TooFew) };
+    if rest.is_empty() {
+        return Err(MergeError::TooFew);
+    }
+    for (index, (name, document)) in parts.iter().enumerate() {
+        if workload(document) != workload(expected) {
+            return Err(MergeError::Workload {
+                first: first.clone(),
+                expected: workload(expected),
+                name: name.clone(),
+                its: workload(document),
+            });
+        }
+        let origins_here = origins(name, document);
+        for (other, earlier) in &parts[..index] {
+            let same = |part: &Part| {
+                origins(other, earlier)
+                    .iter()
+                    .any(|its| Part { name: part.name.clone(), ..its.clone() } == *part)
+            };
+            if origins_here.iter().any(same) {
+                return Err(MergeError::Twice { name: name.clone(), other: other.clone() });
+            }
+        }
+    }
+    Ok(())
+}
+
+fn workload(document: &LoadDocument) -> String {
+    format!("{} with {} bytes", document.generator.workload, document.generator.payload_bytes)
+}
+
+/// The runs a document is of: itself, or what it was merged from.
+fn origins(name: &str, document: &LoadDocument) -> Vec<Part> {
+    if !document.merged.is_empty() {
+        return document.merged.clone();
+    }
+    let outcome = &document.outcome;
+    vec![Part {
+        name: name.to_owned(),
+        argv: document.argv.clone(),
+        started_realtime_ns: outcome.started_realtime_ns,
+        duration_seconds: outcome.duration.as_secs_f64(),
+        sent: outcome.sent,
+        answered: outcome.answered,
+        generator: document.generator.clone(),
+    }]
+}
+
+/// When a document's run began and ended, ns.
+fn stretch(document: &LoadDocument) -> (u128, u128) {
+    let began = u128::from(document.outcome.started_realtime_ns);
+    (began, began + document.outcome.duration.as_nanos())
+}
+
+fn stretches(parts: &[(String, LoadDocument)]) -> impl Iterator<Item = (u128, u128)> {
+    parts.iter().map(|(_, document)| stretch(document))
+}
+
+/// Share of the shortest run in which all ran.
+fn overlap_ratio(parts: &[(String, LoadDocument)]) -> f64 {
+    let last_start = stretches(parts).map(|(began, _)| began).max().unwrap_or(0);
+    let first_end = stretches(parts).map(|(_, ended)| ended).min().unwrap_or(0);
+    let shortest = stretches(parts).map(|(began, ended)| ended - began).min().unwrap_or(1).max(1);
+    first_end.saturating_sub(last_start) as f64 / shortest as f64
+}
+
+fn merged_generator(parts: &[(String, LoadDocument)]) -> Description {
+    let mut all = parts[0].1.generator.clone();
+    // CPUs are of different hosts; they are in the parts.
+    all.cpus.clear();
+    for (_, document) in &parts[1..] {
+        let one = &document.generator;
+        if !all.backend.split('+').any(|backend| backend == one.backend) {
+            all.backend = format!("{}+{}", all.backend, one.backend);
+        }
+        all.threads = all.threads.saturating_add(one.threads);
+        all.flows = all.flows.saturating_add(one.flows);
+        add_new(&mut all.targets, &one.targets);
+        add_new(&mut all.sources, &one.sources);
+        add_new(&mut all.fallbacks, &one.fallbacks);
+        all.no_fragment &= one.no_fragment;
+        all.nice = all.nice.filter(|nice| one.nice == Some(*nice));
+        all.receive_buffer_bytes = all.receive_buffer_bytes.min(one.receive_buffer_bytes);
+    }
+    all
+}
+
+fn add_new<T: PartialEq + Clone>(all: &mut Vec<T>, more: &[T]) {
+    for one in more {
+        if !all.contains(one) {
+            all.push(one.clone());
+        }
+    }
+}
+
+fn merged_outcome(
+    parts: &[(String, LoadDocument)],
+    concurrent: bool,
+    warnings: &mut Vec<String>,
+) -> SlotOutcome {
+    let outcomes: Vec<&SlotOutcome> = parts.iter().map(|(_, document)| &document.outcome).collect();
+    let mut all = outcomes[0].clone();
+    all.self_watch = SelfWatch::default();
+    for outcome in &outcomes[1..] {
+        add_counts(&mut all, outcome);
+    }
+    for outcome in &outcomes {
+        add_watch(&mut all.self_watch, &outcome.self_watch);
+    }
+    let began = stretches(parts).map(|(began, _)| began).min().unwrap_or(0);
+    let ended = stretches(parts).map(|(_, ended)| ended).max().unwrap_or(0);
+    all.started_realtime_ns = u64::try_from(began).unwrap_or(u64::MAX);
+    all.duration = Duration::from_nanos(u64::try_from(ended - began).unwrap_or(u64::MAX));
+    let whole_seconds = all.duration.as_secs_f64();
+    let rate = |pick: fn(&SlotOutcome) -> f64| -> f64 {
+        let of = |outcome: &&SlotOutcome| {
+            let share = if concurrent { 1.0 } else { outcome.duration.as_secs_f64() / whole_seconds };
+            pick(outcome) * share
+        };
+        outcomes.iter().map(of).sum()
+    };
+    all.offered_per_second = rate(|outcome| outcome.offered_per_second);
+    all.answered_per_second = rate(|outcome| outcome.answered_per_second);
+    all.asked_per_second =
+        outcomes.iter().map(|outcome| outcome.asked_per_second).sum::<Option<f64>>().filter(|_| concurrent);
+    // Whether a queue grew shows in each run by itself; medians of several do not add up.
+    all.queue = QueueMedians::default();
+    // The largest of the medians, too: it is the median of some run, which none smaller than all of them would be.
+    let largest = |pick: fn(&Bursts) -> u64| outcomes.iter().map(|outcome| pick(&outcome.bursts)).max();
+    all.bursts = Bursts {
+        median_requests: largest(|bursts| bursts.median_requests).unwrap_or(0),
+        max_requests: largest(|bursts| bursts.max_requests).unwrap_or(0),
+    };
+    all.generator_bound = outcomes.iter().any(|outcome| outcome.generator_bound);
+    all.intervals = merged_intervals(&outcomes, began, warnings);
+    all
+}
+
+fn add_counts(all: &mut SlotOutcome, one: &SlotOutcome) {
+    all.sent += one.sent;
+    all.answered += one.answered;
+    all.lost += one.lost;
+    all.duplicate += one.duplicate;
+    all.reordered += one.reordered;
+    all.corrupt += one.corrupt;
+    all.foreign += one.foreign;
+    all.late += one.late;
+    all.unverified += one.unverified;
+    all.send_errors.add(&one.send_errors);
+    all.latency_ns.merge(&one.latency_ns);
+    add_codes(&mut all.codes, &one.codes);
+}
+
+fn add_codes(all: &mut Vec<CodeCount>, more: &[CodeCount]) {
+    for code in more {
+        match all.iter_mut().find(|known| known.code == code.code) {
+            Some(known) => known.count += code.count,
+            None => all.push(code.clone()),
+        }
+    }
+    all.sort_by_key(|code| code.code);
+}
+
+fn add_watch(all: &mut SelfWatch, one: &SelfWatch) {
+    all.late_sends += one.late_sends;
+    all.worst_lag_ns = all.worst_lag_ns.max(one.worst_lag_ns);
+    all.tick_ns = all.tick_ns.max(one.tick_ns);
+    all.thread_cpu_ratio.extend_from_slice(&one.thread_cpu_ratio);
+    all.receive_drops += one.receive_drops;
+    all.refused_by_link += one.refused_by_link;
+    all.timed_out += one.timed_out;
+    all.bound_because.extend_from_slice(&one.bound_because);
+}
+
+/// Intervals joined with those nearest in time; `began` is the first run's start, ns.
+fn merged_intervals(outcomes: &[&SlotOutcome], began: u128, warnings: &mut Vec<String>) -> Vec<Interval> {
+    let Some(length) =
+        outcomes.iter().find_map(|outcome| outcome.intervals.first()).map(|first| first.seconds)
+    else {
+        return Vec::new();
+    };
+    let mut joined: BTreeMap<u64, Interval> = BTreeMap::new();
+    let mut most_shift = 0.0_f64;
+    for outcome in outcomes {
+        // The first is whole unless it is the only one.
+        let its = outcome.intervals.first().map_or(length, |first| first.seconds);
+        if outcome.intervals.len() > 1 && (its - length).abs() > length * 1e-6 {
+            warnings.push(format!("intervals of {length} s and {its} s cannot be joined, and are left out"));
+            return Vec::new();
+        }
+        let offset = (u128::from(outcome.started_realtime_ns) - began) as f64 / 1e9;
+        for interval in &outcome.intervals {
+            let place = (offset + interval.begins_seconds) / length;
+            most_shift = most_shift.max((place - place.round()).abs());
+            add_interval(&mut joined, place.round() as u64, length, interval);
+        }
+    }
+    if most_shift > MOST_SHIFT {
+        let shift_ms = most_shift * length * 1e3;
+        warnings.push(format!("intervals were joined with the nearest, up to {shift_ms:.0} ms apart"));
+    }
+    joined.into_values().zip(0..).map(|(interval, number)| Interval { number, ..interval }).collect()
+}
+
+fn add_interval(joined: &mut BTreeMap<u64, Interval>, place: u64, length: f64, one: &Interval) {
+    match joined.get_mut(&place) {
+        None => {
+            joined.insert(place, Interval { begins_seconds: place as f64 * length, ..one.clone() });
+        }
+        Some(all) => {
+            all.sent += one.sent;
+            all.received += one.received;
+            all.answered = all.answered.zip(one.answered).map(|(a, b)| a + b);
+            all.seconds = all.seconds.max(one.seconds);
+            all.latency_ns = joined_quantiles(&all.latency_ns, &one.latency_ns);
+        }
+    }
+}
+
+/// Of two sets of quantiles only the longest is known together, unless one is empty.
+fn joined_quantiles(a: &Quantiles, b: &Quantiles) -> Quantiles {
+    match (a.max, b.max) {
+        (_, None) => *a,
+        (None, _) => *b,
+        (a, b) => Quantiles { max: a.max(b), ..Quantiles::default() },
+    }
+}

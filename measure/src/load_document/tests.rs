@@ -1,0 +1,204 @@
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::latency::Latency;
+use crate::outcome::{Bursts, CodeCount, Interval, Quantiles, QueueMedians, SelfWatch, SendErrors};
+
+const SECOND: u64 = 1_000_000_000;
+
+/// A run of two seconds that began at `began` seconds, with these latencies.
+fn document(began: f64, latencies: &[u64], lost: u64) -> LoadDocument {
+    let mut latency_ns = Latency::new();
+    latencies.iter().for_each(|ns| latency_ns.record(*ns));
+    let answered = latencies.len() as u64;
+    let interval = |number: u32| Interval {
+        number,
+        begins_seconds: f64::from(number),
+        seconds: 1.0,
+        sent: answered + lost,
+        received: answered,
+        answered: Some(answered),
+        latency_ns: Quantiles { p50: Some(5), p90: Some(6), p99: Some(7), p999: Some(8), max: Some(9) },
+    };
+    LoadDocument {
+        schema: SCHEMA.to_owned(),
+        version: "0".to_owned(),
+        argv: vec!["linerate".to_owned(), began.to_string()],
+        generator: Description {
+            backend: "socket".to_owned(),
+            workload: "echo".to_owned(),
+            threads: 1,
+            flows: 4,
+            payload_bytes: 100,
+            targets: vec!["10.0.0.1:7".parse().unwrap()],
+            sources: Vec::new(),
+            cpus: vec![0],
+            no_fragment: false,
+            nice: None,
+            receive_buffer_bytes: 1,
+            fallbacks: Vec::new(),
+        },
+        outcome: SlotOutcome {
+            started_realtime_ns: 1_000 * SECOND + (began * 1e9) as u64,
+            sent: answered + lost,
+            answered,
+            lost,
+            duplicate: 1,
+            reordered: 2,
+            corrupt: 3,
+            foreign: 4,
+            late: 5,
+            send_errors: SendErrors { refused: 1, ..SendErrors::default() },
+            duration: Duration::from_secs(2),
+            asked_per_second: Some(10.0),
+            offered_per_second: 10.0,
+            answered_per_second: 8.0,
+            latency_ns,
+            codes: vec![CodeCount { code: 2, name: Some("two".to_owned()), count: answered }],
+            unverified: 6,
+            bursts: Bursts { median_requests: 3, max_requests: 7 },
+            intervals: (0..2).map(interval).collect(),
+            queue: QueueMedians { first_half_ns: Some(1), last_quarter_ns: Some(2) },
+            self_watch: SelfWatch { late_sends: 1, thread_cpu_ratio: vec![0.5], ..SelfWatch::default() },
+            generator_bound: false,
+        },
+        missed: Vec::new(),
+        warnings: Vec::new(),
+        merged: Vec::new(),
+        overlap_ratio: None,
+    }
+}
+
+fn merged(parts: &[LoadDocument]) -> LoadDocument {
+    let named: Vec<_> = ('a'..).map(String::from).zip(parts.iter().cloned()).collect();
+    merge(&named).unwrap()
+}
+
+fn json(document: &LoadDocument) -> serde_json::Value {
+    serde_json::to_value(document).unwrap()
+}
+
+#[test]
+fn a_document_is_read_as_it_was_written() {
+    let written = document(0.0, &[10_000, 20_000, 70_000], 2);
+    let text = serde_json::to_string_pretty(&written).unwrap();
+    assert_eq!(json(&LoadDocument::parse(&text).unwrap()), json(&written));
+    let both = merged(&[written, document(0.01, &[5_000], 0)]);
+    let text = serde_json::to_string(&both).unwrap();
+    assert_eq!(json(&LoadDocument::parse(&text).unwrap()), json(&both));
+}
+
+#[test]
+fn damaged_and_foreign_documents_are_refused() {
+    let sound = json(&document(0.0, &[10_000], 2));
+    let refused = |change: &dyn Fn(&mut serde_json::Value)| {
+        let mut value = sound.clone();
+        change(&mut value);
+        LoadDocument::parse(&value.to_string()).unwrap_err().to_string()
+    };
+    assert!(LoadDocument::parse("{").unwrap_err().to_string().starts_with("no JSON document"));
+    assert!(LoadDocument::parse("[]").unwrap_err().to_string().starts_with("schema missing"));
+    assert!(refused(&|v| v["schema"] = "linerate.ladder/1".into()).starts_with("schema 'linerate.ladder/1'"));
+    assert!(refused(&|v| v["sent"] = 9.into()).contains("1 answered and 2 lost are not the 9 sent"));
+    assert!(refused(&|v| v["late"] = u64::MAX.into()).contains("beyond any run"));
+    assert!(refused(&|v| v["late"] = (-1).into()).contains("invalid value"));
+    assert!(refused(&|v| v["offered_per_second"] = (-1.0).into()).contains("neither a rate nor a time"));
+    assert!(refused(&|v| v["duration_seconds"] = (-1.0).into()).contains("no duration"));
+    assert!(refused(&|v| v["duration_seconds"] = 0.into()).contains("a duration of 0ns"));
+    assert!(refused(&|v| v["intervals"][0]["seconds"] = 0.into()).contains("no length"));
+    assert!(refused(&|v| v["latency_ns"]["histogram"] = "x".into()).contains("histogram cannot be read"));
+    assert!(refused(&|v| v["generator"] = serde_json::Value::Null).contains("not a sound"));
+}
+
+#[test]
+fn runs_at_the_same_time_add_up() {
+    let both = merged(&[document(0.0, &[10_000, 20_000], 1), document(0.05, &[30_000], 0)]);
+    let outcome = &both.outcome;
+    assert_eq!((outcome.sent, outcome.answered, outcome.lost), (4, 3, 1));
+    assert_eq!((outcome.offered_per_second, outcome.asked_per_second), (20.0, Some(20.0)));
+    assert_eq!((outcome.duplicate, outcome.late, outcome.send_errors.refused), (2, 10, 2));
+    assert_eq!(outcome.codes, [CodeCount { code: 2, name: Some("two".to_owned()), count: 3 }]);
+    assert_eq!(outcome.duration, Duration::from_millis(2_050));
+    assert_eq!((both.generator.threads, both.generator.flows), (2, 8));
+    assert_eq!(both.overlap_ratio, Some(0.975));
+    assert!(both.warnings.is_empty(), "{:?}", both.warnings);
+    let intervals = &outcome.intervals;
+    assert_eq!(intervals.len(), 2);
+    assert_eq!((intervals[1].number, intervals[1].sent, intervals[1].answered), (1, 4, Some(3)));
+    assert_eq!((intervals[1].latency_ns.p50, intervals[1].latency_ns.max), (None, Some(9)));
+}
+
+#[test]
+fn runs_one_after_the_other_do_not_add_up_to_a_rate() {
+    let both = merged(&[document(0.0, &[10_000], 0), document(6.0, &[10_000], 0)]);
+    assert_eq!(both.overlap_ratio, Some(0.0));
+    // Two stretches of 2 s in 8 s.
+    assert_eq!((both.outcome.offered_per_second, both.outcome.asked_per_second), (5.0, None));
+    assert!(both.warnings[0].contains("overlap by 0 %"), "{:?}", both.warnings);
+    let begins: Vec<f64> = both.outcome.intervals.iter().map(|interval| interval.begins_seconds).collect();
+    assert_eq!(begins, [0.0, 1.0, 6.0, 7.0]);
+}
+
+#[test]
+fn intervals_that_do_not_fit_are_told() {
+    let apart = merged(&[document(0.0, &[1], 0), document(0.4, &[1], 0)]);
+    assert!(
+        apart.warnings.iter().any(|warning| warning.contains("up to 400 ms apart")),
+        "{:?}",
+        apart.warnings
+    );
+    let mut other = document(0.0, &[1, 2], 0);
+    other.outcome.intervals.iter_mut().for_each(|interval| interval.seconds = 0.5);
+    let left_out = merged(&[document(0.0, &[1], 0), other]);
+    assert!(left_out.outcome.intervals.is_empty());
+    assert!(left_out.warnings[0].contains("cannot be joined"), "{:?}", left_out.warnings);
+}
+
+#[test]
+fn what_does_not_belong_together_is_refused() {
+    let one = || ("one".to_owned(), document(0.0, &[1], 0));
+    let refused = |parts: Vec<(String, LoadDocument)>| merge(&parts).unwrap_err();
+    assert_eq!(refused(vec![]), MergeError::TooFew);
+    assert_eq!(refused(vec![one()]), MergeError::TooFew);
+    let mut dns = document(0.0, &[1, 2], 0);
+    dns.generator.workload = "dns".to_owned();
+    let error = refused(vec![one(), ("two".to_owned(), dns)]);
+    assert!(error.to_string().starts_with("two is of dns with 100 bytes, one of echo with 100 bytes"));
+    let again = ("copy".to_owned(), document(0.0, &[1], 0));
+    assert!(matches!(refused(vec![one(), again]), MergeError::Twice { .. }));
+    let merged = merged(&[document(0.0, &[1], 0), document(0.0, &[1, 2], 0)]);
+    assert!(matches!(refused(vec![("both".to_owned(), merged), one()]), MergeError::Twice { .. }));
+}
+
+proptest! {
+    #[test]
+    fn merged_is_as_if_recorded_together(
+        runs in prop::collection::vec((prop::collection::vec(0_u64..100_000_000_000, 0..50), 0_u64..1_000), 2..5),
+    ) {
+        let documents: Vec<LoadDocument> = runs
+            .iter()
+            .enumerate()
+            .map(|(index, (latencies, lost))| {
+                // As documents travel: through their text.
+                let written = document(index as f64 * 0.001, latencies, *lost);
+                LoadDocument::parse(&serde_json::to_string(&written).unwrap()).unwrap()
+            })
+            .collect();
+        let all: Vec<u64> = runs.iter().flat_map(|(latencies, _)| latencies.clone()).collect();
+        let together = document(0.0, &all, runs.iter().map(|(_, lost)| lost).sum());
+        let merged = merged(&documents);
+        prop_assert_eq!(&merged.outcome.latency_ns, &together.outcome.latency_ns);
+        prop_assert_eq!(merged.outcome.sent, together.outcome.sent);
+        prop_assert_eq!(merged.outcome.answered, together.outcome.answered);
+        prop_assert_eq!(merged.outcome.lost, together.outcome.lost);
+        prop_assert_eq!(merged.outcome.sent, merged.outcome.answered + merged.outcome.lost);
+        for (interval, expected) in merged.outcome.intervals.iter().zip(&together.outcome.intervals) {
+            prop_assert_eq!((interval.sent, interval.answered), (expected.sent, expected.answered));
+        }
+        // In any order, and in steps.
+        let reversed: Vec<LoadDocument> = documents.iter().rev().cloned().collect();
+        prop_assert_eq!(&super::tests::merged(&reversed).outcome.latency_ns, &merged.outcome.latency_ns);
+    }
+}
