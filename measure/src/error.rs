@@ -46,6 +46,19 @@ pub enum Error {
         /// Flows asked for.
         flows: usize,
     },
+    /// More flows than source ports and addresses to tell them apart.
+    #[error(
+        "{flows} flows, but {ports} source ports on {sources} source address(es): give more of either, or ask for at most {most} flows",
+        most = ports * sources
+    )]
+    TooFewPorts {
+        /// Flows asked for.
+        flows: usize,
+        /// Source ports given.
+        ports: usize,
+        /// Source addresses of the family; 1 if the kernel chooses.
+        sources: usize,
+    },
     /// More open files than the process may have.
     #[error(
         "{wanted} open files needed for {flows} flows, but RLIMIT_NOFILE is {limit}: fewer flows, or raise it (ulimit -n {wanted})"
@@ -113,6 +126,17 @@ pub enum Error {
     /// A slot without duration.
     #[error("slot of zero duration: give it at least a millisecond")]
     Duration,
+    /// The time to start at is over.
+    #[error(
+        "the time to start at is over: it would have to be at least {} ms from now, and was {} ms ago; choose a later one",
+        lead.as_millis(), ago.as_millis()
+    )]
+    StartIsOver {
+        /// What a start takes to get ready.
+        lead: std::time::Duration,
+        /// How long ago it was; nothing if it was too near only.
+        ago: std::time::Duration,
+    },
     /// An interval too short to be accounted for.
     #[error("interval too short: give it at least {} ms", crate::generator::LEAST_INTERVAL.as_millis())]
     Interval,

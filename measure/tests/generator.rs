@@ -45,6 +45,28 @@ fn skip(test: &str, why: &str) {
     let _ = writeln!(std::io::stderr(), "SKIP {test}: {}", why.trim());
 }
 
+/// Drops every 10th request, answers every 100th twice and every 1000th with a changed byte.
+fn faulty() -> Service {
+    Service::start(|socket, request, source, account| {
+        let number = account.received;
+        if number % 1_000 == 1 {
+            account.corrupted += 1;
+            let at = number as usize % request.len();
+            request[at] ^= 0x20;
+            socket.send_to(request, source).unwrap();
+        } else if number % 10 == 2 {
+            account.dropped += 1;
+        } else {
+            account.answered += 1;
+            socket.send_to(request, source).unwrap();
+            if number % 100 == 3 {
+                account.duplicated += 1;
+                socket.send_to(request, source).unwrap();
+            }
+        }
+    })
+}
+
 #[test]
 fn an_echo_is_fully_answered() {
     let service = Service::echo();
@@ -71,7 +93,7 @@ fn an_echo_is_fully_answered() {
 #[test]
 fn faults_are_reported_exactly() {
     for mode in [rate(8_000.0), Mode::Window { outstanding: 4 }] {
-        let service = Service::faulty();
+        let service = faulty();
         let mut generator = generator(&service, 7, 2);
         let outcome = generator.run(&slot(mode, 800)).unwrap();
         drop(generator);

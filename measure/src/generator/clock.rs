@@ -5,6 +5,8 @@ use std::time::Duration;
 use rustix::thread::clock_nanosleep_absolute;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
+use crate::error::Error;
+
 /// A reading that took longer than this was interrupted and is repeated.
 const CALM_NS: u64 = 2_000;
 
@@ -39,6 +41,25 @@ pub(super) fn sleep_until(at_ns: u64) {
     let at = Timespec { tv_sec: (at_ns / second) as _, tv_nsec: (at_ns % second) as _ };
     // The only error an absolute sleep on this clock can meet is a signal: callers loop on the clock.
     let _ = clock_nanosleep_absolute(ClockId::Monotonic, &at);
+}
+
+/// When a slot begins, ns of CLOCK_MONOTONIC and of CLOCK_REALTIME: when it is asked to, or else as soon as `lead_ns`
+/// allows.
+pub(super) fn slot_start(at_realtime_ns: Option<u64>, lead_ns: u64) -> Result<(u64, u64), Error> {
+    let offset_ns = realtime_offset_ns();
+    let soonest_ns = now_ns() + lead_ns;
+    let Some(at_realtime_ns) = at_realtime_ns else {
+        return Ok((soonest_ns, soonest_ns.saturating_add_signed(offset_ns)));
+    };
+    let at_ns = at_realtime_ns.saturating_add_signed(offset_ns.saturating_neg());
+    if at_ns < soonest_ns {
+        let ago_ns = (soonest_ns - lead_ns).saturating_sub(at_ns);
+        return Err(Error::StartIsOver {
+            lead: Duration::from_nanos(lead_ns),
+            ago: Duration::from_nanos(ago_ns),
+        });
+    }
+    Ok((at_ns, at_realtime_ns))
 }
 
 /// A duration in whole nanoseconds.

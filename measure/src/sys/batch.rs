@@ -6,38 +6,40 @@ use std::mem::zeroed;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::null_mut;
 
-/// Datagrams of one size to send over a connected socket.
+/// Datagrams to send over a connected socket.
 pub(crate) struct SendBatch {
     payloads: Box<[u8]>,
     payload_bytes: usize,
+    lengths: Box<[usize]>,
     vectors: Box<[libc::iovec]>,
     messages: Box<[libc::mmsghdr]>,
 }
 
 impl SendBatch {
-    /// Room for `count` datagrams, each a copy of `blank`, which is not empty.
+    /// Room for `count` datagrams, each a copy of `blank`, which is not empty, until something else is written.
     pub(crate) fn new(count: usize, blank: &[u8]) -> Self {
         SendBatch {
             payloads: blank.repeat(count).into_boxed_slice(),
             payload_bytes: blank.len(),
+            lengths: vec![blank.len(); count].into_boxed_slice(),
             vectors: empty_vectors(count),
             messages: empty_messages(count),
         }
     }
 
-    /// The payload of each datagram in turn.
-    pub(crate) fn payloads(&mut self) -> impl Iterator<Item = &mut [u8]> {
-        self.payloads.chunks_exact_mut(self.payload_bytes)
+    /// The room for each datagram in turn, and how much of it is sent.
+    pub(crate) fn places(&mut self) -> impl Iterator<Item = (&mut [u8], &mut usize)> {
+        self.payloads.chunks_exact_mut(self.payload_bytes).zip(&mut self.lengths)
     }
 
     /// Hands the first `count` datagrams to the kernel; returns how many it took. Never blocks.
     pub(crate) fn send(&mut self, socket: BorrowedFd<'_>, count: usize) -> io::Result<usize> {
         let count = count.min(self.messages.len());
-        let payload_bytes = self.payload_bytes;
-        let chunks = self.payloads.chunks_exact_mut(payload_bytes);
-        for ((chunk, vector), message) in chunks.zip(&mut self.vectors).zip(&mut self.messages).take(count) {
+        let chunks = self.payloads.chunks_exact_mut(self.payload_bytes).zip(&self.lengths);
+        let parts = chunks.zip(&mut self.vectors).zip(&mut self.messages).take(count);
+        for (((chunk, length), vector), message) in parts {
             vector.iov_base = chunk.as_mut_ptr().cast();
-            vector.iov_len = payload_bytes;
+            vector.iov_len = chunk.len().min(*length);
             message.msg_hdr.msg_iov = vector;
             message.msg_hdr.msg_iovlen = 1;
         }

@@ -5,7 +5,7 @@
 mod batch;
 mod socket;
 
-pub(crate) use batch::{ReceiveBatch, SendBatch};
+pub(crate) use batch::{ReceiveBatch, Received, SendBatch};
 pub(crate) use socket::{
     configured_cpus, forbid_fragments, force_receive_buffer, path_mtu, receive_drops, request_receive_stamps,
 };

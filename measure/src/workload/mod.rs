@@ -112,6 +112,22 @@ pub trait Verify: fmt::Debug + Send + Sync {
     fn verify(&self, request: &[u8], reply: &[u8]) -> bool;
 }
 
+impl Exchange {
+    /// Whether a reply has the length and the marks of one.
+    #[inline]
+    pub(crate) fn looks_right(&self, reply: &[u8]) -> bool {
+        let has = |mark: &Mark| reply.get(mark.offset).is_some_and(|byte| byte & mark.mask == mark.value);
+        reply.len() >= self.shortest_reply_bytes && self.marks.iter().all(has)
+    }
+
+    /// The code of a reply, where there are codes.
+    #[inline]
+    pub(crate) fn code_of(&self, reply: &[u8]) -> Option<u8> {
+        let code = self.code?;
+        Some(reply.get(code.offset)? & code.mask)
+    }
+}
+
 impl Workload {
     /// `echo`, `dns`, `ntp`, `radius` or `raw`.
     pub fn name(&self) -> &'static str {

@@ -59,28 +59,6 @@ impl Service {
         })
     }
 
-    /// Drops every 10th request, answers every 100th twice and every 1000th with a changed byte.
-    pub(crate) fn faulty() -> Self {
-        Service::start(|socket, request, source, account| {
-            let number = account.received;
-            if number % 1_000 == 1 {
-                account.corrupted += 1;
-                let at = number as usize % request.len();
-                request[at] ^= 0x20;
-                socket.send_to(request, source).unwrap();
-            } else if number % 10 == 2 {
-                account.dropped += 1;
-            } else {
-                account.answered += 1;
-                socket.send_to(request, source).unwrap();
-                if number % 100 == 3 {
-                    account.duplicated += 1;
-                    socket.send_to(request, source).unwrap();
-                }
-            }
-        })
-    }
-
     /// Ends the service once it has taken all that was sent to it.
     pub(crate) fn stop(mut self) -> Account {
         self.stop.store(true, Ordering::Relaxed);

@@ -2,21 +2,33 @@
 
 use std::time::Duration;
 
+use super::intervals;
 use super::worker::{Report, Timing};
+use crate::generator::MAX_BURST;
 use crate::generator::bound::bound_because;
 use crate::generator::{Mode, Slot};
 use crate::latency::Latency;
-use crate::outcome::{Bursts, QueueMedians, SelfWatch, SendErrors, SlotOutcome};
+use crate::outcome::{Bursts, CodeCount, Interval, QueueMedians, SelfWatch, SendErrors, SlotOutcome};
+use crate::workload::Code;
+
+/// How a slot went, apart from what the threads tell.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Course {
+    pub(super) timing: Timing,
+    pub(super) start_ns: u64,
+    pub(super) start_realtime_ns: u64,
+    pub(super) cancelled: bool,
+    pub(super) code: Option<Code>,
+}
 
 /// Sums up what the threads tell.
 pub(super) fn account(
     slot: &Slot,
-    timing: Timing,
-    start_ns: u64,
-    start_realtime_ns: u64,
-    cancelled: bool,
+    course: &Course,
     reports: &[Report],
+    mut intervals: Vec<Interval>,
 ) -> SlotOutcome {
+    let Course { timing, start_ns, start_realtime_ns, cancelled, code } = *course;
     let mut latency = Latency::new();
     let (mut first_half, mut last_quarter) = (Latency::new(), Latency::new());
     let mut errors = SendErrors::default();
@@ -34,11 +46,12 @@ pub(super) fn account(
     }
     let sum = |of: fn(&Report) -> u64| reports.iter().map(of).sum::<u64>();
     let sent = sum(|report| report.sent);
-    let answered = sum(|report| report.tally.answered);
+    let answered = sum(|report| report.tally.counts.answered);
     let last_sent_ns = reports.iter().map(|report| report.last_sent_ns).max().unwrap_or(0);
     let elapsed = Duration::from_nanos(last_sent_ns.saturating_sub(start_ns));
     let duration = if cancelled { elapsed.min(slot.duration) } else { slot.duration };
     let seconds = duration.as_secs_f64().max(1e-9);
+    intervals::complete(&mut intervals, duration, reports);
     let offered_per_second = sent as f64 / elapsed.max(duration).as_secs_f64().max(1e-9);
     let asked_per_second = match slot.mode {
         Mode::Rate { per_second } => Some(per_second),
@@ -55,31 +68,52 @@ pub(super) fn account(
         sent,
         answered,
         lost: sent - answered,
-        duplicate: sum(|report| report.tally.duplicate),
-        reordered: sum(|report| report.tally.reordered),
-        corrupt: sum(|report| report.tally.corrupt),
-        foreign: sum(|report| report.tally.foreign),
-        late: sum(|report| report.tally.late),
+        duplicate: sum(|report| report.tally.counts.duplicate),
+        reordered: sum(|report| report.tally.counts.reordered),
+        corrupt: sum(|report| report.tally.counts.corrupt),
+        foreign: sum(|report| report.tally.counts.foreign),
+        late: sum(|report| report.tally.counts.late),
         send_errors: errors,
         duration,
         asked_per_second,
         offered_per_second,
-        answered_per_second: sum(|report| report.tally.answered_in_time) as f64 / seconds,
+        answered_per_second: sum(|report| report.tally.counts.answered_in_time) as f64 / seconds,
         latency_ns: latency,
-        codes: Vec::new(),
+        codes: code.map_or_else(Vec::new, |code| codes(code, reports)),
         unverified: 0,
-        bursts: Bursts::default(),
-        intervals: Vec::new(),
+        bursts: bursts(reports),
+        intervals,
         queue: QueueMedians { first_half_ns: first_half.median(), last_quarter_ns: last_quarter.median() },
         generator_bound: !watch.bound_because.is_empty(),
         self_watch: watch,
     }
 }
 
+fn codes(code: Code, reports: &[Report]) -> Vec<CodeCount> {
+    let counted = (0..=u8::MAX).map(|value| {
+        let count = reports.iter().map(|report| report.tally.codes[usize::from(value)]).sum();
+        CodeCount { code: value, name: (code.name)(value).map(str::to_owned), count }
+    });
+    counted.filter(|counted| counted.count > 0).collect()
+}
+
+fn bursts(reports: &[Report]) -> Bursts {
+    let of = |length: usize| reports.iter().map(|report| report.bursts[length]).sum::<u64>();
+    let total: u64 = (1..=MAX_BURST).map(of).sum();
+    let mut passed = 0;
+    let median = (1..=MAX_BURST).find(|length| {
+        passed += of(*length);
+        passed * 2 >= total
+    });
+    let max = (1..=MAX_BURST).rev().find(|length| of(*length) > 0);
+    let known = |length: Option<usize>| if total > 0 { length.unwrap_or(0) as u64 } else { 0 };
+    Bursts { median_requests: known(median), max_requests: known(max) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::generator::socket::inbox::Tally;
+    use crate::generator::socket::tally::{Counts, Tally};
     use crate::outcome::BoundReason;
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -87,7 +121,12 @@ mod tests {
     fn report(sent: u64, answered: u64) -> Report {
         Report {
             sent,
-            tally: Tally { answered, answered_in_time: answered, ..Tally::default() },
+            tally: Tally {
+                counts: Counts { answered, answered_in_time: answered, ..Counts::default() },
+                ..Tally::default()
+            },
+            bursts: [0; MAX_BURST + 1],
+            intervals: Vec::new(),
             late_sends: 0,
             worst_lag_ns: 0,
             timed_out: 0,
@@ -99,7 +138,8 @@ mod tests {
 
     fn of(slot: &Slot, cancelled: bool, reports: &[Report]) -> SlotOutcome {
         let timing = Timing::Window { outstanding: 1, timeout_ns: 1 };
-        account(slot, timing, 0, 0, cancelled, reports)
+        let course = Course { timing, start_ns: 0, start_realtime_ns: 0, cancelled, code: None };
+        account(slot, &course, reports, Vec::new())
     }
 
     #[test]

@@ -28,6 +28,7 @@ pub(super) struct Ledger {
     answered: Box<[u64]>,
     released: Box<[u64]>,
     in_view: u64,
+    most_in_view: u64,
     next: u64,
     highest: Option<u64>,
     oldest_held: u64,
@@ -36,11 +37,18 @@ pub(super) struct Ledger {
 
 impl Ledger {
     pub(super) fn new() -> Self {
-        let words = (LEAST_IN_VIEW / 64) as usize;
+        Self::with_at_most(MOST_IN_VIEW)
+    }
+
+    /// Keeps no more than `most` in view, a power of two, because others could not be told from them.
+    pub(super) fn with_at_most(most: u64) -> Self {
+        let in_view = LEAST_IN_VIEW.min(most);
+        let words = in_view.div_ceil(64) as usize;
         Ledger {
             answered: vec![0; words].into_boxed_slice(),
             released: vec![0; words].into_boxed_slice(),
-            in_view: LEAST_IN_VIEW,
+            in_view,
+            most_in_view: most.min(MOST_IN_VIEW),
             next: 0,
             highest: None,
             oldest_held: 0,
@@ -51,7 +59,7 @@ impl Ledger {
     /// Starts a slot in which at least the last `view` requests are to be kept in view. A reply to an older one counts
     /// as late.
     pub(super) fn begin(&mut self, view: u64) {
-        let wanted = view.clamp(LEAST_IN_VIEW, MOST_IN_VIEW).next_power_of_two();
+        let wanted = view.max(LEAST_IN_VIEW).min(self.most_in_view).next_power_of_two();
         if wanted > self.in_view {
             self.in_view = wanted;
             self.answered = vec![0; (wanted / 64) as usize].into_boxed_slice();
@@ -74,6 +82,28 @@ impl Ledger {
         self.next
     }
 
+    /// How many of the last requests are in view: a power of two.
+    pub(super) fn in_view(&self) -> u64 {
+        self.in_view
+    }
+
+    /// Whether a request is in view and unanswered.
+    pub(super) fn is_open(&self, sequence: u64) -> bool {
+        let (word, bit) = self.place(sequence);
+        sequence < self.next && self.next - sequence <= self.in_view && self.answered[word] & bit == 0
+    }
+
+    /// The first request from `from` on that is in view and neither answered nor released; the next to be sent if
+    /// there is none.
+    pub(super) fn first_held(&self, from: u64) -> u64 {
+        let first = from.max(self.next.saturating_sub(self.in_view));
+        let held = |sequence: &u64| {
+            let (word, bit) = self.place(*sequence);
+            (self.answered[word] | self.released[word]) & bit == 0
+        };
+        (first..self.next).find(held).unwrap_or(self.next)
+    }
+
     /// Requests sent and neither answered nor released.
     pub(super) fn outstanding(&self) -> u64 {
         self.outstanding
@@ -81,6 +111,7 @@ impl Ledger {
 
     /// Notes that the next `count` requests were sent.
     pub(super) fn sent(&mut self, count: u64) {
+        self.outstanding += count;
         for sequence in self.next..self.next + count {
             let (word, bit) = self.place(sequence);
             // The place belonged to a request that now goes out of view: if it still held a place in the window,
@@ -92,7 +123,6 @@ impl Ledger {
             self.released[word] &= !bit;
         }
         self.next += count;
-        self.outstanding += count;
     }
 
     /// Notes a reply to `sequence`.

@@ -38,8 +38,8 @@ impl Worker {
                 // Marks are at least a part apart, so the oldest is a whole timeout old: it has served, and makes
                 // room for the newest.
                 for (sequence, flow) in marks[mark].sequences.iter_mut().zip(&mut self.flows) {
-                    self.timed_out += flow.ledger.release(*sequence);
-                    *sequence = flow.ledger.next();
+                    self.timed_out += flow.track.ledger.release(*sequence);
+                    *sequence = flow.track.ledger.next();
                 }
                 next_sweep_ns = now_ns;
             }
@@ -60,7 +60,9 @@ impl Worker {
     fn top_up(&mut self, index: usize, outstanding: u64) {
         loop {
             let Some(flow) = self.flows.get(index) else { return };
-            let places = outstanding.saturating_sub(flow.ledger.outstanding());
+            let ledger = &flow.track.ledger;
+            // Where tags tell few requests apart, more cannot be outstanding.
+            let places = outstanding.min(ledger.in_view()).saturating_sub(ledger.outstanding());
             if places == 0 {
                 return;
             }

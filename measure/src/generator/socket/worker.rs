@@ -6,10 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::inbox::{Expectation, Flow, Inbox, Tally};
+use super::carried::Carried;
+use super::inbox::{Flow, Inbox};
+use super::intervals::{Book, Counts, Cut};
+use super::tally::{Expectation, Tally};
 use crate::error::Error;
-use crate::generator::clock;
-use crate::header::{Codec, Header};
+use crate::generator::{MAX_BURST, clock};
 use crate::outcome::LATE_NS;
 use crate::sys::{self, SendBatch};
 
@@ -26,6 +28,12 @@ const SPAN: Duration = Duration::from_secs(10);
 /// Window mode: how many requests all flows of a thread keep in view together, if their windows need no more.
 const WINDOW_VIEW: u64 = 1 << 20;
 
+/// Flood: how many requests all flows of a thread keep in view together: ten seconds at 0.4 M a second.
+const FLOOD_VIEW: u64 = 1 << 22;
+
+/// The longest sleep before a slot begins, so that a cancellation is seen.
+const LONGEST_WAIT_NS: u64 = 20_000_000;
+
 /// What one thread does in a slot; times in ns of the monotonic clock.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Plan {
@@ -34,6 +42,7 @@ pub(super) struct Plan {
     pub(super) duration_ns: u64,
     pub(super) drain: Duration,
     pub(super) timing: Timing,
+    pub(super) cut: Option<Cut>,
 }
 
 /// When the requests of a thread leave.
@@ -43,6 +52,8 @@ pub(super) enum Timing {
     Paced { interval_ns: f64, first: u64, stride: u64, total: u64, tick_ns: u64 },
     /// A window a flow.
     Window { outstanding: u64, timeout_ns: u64 },
+    /// As fast as it goes.
+    Flood,
 }
 
 /// What a thread tells of a slot.
@@ -50,6 +61,9 @@ pub(super) enum Timing {
 pub(super) struct Report {
     pub(super) sent: u64,
     pub(super) tally: Tally,
+    /// How many bursts of each length left.
+    pub(super) bursts: [u64; MAX_BURST + 1],
+    pub(super) intervals: Vec<Counts>,
     pub(super) late_sends: u64,
     pub(super) worst_lag_ns: u64,
     pub(super) timed_out: u64,
@@ -77,7 +91,8 @@ pub(super) struct Worker {
     pub(super) timed_out: u64,
     pub(super) touched: Vec<usize>,
     inbox: Inbox,
-    codec: Codec,
+    carried: Carried,
+    bursts: [u64; MAX_BURST + 1],
     batch: SendBatch,
     expected: Expectation,
     cancel: Arc<AtomicBool>,
@@ -88,20 +103,23 @@ pub(super) struct Worker {
 }
 
 impl Worker {
+    /// For requests of up to `blank.len()` bytes.
     pub(super) fn new(
         flows: Vec<Flow>,
-        codec: Codec,
-        run: u64,
+        carried: Carried,
+        blank: &[u8],
         burst: usize,
         cancel: Arc<AtomicBool>,
+        book: Book,
     ) -> Result<Self, Error> {
         Ok(Worker {
-            inbox: Inbox::new(&flows, codec.payload_bytes())?,
+            inbox: Inbox::new(&flows, blank.len(), book)?,
             touched: Vec::with_capacity(flows.len()),
-            batch: SendBatch::new(burst, &codec.blank()),
-            expected: Expectation { run, ..Expectation::default() },
+            batch: SendBatch::new(burst, blank),
+            bursts: [0; MAX_BURST + 1],
+            expected: Expectation::default(),
             flows,
-            codec,
+            carried,
             burst,
             cancel,
             sent: 0,
@@ -116,15 +134,15 @@ impl Worker {
     pub(super) fn run(&mut self, plan: &Plan) -> Report {
         self.begin(plan);
         let drops_before = self.receive_drops();
-        while clock::now_ns() < plan.start_ns {
-            clock::sleep_until(plan.start_ns);
-        }
+        self.wait_until(plan.start_ns);
         let (wall_before, cpu_before) = (clock::now_ns(), clock::thread_cpu_ns());
         match plan.timing {
+            _ if self.cancelled() => {}
             Timing::Paced { .. } => self.pace(plan),
             Timing::Window { outstanding, timeout_ns } => {
                 self.keep_windows_full(plan, outstanding, timeout_ns);
             }
+            Timing::Flood => self.flood(plan),
         }
         let wall = clock::now_ns().saturating_sub(wall_before).max(1);
         let cpu = clock::thread_cpu_ns().saturating_sub(cpu_before);
@@ -134,7 +152,9 @@ impl Worker {
         Report {
             sent: self.sent,
             receive_drops: drops.map(u64::from).sum(),
+            intervals: self.inbox.book.end(self.cancelled()),
             tally: self.inbox.tally.clone(),
+            bursts: self.bursts,
             late_sends: self.late_sends,
             worst_lag_ns: self.worst_lag_ns,
             timed_out: self.timed_out,
@@ -158,18 +178,7 @@ impl Worker {
     ) -> Sending {
         let Some(flow) = self.flows.get_mut(flow) else { return Sending::GivenUp };
         let count = count.min(self.burst as u64);
-        let mut header = Header {
-            run: self.expected.run,
-            epoch: self.expected.epoch,
-            flow: flow.id,
-            sequence: flow.ledger.next(),
-            intended_ns: 0,
-        };
-        for (index, payload) in (0..count).zip(self.batch.payloads()) {
-            header.intended_ns = intended(index);
-            self.codec.write(&header, payload);
-            header.sequence += 1;
-        }
+        self.carried.write(&flow.track, count, &mut self.batch, &intended);
         // A connected socket reports here what ICMP said to an earlier request, and takes the next one only after.
         let mut result = self.batch.send(flow.socket.as_fd(), count as usize);
         for _ in 0..2 {
@@ -183,8 +192,11 @@ impl Worker {
         }
         match result {
             Ok(taken) => {
+                self.bursts[taken.min(MAX_BURST)] += 1;
                 let taken = taken as u64;
-                flow.ledger.sent(taken);
+                self.carried.sent(&mut flow.track, taken, &intended);
+                flow.track.ledger.sent(taken);
+                self.inbox.book.sent(taken, &intended);
                 self.sent += taken;
                 self.last_sent_ns = now_ns;
                 self.note_lag(taken, now_ns, intended);
@@ -202,7 +214,10 @@ impl Worker {
 
     /// Takes what has arrived on any flow, waiting up to `wait` for the first; the flows are left in `touched`.
     pub(super) fn receive(&mut self, wait: Duration) -> usize {
-        self.inbox.receive(&mut self.flows, &self.codec, &self.expected, wait, &mut self.touched)
+        let (carried, expected) = (&self.carried, &self.expected);
+        let count = self.inbox.receive(&mut self.flows, carried, expected, wait, &mut self.touched);
+        self.inbox.book.pass();
+        count
     }
 
     fn note_lag(&mut self, count: u64, now_ns: u64, intended: impl Fn(u64) -> u64) {
@@ -218,10 +233,11 @@ impl Worker {
     fn begin(&mut self, plan: &Plan) {
         let view = self.view(plan);
         for flow in &mut self.flows {
-            flow.ledger.begin(view);
+            flow.track.begin(view);
         }
-        self.inbox.clear();
-        self.expected.epoch = plan.epoch;
+        self.carried.begin(plan.epoch);
+        self.inbox.tally.clear();
+        self.inbox.book.begin(plan.cut);
         self.expected.half_ns = plan.start_ns + plan.duration_ns / 2;
         self.expected.last_quarter_ns = plan.start_ns + plan.duration_ns / 4 * 3;
         self.expected.end_ns = plan.start_ns + plan.duration_ns;
@@ -230,6 +246,20 @@ impl Worker {
         self.late_sends = 0;
         self.worst_lag_ns = 0;
         self.timed_out = 0;
+        self.bursts.fill(0);
+    }
+
+    /// Waits for the slot to begin. Stragglers of the last one are taken meanwhile: without tags they could not be told
+    /// from answers.
+    fn wait_until(&mut self, start_ns: u64) {
+        while clock::now_ns() < start_ns && self.receive(Duration::ZERO) > 0 {}
+        loop {
+            let now_ns = clock::now_ns();
+            if now_ns >= start_ns || self.cancelled() {
+                return;
+            }
+            clock::sleep_until(start_ns.min(now_ns + LONGEST_WAIT_NS));
+        }
     }
 
     /// How many requests a flow has to keep in view: all that may still be answered.
@@ -243,6 +273,7 @@ impl Worker {
                 (requests * 2.0) as u64
             }
             // How many will be sent is not known. What all flows have in view together is kept in bounds.
+            Timing::Flood => FLOOD_VIEW / flows,
             Timing::Window { outstanding, .. } => (outstanding.saturating_mul(4)).max(WINDOW_VIEW / flows),
         }
     }
@@ -261,7 +292,8 @@ impl Worker {
         let deadline_ns = active_ns + drain_ns;
         loop {
             let now_ns = clock::now_ns();
-            let patience_ns = if self.inbox.tally.answered == self.sent { aftermath_ns } else { quiet_ns };
+            let patience_ns =
+                if self.inbox.tally.counts.answered == self.sent { aftermath_ns } else { quiet_ns };
             let until_ns = deadline_ns.min(active_ns + patience_ns);
             let wait = Duration::from_nanos(until_ns.saturating_sub(now_ns));
             // The last look comes after the time is over, so that what waited in a buffer is not lost.

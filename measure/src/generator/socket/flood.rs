@@ -1,0 +1,40 @@
+//! No schedule: as fast as it goes, whatever the answers do.
+
+use std::time::Duration;
+
+use super::worker::{Plan, Sending, Worker};
+use crate::generator::clock;
+
+/// Bursts sent in a row before replies are looked at.
+const BURSTS_A_LOOK: u32 = 4;
+
+/// How long replies are waited for when no socket has room.
+const PAUSE: Duration = Duration::from_micros(50);
+
+impl Worker {
+    /// Sends a burst of each flow in turn until the slot ends. A request is meant to leave when it does.
+    pub(super) fn flood(&mut self, plan: &Plan) {
+        let end_ns = plan.start_ns + plan.duration_ns;
+        let mut turn = 0;
+        let mut bursts = 0u32;
+        let mut full = 0;
+        loop {
+            let now_ns = clock::now_ns();
+            if now_ns >= end_ns || self.cancelled() {
+                return;
+            }
+            match self.send(turn, self.burst as u64, now_ns, |_| now_ns) {
+                Sending::Sent(_) => full = 0,
+                Sending::Full | Sending::GivenUp => full += 1,
+            }
+            turn = if turn + 1 < self.flows.len() { turn + 1 } else { 0 };
+            bursts = bursts.wrapping_add(1);
+            if full >= self.flows.len() {
+                full = 0;
+                self.receive(PAUSE);
+            } else if bursts.is_multiple_of(BURSTS_A_LOOK) {
+                self.receive(Duration::ZERO);
+            }
+        }
+    }
+}

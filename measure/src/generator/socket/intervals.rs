@@ -1,0 +1,217 @@
+//! A slot interval by interval: what each thread counts, and how that comes together while the slot runs.
+
+use std::sync::mpsc::{Receiver, Sender};
+use std::time::Duration;
+
+use super::worker::Report;
+use crate::generator::clock;
+use crate::latency::Latency;
+use crate::outcome::{Interval, Quantiles};
+
+/// What a thread tells of an interval or of the whole slot.
+#[derive(Debug)]
+pub(super) enum Message {
+    /// An interval is over. A thread tells them in order.
+    Over(Part),
+    /// The slot is over: the last message of it.
+    Done(Box<Report>),
+}
+
+/// A thread's share of an interval.
+#[derive(Debug)]
+pub(super) struct Part {
+    counts: Counts,
+    latency: Latency,
+}
+
+/// Counts of an interval.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Counts {
+    /// Meant to leave in it, and left.
+    pub(super) sent: u64,
+    /// First replies that arrived in it.
+    pub(super) received: u64,
+    /// Of those sent in it, the answered.
+    pub(super) answered: u64,
+}
+
+/// How a slot is cut; ns of the monotonic clock.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Cut {
+    pub(super) start_ns: u64,
+    pub(super) duration_ns: u64,
+    pub(super) interval_ns: u64,
+}
+
+impl Cut {
+    fn count(&self) -> usize {
+        usize::try_from(self.duration_ns.div_ceil(self.interval_ns)).unwrap_or(usize::MAX)
+    }
+
+    fn number(&self, at_ns: u64) -> usize {
+        usize::try_from(at_ns.saturating_sub(self.start_ns) / self.interval_ns).unwrap_or(usize::MAX)
+    }
+
+    /// An interval of a slot that ended after `duration`.
+    fn interval(&self, number: usize, duration: Duration) -> Interval {
+        let begins = Duration::from_nanos(self.interval_ns.saturating_mul(number as u64));
+        let length = Duration::from_nanos(self.interval_ns).min(duration.saturating_sub(begins));
+        Interval {
+            number: u32::try_from(number).unwrap_or(u32::MAX),
+            begins_seconds: begins.as_secs_f64(),
+            seconds: length.as_secs_f64(),
+            sent: 0,
+            received: 0,
+            answered: None,
+            latency_ns: Quantiles::default(),
+        }
+    }
+}
+
+/// A thread's intervals.
+pub(super) struct Book {
+    cut: Option<Cut>,
+    counts: Vec<Counts>,
+    /// The first that is not over; replies of it go to `latency`.
+    current: usize,
+    latency: Latency,
+    messages: Sender<Message>,
+    /// Distributions that were read and emptied: none is made while requests are under way.
+    emptied: Receiver<Latency>,
+}
+
+impl Book {
+    pub(super) fn new(messages: Sender<Message>, emptied: Receiver<Latency>) -> Self {
+        Book { cut: None, counts: Vec::new(), current: 0, latency: Latency::new(), messages, emptied }
+    }
+
+    /// Starts a slot.
+    pub(super) fn begin(&mut self, cut: Option<Cut>) {
+        self.cut = cut;
+        self.current = 0;
+        self.latency.clear();
+        self.counts.clear();
+        self.counts.resize(cut.map_or(0, |cut| cut.count()), Counts::default());
+    }
+
+    /// Counts requests by when they were meant to leave; the times rise.
+    pub(super) fn sent(&mut self, count: u64, intended: impl Fn(u64) -> u64) {
+        let Some(cut) = self.cut else { return };
+        let Some(last) = self.counts.len().checked_sub(1) else { return };
+        for number in (0..count).map(|index| cut.number(intended(index)).min(last)) {
+            self.counts[number].sent += 1;
+        }
+    }
+
+    /// Counts a first reply.
+    pub(super) fn answered(&mut self, intended_ns: u64, received_ns: u64) {
+        let Some(cut) = self.cut else { return };
+        let Some(last) = self.counts.len().checked_sub(1) else { return };
+        self.counts[cut.number(intended_ns).min(last)].answered += 1;
+        // What came to another socket shortly before the interval began is counted in it.
+        let number = cut.number(received_ns).max(self.current);
+        self.turn_to(number);
+        if let Some(counts) = self.counts.get_mut(number) {
+            counts.received += 1;
+            self.latency.record(received_ns.saturating_sub(intended_ns));
+        }
+    }
+
+    /// Tells of intervals that are over now.
+    pub(super) fn pass(&mut self) {
+        if let Some(cut) = self.cut
+            && self.current < self.counts.len()
+        {
+            self.turn_to(cut.number(clock::now_ns()));
+        }
+    }
+
+    /// Ends the slot, early or not; returns the counts of its intervals.
+    pub(super) fn end(&mut self, cancelled: bool) -> Vec<Counts> {
+        if cancelled {
+            self.pass();
+            let over = (self.current + 1).min(self.counts.len());
+            self.turn_to(over);
+            self.counts.truncate(over);
+        } else {
+            self.turn_to(self.counts.len());
+        }
+        self.cut = None;
+        std::mem::take(&mut self.counts)
+    }
+
+    fn turn_to(&mut self, number: usize) {
+        while self.current < number.min(self.counts.len()) {
+            let next = self.emptied.try_recv().unwrap_or_default();
+            let latency = std::mem::replace(&mut self.latency, next);
+            // If nobody listens any more, there is nobody to tell.
+            let _ = self.messages.send(Message::Over(Part { counts: self.counts[self.current], latency }));
+            self.current += 1;
+        }
+    }
+}
+
+/// A thread as the one who puts the intervals together sees it.
+pub(super) struct Source<'a> {
+    pub(super) messages: &'a Receiver<Message>,
+    pub(super) emptied: &'a Sender<Latency>,
+}
+
+/// Puts the threads' parts together, tells `observer` of each interval, and returns all of them and the reports; none
+/// if a thread is gone.
+pub(super) fn follow(
+    sources: &[Source<'_>],
+    cut: Option<Cut>,
+    observer: &mut dyn FnMut(&Interval),
+) -> Option<(Vec<Report>, Vec<Interval>)> {
+    let mut reports: Vec<Option<Box<Report>>> = sources.iter().map(|_| None).collect();
+    let mut intervals = Vec::new();
+    let mut latency = Latency::new();
+    while let Some(cut) = cut
+        && reports.iter().any(Option::is_none)
+    {
+        let whole = Duration::from_nanos(cut.duration_ns);
+        let mut interval = cut.interval(intervals.len(), whole);
+        let mut told = false;
+        for (source, report) in sources.iter().zip(&mut reports).filter(|(_, report)| report.is_none()) {
+            match source.messages.recv().ok()? {
+                Message::Done(done) => *report = Some(done),
+                Message::Over(mut part) => {
+                    told = true;
+                    interval.sent += part.counts.sent;
+                    interval.received += part.counts.received;
+                    latency.merge(&part.latency);
+                    part.latency.clear();
+                    // A thread that is gone shows at the next message.
+                    let _ = source.emptied.send(part.latency);
+                }
+            }
+        }
+        if told {
+            interval.latency_ns = latency.quantiles();
+            latency.clear();
+            observer(&interval);
+            intervals.push(interval);
+        }
+    }
+    for (source, report) in sources.iter().zip(&mut reports) {
+        while report.is_none() {
+            if let Message::Done(done) = source.messages.recv().ok()? {
+                *report = Some(done);
+            }
+        }
+    }
+    Some((reports.into_iter().flatten().map(|report| *report).collect(), intervals))
+}
+
+/// Fills in what was known only at the end of a slot of `duration`.
+pub(super) fn complete(intervals: &mut Vec<Interval>, duration: Duration, reports: &[Report]) {
+    intervals.retain(|interval| interval.begins_seconds < duration.as_secs_f64());
+    for (number, interval) in intervals.iter_mut().enumerate() {
+        let counts = || reports.iter().filter_map(|report| report.intervals.get(number));
+        interval.sent = counts().map(|counts| counts.sent).sum();
+        interval.received = counts().map(|counts| counts.received).sum();
+        interval.answered = Some(counts().map(|counts| counts.answered).sum());
+        interval.seconds = interval.seconds.min(duration.as_secs_f64() - interval.begins_seconds);
+    }
+}

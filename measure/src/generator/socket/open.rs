@@ -1,0 +1,147 @@
+//! The sockets of the generator.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::AsFd;
+
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::error::Error;
+use crate::generator::builder::Builder;
+use crate::sys;
+
+/// Receive buffer asked for, bytes: replies must not be lost here while a thread is held up.
+pub(super) const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
+
+/// Bytes of UDP and IP headers in front of a payload.
+const fn headers_bytes(v4: bool) -> usize {
+    if v4 { 28 } else { 48 }
+}
+
+/// Opens and connects the socket of a flow.
+pub(super) fn open(builder: &Builder, id: usize) -> Result<Socket, Error> {
+    let target = builder.targets[id % builder.targets.len()];
+    let v4 = target.is_ipv4();
+    let domain = if v4 { Domain::IPV4 } else { Domain::IPV6 };
+    let socket = Socket::new(domain, Type::DGRAM.cloexec(), Some(Protocol::UDP)).map_err(|source| {
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
+        match source.raw_os_error() {
+            Some(libc::EMFILE) => Error::TooManyFlows {
+                flows: builder.flows,
+                wanted: limit.saturating_add(builder.flows as u64),
+                limit,
+            },
+            _ => Error::system(format!("cannot open socket {id} of {}", builder.flows), source),
+        }
+    })?;
+    if let Some(from) = from(builder, id, v4)? {
+        socket.bind(&from.into()).map_err(|source| cannot_bind(from, source))?;
+    }
+    socket.connect(&target.into()).map_err(|source| {
+        Error::system(
+            format!("cannot connect flow {id} of {} to {target}", builder.flows),
+            ports_used_up(source),
+        )
+    })?;
+    if builder.no_fragment {
+        sys::forbid_fragments(socket.as_fd(), v4)
+            .map_err(|source| Error::system("cannot forbid fragments (IP_MTU_DISCOVER)", source))?;
+        let mtu = sys::path_mtu(socket.as_fd(), v4)
+            .map_err(|source| Error::system(format!("cannot read the path MTU to {target}"), source))?;
+        let most = mtu.saturating_sub(headers_bytes(v4));
+        if builder.workload.longest_bytes() > most {
+            return Err(Error::PayloadOverMtu {
+                payload: builder.workload.longest_bytes(),
+                mtu,
+                most,
+                target,
+            });
+        }
+    }
+    // Beyond net.core.rmem_max where that is permitted, else as far as it allows; what was granted is reported.
+    if sys::force_receive_buffer(socket.as_fd(), RECEIVE_BUFFER_BYTES as i32).is_err() {
+        let _ = socket.set_recv_buffer_size(RECEIVE_BUFFER_BYTES);
+    }
+    sys::request_receive_stamps(socket.as_fd())
+        .map_err(|source| Error::system("cannot ask for receive times (SO_TIMESTAMPNS)", source))?;
+    Ok(socket)
+}
+
+/// Where a flow sends from, if that is asked for; port 0 for any.
+fn from(builder: &Builder, id: usize, v4: bool) -> Result<Option<SocketAddr>, Error> {
+    let mut sources: Vec<IpAddr> = builder.sources.iter().copied().filter(|ip| ip.is_ipv4() == v4).collect();
+    let Some(ports) = &builder.source_ports else {
+        // Flows of one target differ by the number of targets, so that is divided out first.
+        let turn = id / builder.targets.len();
+        return Ok(turn.checked_rem(sources.len()).map(|at| SocketAddr::new(sources[at], 0)));
+    };
+    if sources.is_empty() {
+        sources.push(if v4 { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() });
+    }
+    let row = id / sources.len();
+    let port = ports.clone().nth(row).ok_or(Error::TooFewPorts {
+        flows: builder.flows,
+        ports: ports.len(),
+        sources: sources.len(),
+    })?;
+    // Moved on by one for each port, or a target would always get the same sources.
+    let source = sources[(id + row) % sources.len()];
+    Ok(Some(SocketAddr::new(source, port)))
+}
+
+fn cannot_bind(from: SocketAddr, source: io::Error) -> Error {
+    let why = match source.raw_os_error() {
+        Some(libc::EADDRNOTAVAIL) => {
+            "not an address of this host: add it, or for a whole network `ip route add local NET dev lo`"
+        }
+        Some(libc::EADDRINUSE) => "another socket has that port: choose other source ports",
+        Some(libc::EACCES) => "a port below net.ipv4.ip_unprivileged_port_start needs CAP_NET_BIND_SERVICE",
+        _ => return Error::system(format!("cannot send from {from}"), source),
+    };
+    Error::system(format!("cannot send from {from}"), io::Error::new(source.kind(), why))
+}
+
+/// EAGAIN from connect means that no source port is left (ip(7)).
+fn ports_used_up(source: io::Error) -> io::Error {
+    match source.raw_os_error() {
+        Some(libc::EAGAIN | libc::EADDRINUSE) => io::Error::new(
+            source.kind(),
+            "no free source port: fewer flows, more source addresses, or a wider net.ipv4.ip_local_port_range",
+        ),
+        _ => source,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    fn all(builder: &Builder) -> Vec<(usize, SocketAddr)> {
+        let flow = |id| (id % builder.targets.len(), from(builder, id, true).unwrap().unwrap());
+        (0..builder.flows).map(flow).collect()
+    }
+
+    #[test]
+    fn each_port_is_used_with_each_source_and_every_target_gets_all() {
+        let targets = vec!["10.0.0.1:7".parse().unwrap(), "10.0.0.2:7".parse().unwrap()];
+        let sources = vec!["10.0.1.1".parse().unwrap(), "10.0.1.2".parse().unwrap()];
+        let builder = Builder::default().targets(targets).sources(sources).source_ports(5000..=5003).flows(8);
+        let flows = all(&builder);
+        let pairs: HashSet<SocketAddr> = flows.iter().map(|(_, from)| *from).collect();
+        assert_eq!(pairs.len(), 8, "no pair of source and port is used twice");
+        let ways: HashSet<(usize, IpAddr)> = flows.iter().map(|(to, from)| (*to, from.ip())).collect();
+        assert_eq!(ways.len(), 4);
+        assert!(flows.iter().take(2).all(|(_, from)| from.port() == 5000));
+        let error = from(&builder.flows(9), 8, true).unwrap_err();
+        assert!(matches!(error, Error::TooFewPorts { flows: 9, ports: 4, sources: 2 }), "{error}");
+    }
+
+    #[test]
+    fn ports_without_sources_leave_the_address_to_the_kernel() {
+        let builder = Builder::default().targets(vec!["10.0.0.1:7".parse().unwrap()]).flows(2);
+        assert!(from(&builder, 0, true).unwrap().is_none());
+        let builder = builder.source_ports(9..=10);
+        assert_eq!(all(&builder)[1].1, "0.0.0.0:10".parse().unwrap());
+    }
+}

@@ -1,0 +1,116 @@
+//! What came in during a slot, counted by what it was.
+
+use super::intervals::Book;
+use crate::latency::Latency;
+use crate::outcome::SendErrors;
+
+/// What a datagram is to its flow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Judgement {
+    Corrupt,
+    Foreign,
+    Late,
+    Duplicate,
+    /// The first intact reply to a request.
+    First {
+        /// When the request was meant to leave, ns of the monotonic clock.
+        intended_ns: u64,
+        /// A later request of the flow had been answered before.
+        reordered: bool,
+        /// The reply's code, where the workload has one.
+        code: Option<u8>,
+    },
+}
+
+/// What came in during a slot.
+#[derive(Debug, Clone)]
+pub(super) struct Tally {
+    pub(super) counts: Counts,
+    pub(super) codes: [u64; 256],
+    pub(super) errors: SendErrors,
+    pub(super) latency: Latency,
+    pub(super) first_half: Latency,
+    pub(super) last_quarter: Latency,
+}
+
+/// Datagrams by what they were.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Counts {
+    pub(super) answered: u64,
+    pub(super) answered_in_time: u64,
+    pub(super) duplicate: u64,
+    pub(super) reordered: u64,
+    pub(super) corrupt: u64,
+    pub(super) foreign: u64,
+    pub(super) late: u64,
+}
+
+/// The parts of a slot that replies are counted by; ns of the monotonic clock.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Expectation {
+    pub(super) half_ns: u64,
+    pub(super) last_quarter_ns: u64,
+    pub(super) end_ns: u64,
+}
+
+impl Default for Tally {
+    fn default() -> Self {
+        Tally {
+            counts: Counts::default(),
+            codes: [0; 256],
+            errors: SendErrors::default(),
+            latency: Latency::new(),
+            first_half: Latency::new(),
+            last_quarter: Latency::new(),
+        }
+    }
+}
+
+impl Tally {
+    /// Forgets what was counted and keeps the memory.
+    pub(super) fn clear(&mut self) {
+        self.counts = Counts::default();
+        self.codes.fill(0);
+        self.errors = SendErrors::default();
+        self.latency.clear();
+        self.first_half.clear();
+        self.last_quarter.clear();
+    }
+
+    /// Counts a datagram that arrived at `received_ns`.
+    pub(super) fn note(
+        &mut self,
+        judgement: Judgement,
+        received_ns: impl FnOnce() -> u64,
+        expected: &Expectation,
+        book: &mut Book,
+    ) {
+        match judgement {
+            Judgement::Corrupt => self.counts.corrupt += 1,
+            Judgement::Foreign => self.counts.foreign += 1,
+            Judgement::Late => self.counts.late += 1,
+            Judgement::Duplicate => self.counts.duplicate += 1,
+            Judgement::First { intended_ns, reordered, code } => {
+                self.counts.answered += 1;
+                self.counts.reordered += u64::from(reordered);
+                if let Some(code) = code {
+                    self.codes[usize::from(code)] += 1;
+                }
+                let received_ns = received_ns();
+                self.record(intended_ns, received_ns, expected);
+                book.answered(intended_ns, received_ns);
+            }
+        }
+    }
+
+    fn record(&mut self, intended_ns: u64, received_ns: u64, expected: &Expectation) {
+        let latency_ns = received_ns.saturating_sub(intended_ns);
+        self.latency.record(latency_ns);
+        if intended_ns < expected.half_ns {
+            self.first_half.record(latency_ns);
+        } else if intended_ns >= expected.last_quarter_ns {
+            self.last_quarter.record(latency_ns);
+        }
+        self.counts.answered_in_time += u64::from(received_ns <= expected.end_ns);
+    }
+}
