@@ -9,7 +9,9 @@ use crate::process;
 use crate::registry::{Entry, HostState, Kind, LabState, Registry, Scope};
 use crate::rtnetlink;
 use crate::topology::{Link, RECEIVER, Shape, sender_name};
-use crate::wire::{LOOPBACK, await_running, in_host, make_pair, refused, set_up, why_no_ipv6};
+use crate::wire::{
+    LOOPBACK, await_running, in_host, make_pair, receive_by_napi, refused, set_up, why_no_ipv6,
+};
 
 /// A receiver and one or more senders, each with a link of its own to the receiver.
 ///
@@ -121,6 +123,7 @@ impl Lab {
             make_pair(&self.receiver, sender, link)?;
             set_up(&self.receiver, &link.receiver, &link.sender, self.no_ipv6.is_none())?;
             set_up(sender, &link.sender, &link.receiver, self.no_ipv6.is_none())?;
+            receive_by_napi(&self.receiver, &link.receiver)?;
         }
         for (link, sender) in self.links.iter().zip(&self.senders) {
             await_running(&self.receiver, &link.receiver)?;

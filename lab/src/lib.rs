@@ -2,7 +2,7 @@
 //!
 //! A [`Lab`] is one receiver and one or more senders, each linked to the receiver by a veth pair
 //! of its own with as many queues as the machine has CPUs. Links have fixed names and addresses,
-//! permanent neighbours, and no traffic but that of their users:
+//! permanent neighbours, GRO on at the receiver as on a NIC, and no traffic but that of their users:
 //!
 //! ```text
 //!  sender0 eth0 198.18.0.100, 2001:2::100 ------- 198.18.0.1, 2001:2::1 eth0 |

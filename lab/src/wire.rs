@@ -3,6 +3,9 @@
 use std::io;
 use std::time::{Duration, Instant};
 
+use linerate_host::setting::Offload;
+use linerate_host::{Host, Setting, Value};
+
 use crate::error::{Error, Result};
 use crate::host::LabHost;
 use crate::rtnetlink::{self, Connection, NewEnd, Refused};
@@ -81,6 +84,18 @@ pub(crate) fn set_up(host: &LabHost, own: &End, other: &End, ipv6: bool) -> Resu
         }
         Ok(())
     })
+}
+
+/// Has an end take packets through NAPI, as a NIC does. A veth interface does so while GRO is on (Linux 5.13,
+/// `veth_napi_enable_range` in drivers/net/veth.c), and only then takes frames that an XDP program redirects to its
+/// peer. GRO is off on a new one.
+pub(crate) fn receive_by_napi(host: &LabHost, end: &End) -> Result<()> {
+    let gro = Setting::Offload { interface: end.interface.clone(), offload: Offload::GenericReceive };
+    if let Err(error) = host.run(|| gro.write(&Host::live(), &Value::new("on")))? {
+        // Packets pass without it, too.
+        tracing::warn!(%error, "a lab's receiver does without NAPI");
+    }
+    Ok(())
 }
 
 /// Waits until an end is up with its queues active: until then it drops what is sent.
