@@ -5,6 +5,7 @@ pub(crate) mod format;
 pub(crate) mod ladder_html;
 pub(crate) mod ladder_text;
 pub(crate) mod load_live;
+pub(crate) mod load_search;
 pub(crate) mod load_text;
 pub(crate) mod style;
 

@@ -222,6 +222,7 @@ impl Bench for LabBench {
             budget: request.budget,
             cancel: Some(&self.options.cancel),
             observer: Some(&observer),
+            ..SearchOptions::default()
         };
         let mut counted = Counted::new(&mut *self.generator);
         let found = capacity::search(&mut counted, &options)

@@ -6,6 +6,7 @@
 
 mod overload;
 mod probe;
+mod repeated;
 mod search;
 #[cfg(test)]
 mod simulation;
@@ -18,10 +19,12 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::error::Error;
-use crate::latency::Latency;
+use crate::latency::{Latency, quantiles_only};
+use crate::outcome::GROWTH;
 
 pub use overload::{Overload, overload};
 pub use probe::{Probe, Verdict};
+pub use repeated::{Capacity, search_repeatedly};
 pub use search::search;
 
 /// How a search is done.
@@ -29,8 +32,19 @@ pub use search::search;
 pub struct SearchOptions<'a> {
     /// The largest share of lost requests at which a rate still holds; 0.001 by default.
     pub max_loss: f64,
+    /// The highest 99th percentile of latency at which a rate still holds; not judged by default.
+    pub max_p99: Option<Duration>,
+    /// The growth of latency within a slot, as a share of it, from which a queue is said to grow; 0.02 by default. Half of
+    /// the resolution suits a finer search.
+    pub growth: f64,
     /// How long each rate is offered; 250 ms by default.
     pub slot: Duration,
+    /// How long it is offered before that without being judged, in one go with the slot; not at all by default. A service
+    /// that allows bursts hides an overload until the allowance is used up.
+    pub lead_in: Duration,
+    /// By how much slot and lead-in are longer when a rate is confirmed; 1 by default. What a burst allowance hides
+    /// shrinks with the length.
+    pub confirm_stretch: u32,
     /// The longest wait for stragglers after each; 500 ms by default. A service that fell behind needs it to work off its
     /// backlog, which would spoil the next slot.
     pub drain: Duration,
@@ -59,7 +73,7 @@ pub enum Event<'a> {
     Offering {
         /// Requests a second.
         per_second: f64,
-        /// How long, drain not included.
+        /// How long, lead-in included, drain not.
         slot: Duration,
     },
     /// It was offered.
@@ -70,7 +84,11 @@ impl Default for SearchOptions<'_> {
     fn default() -> Self {
         SearchOptions {
             max_loss: 0.001,
+            max_p99: None,
+            growth: GROWTH,
             slot: Duration::from_millis(250),
+            lead_in: Duration::ZERO,
+            confirm_stretch: 1,
             drain: Duration::from_millis(500),
             start_per_second: 1_000.0,
             bracket: None,
@@ -94,6 +112,12 @@ impl SearchOptions<'_> {
         }
         if !(self.start_per_second > 0.0 && self.start_per_second.is_finite()) {
             return wrong("start_per_second", format!("{} is not a positive rate", self.start_per_second));
+        }
+        if !(self.growth > 0.0 && self.growth < 1.0) {
+            return wrong("growth", format!("{} is not a share between 0 and 1", self.growth));
+        }
+        if self.confirm_stretch == 0 {
+            return wrong("confirm_stretch", "0 leaves nothing to confirm in".to_owned());
         }
         if self.slot < Duration::from_millis(1) {
             return Err(Error::Duration);
@@ -127,7 +151,8 @@ pub struct CapacitySample {
     pub offered_per_second: f64,
     /// Share of requests lost at it, over all confirming slots; 1 if no rate holds.
     pub loss_ratio: f64,
-    /// Latency at it, over all confirming slots.
+    /// Latency at it, over all confirming slots; serialized as its quantiles.
+    #[serde(serialize_with = "quantiles_only")]
     pub latency_ns: Latency,
     /// Share of their requests that left more than 1 ms late, by the generator's doing: latency includes that.
     pub late_ratio: f64,

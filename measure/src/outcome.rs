@@ -10,6 +10,9 @@ use crate::latency::Latency;
 /// A request sent later than this after its intended time counts as late.
 pub(crate) const LATE_NS: u64 = 1_000_000;
 
+/// A queue grows if latency grows by more than this share of the slot.
+pub(crate) const GROWTH: f64 = 0.02;
+
 /// Requests that may be under way at the end of a slot whatever its length.
 pub const FEW: f64 = 16.0;
 
@@ -73,15 +76,20 @@ impl SlotOutcome {
     /// median latency exceeds the first half's by more than 1 ms and more than 2 % of the slot, or more than 5 % of
     /// the requests (and more than [`FEW`]) were unanswered at the slot's end and answered after it.
     pub fn queue_is_growing(&self) -> bool {
-        self.latency_grows() || self.leaves_a_queue()
+        self.queue_grows_by(GROWTH)
     }
 
-    fn latency_grows(&self) -> bool {
+    /// The same with another share of the slot than 2 %. A service offered a little more than it can do answers later and
+    /// later, by that excess times the time passed: so the finer the share, the smaller the excess that shows.
+    pub fn queue_grows_by(&self, share: f64) -> bool {
+        self.latency_grows_by(share) || self.leaves_a_queue()
+    }
+
+    fn latency_grows_by(&self, share: f64) -> bool {
         let (Some(early), Some(late)) = (self.queue.first_half_ns, self.queue.last_quarter_ns) else {
             return false;
         };
-        let bound = (self.duration.as_nanos() / 50).max(1_000_000);
-        u128::from(late.saturating_sub(early)) > bound
+        late.saturating_sub(early) as f64 > (self.duration.as_nanos() as f64 * share).max(1e6)
     }
 
     fn leaves_a_queue(&self) -> bool {

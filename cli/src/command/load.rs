@@ -8,6 +8,7 @@ pub(crate) mod overload;
 mod ports;
 pub(crate) mod ramp;
 mod run;
+pub(crate) mod search;
 mod slot;
 mod start;
 mod workload;

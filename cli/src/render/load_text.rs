@@ -2,7 +2,7 @@
 
 use linerate_measure::capacity::Overload;
 use linerate_measure::load_document::LoadDocument;
-use linerate_measure::{Latency, SlotOutcome};
+use linerate_measure::{Description, Latency, SlotOutcome};
 
 use super::format;
 use crate::command::load::overload::OverloadDocument;
@@ -11,7 +11,12 @@ use crate::command::load::ramp::RampDocument;
 /// The account of one slot.
 pub(crate) fn slot(document: &LoadDocument) -> String {
     let outcome = &document.outcome;
-    let mut lines = vec![made_of(document)];
+    let several = match document.merged.len() {
+        0 => String::new(),
+        runs => format!("{runs} runs merged, "),
+    };
+    let seconds = (outcome.duration.as_secs_f64() * 1e3).round() / 1e3;
+    let mut lines = vec![format!("{several}{}, {seconds} s", made_of(&document.generator))];
     lines.push(format!(
         "offered  {:>12}/s   answered {}/s",
         format::rate(outcome.offered_per_second),
@@ -73,7 +78,8 @@ pub(crate) fn overload(document: &OverloadDocument) -> String {
     ended(lines, &[], &document.warnings)
 }
 
-fn overload_line(overload: &Overload) -> String {
+/// What is answered at one multiple of capacity.
+pub(crate) fn overload_line(overload: &Overload) -> String {
     let factor = overload.factor;
     match (overload.goodput_ratio.value(), overload.goodput_ratio.why()) {
         (Some(ratio), _) => {
@@ -84,7 +90,7 @@ fn overload_line(overload: &Overload) -> String {
 }
 
 /// Latency by quantiles.
-fn latency(latency: &Latency) -> String {
+pub(crate) fn latency(latency: &Latency) -> String {
     let at = |quantile| {
         let latency = latency.quantile(quantile);
         latency.map_or_else(|| "-".to_owned(), |ns| format!("{} us", format::microseconds(ns)))
@@ -93,18 +99,13 @@ fn latency(latency: &Latency) -> String {
     format!("latency  p50 {p50}   p90 {p90}   p99 {p99}   p99.9 {p999}   max {max}")
 }
 
-fn made_of(document: &LoadDocument) -> String {
-    let generator = &document.generator;
-    let several = match document.merged.len() {
-        0 => String::new(),
-        runs => format!("{runs} runs merged, "),
-    };
+/// What offered the load.
+pub(crate) fn made_of(generator: &Description) -> String {
     format!(
-        "{several}{} flows, {}, {} bytes, {} s, {} backend, {} thread{}",
+        "{} flows, {}, {} bytes, {} backend, {} thread{}",
         generator.flows,
         generator.workload,
         generator.payload_bytes,
-        (document.outcome.duration.as_secs_f64() * 1e3).round() / 1e3,
         generator.backend,
         generator.threads,
         if generator.threads == 1 { "" } else { "s" },

@@ -1,5 +1,7 @@
 //! One rate, offered once, and whether it held.
 
+use std::time::Duration;
+
 use serde::Serialize;
 
 use super::SearchOptions;
@@ -13,13 +15,13 @@ pub struct Probe {
     pub asked_per_second: f64,
     /// The rate really offered.
     pub offered_per_second: f64,
-    /// Goodput.
+    /// Goodput, after the lead-in.
     pub answered_per_second: f64,
-    /// Requests sent.
+    /// Requests sent, after the lead-in.
     pub sent: u64,
-    /// Requests answered.
+    /// Those of them that were answered.
     pub answered: u64,
-    /// Share of requests lost.
+    /// Share of them that were lost.
     pub loss_ratio: f64,
     /// Share of requests that left more than 1 ms late.
     pub late_ratio: f64,
@@ -42,6 +44,8 @@ pub enum Verdict {
     NothingAnswered,
     /// Too many requests were lost.
     Loss,
+    /// The 99th percentile of latency was too high.
+    TooSlow,
     /// A queue grew: more of the same would have ended in loss.
     QueueGrows,
     /// The generator could not offer it, or could not take the replies.
@@ -49,16 +53,22 @@ pub enum Verdict {
 }
 
 impl Probe {
-    pub(super) fn new(asked_per_second: f64, outcome: SlotOutcome, options: &SearchOptions<'_>) -> Self {
+    pub(super) fn new(
+        asked_per_second: f64,
+        outcome: SlotOutcome,
+        lead_in: Duration,
+        options: &SearchOptions<'_>,
+    ) -> Self {
+        let judged = Judged::new(&outcome, lead_in);
         Probe {
             asked_per_second,
             offered_per_second: outcome.offered_per_second,
-            answered_per_second: outcome.answered_per_second,
-            sent: outcome.sent,
-            answered: outcome.answered,
-            loss_ratio: outcome.loss_ratio(),
+            answered_per_second: judged.answered_per_second,
+            sent: judged.sent,
+            answered: judged.sent - judged.lost,
+            loss_ratio: judged.loss_ratio(),
             late_ratio: outcome.self_watch.late_sends as f64 / outcome.sent.max(1) as f64,
-            verdict: judge(&outcome, options.max_loss),
+            verdict: judge(&outcome, &judged, options),
             latency_ns: outcome.latency_ns,
             bound_because: outcome.self_watch.bound_because,
         }
@@ -77,11 +87,47 @@ fn is_late(reasons: &[BoundReason]) -> bool {
     reasons.iter().any(|reason| matches!(reason, BoundReason::SentLate { ratio } if *ratio > LATE_MATTERS))
 }
 
-fn judge(outcome: &SlotOutcome, max_loss: f64) -> Verdict {
+/// The part of a slot that is judged for loss.
+struct Judged {
+    sent: u64,
+    lost: u64,
+    answered_per_second: f64,
+}
+
+impl Judged {
+    /// What comes after the lead-in; all where there is none, or where the generator does not tell intervals.
+    fn new(outcome: &SlotOutcome, lead_in: Duration) -> Self {
+        let all = Judged {
+            sent: outcome.sent,
+            lost: outcome.lost,
+            answered_per_second: outcome.answered_per_second,
+        };
+        // Half a percent of slack for the arithmetic of seconds.
+        let after = lead_in.as_secs_f64() * 0.995;
+        let intervals = || outcome.intervals.iter().filter(|interval| interval.begins_seconds >= after);
+        let seconds: f64 = intervals().map(|interval| interval.seconds).sum();
+        let sent: u64 = intervals().map(|interval| interval.sent).sum();
+        match intervals().map(|interval| interval.answered).sum::<Option<u64>>() {
+            Some(answered) if !lead_in.is_zero() && sent > 0 => Judged {
+                sent,
+                lost: sent.saturating_sub(answered),
+                answered_per_second: intervals().map(|interval| interval.received).sum::<u64>() as f64
+                    / seconds,
+            },
+            _ => all,
+        }
+    }
+
+    fn loss_ratio(&self) -> f64 {
+        if self.sent == 0 { 1.0 } else { self.lost as f64 / self.sent as f64 }
+    }
+}
+
+fn judge(outcome: &SlotOutcome, judged: &Judged, options: &SearchOptions<'_>) -> Verdict {
     // What the generator's own sockets dropped was answered.
     let drops = outcome.self_watch.receive_drops;
-    let lost_by_service = outcome.lost.saturating_sub(drops) as f64 / outcome.sent.max(1) as f64;
-    if outcome.sent > 0 && lost_by_service > max_loss {
+    let lost_by_service = judged.lost.saturating_sub(drops) as f64 / judged.sent.max(1) as f64;
+    if judged.sent > 0 && lost_by_service > options.max_loss {
         // Too much even for what was really offered, so whether that was all of it does not matter.
         return if outcome.answered == 0 { Verdict::NothingAnswered } else { Verdict::Loss };
     }
@@ -89,14 +135,17 @@ fn judge(outcome: &SlotOutcome, max_loss: f64) -> Verdict {
     // that answers them holds. On a busy machine they come at any rate.
     let short =
         outcome.self_watch.bound_because.iter().any(|reason| !matches!(reason, BoundReason::SentLate { .. }));
-    if short || outcome.sent == 0 || outcome.loss_ratio() > max_loss {
-        Verdict::GeneratorBound
-    } else if !outcome.queue_is_growing() {
-        Verdict::Holds
-    } else if is_late(&outcome.self_watch.bound_because) {
+    let late = is_late(&outcome.self_watch.bound_because);
+    let slow = options.max_p99.is_some_and(|most| {
+        outcome.latency_ns.quantile(0.99).is_some_and(|p99| u128::from(p99) > most.as_nanos())
+    });
+    let grows = outcome.queue_grows_by(options.growth);
+    match () {
+        () if short || judged.sent == 0 || judged.loss_ratio() > options.max_loss => Verdict::GeneratorBound,
         // Latency runs from the intended time, so a generator that lags more and more makes it grow by itself.
-        Verdict::GeneratorBound
-    } else {
-        Verdict::QueueGrows
+        () if (slow || grows) && late => Verdict::GeneratorBound,
+        () if grows => Verdict::QueueGrows,
+        () if slow => Verdict::TooSlow,
+        () => Verdict::Holds,
     }
 }

@@ -20,7 +20,8 @@ const FIRST_WIDENING: f64 = 1.2;
 /// From one rate to the next while nothing at all is answered.
 const SILENT_STRIDE: f64 = 10.0;
 
-/// A rate as high as the goodput seen above capacity would leave no room for chance; this share of it is tried.
+/// A rate as high as the goodput seen above capacity would leave no room for chance; this share of it is tried, or more in
+/// a search that is finer than that.
 const BELOW_GOODPUT: f64 = 0.985;
 
 /// Without any rate that held, the search goes on for this many budgets.
@@ -60,6 +61,7 @@ pub fn search(generator: &mut dyn Generator, options: &SearchOptions<'_>) -> Res
         widening: FIRST_WIDENING,
         holds_in_a_row: 0,
         doubted: false,
+        confirming: false,
     };
     let lowest = FEWEST_REQUESTS / options.slot.as_secs_f64();
     let ended = match search.narrow(lowest)? {
@@ -85,6 +87,8 @@ struct Search<'a, 'o> {
     holds_in_a_row: u32,
     /// Whether a rate held that had failed.
     doubted: bool,
+    /// Whether a rate is offered to confirm it.
+    confirming: bool,
 }
 
 /// What came of a rate.
@@ -155,7 +159,8 @@ impl Search<'_, '_> {
     fn hinted_by_goodput(&mut self, holds: Option<f64>, lowest: f64) -> Option<f64> {
         let (high, _) = self.fails?;
         // Once: a service that overload hurts points too low, and is then searched by halves.
-        let rate = std::mem::take(&mut self.goodput) * BELOW_GOODPUT;
+        let rate =
+            std::mem::take(&mut self.goodput) * BELOW_GOODPUT.max(1.0 / self.options.resolution.sqrt());
         let margin = self.options.resolution.sqrt();
         let low = holds.map_or(lowest, |low| low * margin);
         (rate > low && rate < high / margin).then_some(rate)
@@ -172,7 +177,10 @@ impl Search<'_, '_> {
         while let Some((rate, mut slots)) = self.holds.take() {
             let mut failed = None;
             for _ in 0..self.options.confirm {
-                match self.attempt(rate)? {
+                self.confirming = true;
+                let attempt = self.attempt(rate);
+                self.confirming = false;
+                match attempt? {
                     Attempt::Held(slot) => slots.push(slot),
                     Attempt::Failed(verdict) => {
                         failed = Some(verdict);
@@ -227,15 +235,21 @@ impl Search<'_, '_> {
     /// Offers a rate for a slot; none if the slot was cut short, so that it says nothing.
     fn offer(&mut self, per_second: f64) -> Result<Option<Verdict>, Error> {
         let options = self.options;
-        options.tell(Event::Offering { per_second, slot: options.slot });
-        let slot = Slot { drain: options.drain, ..Slot::rate(per_second, options.slot) };
+        let stretch = if self.confirming { options.confirm_stretch } else { 1 };
+        let (lead_in, judged) = (options.lead_in * stretch, options.slot * stretch);
+        options.tell(Event::Offering { per_second, slot: lead_in + judged });
+        let slot = Slot {
+            drain: options.drain,
+            interval: (!lead_in.is_zero()).then_some(lead_in),
+            ..Slot::rate(per_second, lead_in + judged)
+        };
         let outcome = match self.generator.run(&slot) {
             Ok(outcome) if outcome.duration < slot.duration => return Ok(None),
             Ok(outcome) => outcome,
             Err(Error::Cancelled) => return Ok(None),
             Err(error) => return Err(error),
         };
-        let probe = Probe::new(per_second, outcome, options);
+        let probe = Probe::new(per_second, outcome, lead_in, options);
         options.tell(Event::Offered(&probe));
         let verdict = probe.verdict;
         self.slots.push(probe);

@@ -6,7 +6,9 @@ use std::time::Duration;
 use crate::error::Error;
 use crate::generator::{Description, Generator, Mode, Slot};
 use crate::latency::Latency;
-use crate::outcome::{BoundReason, Bursts, Interval, QueueMedians, SelfWatch, SendErrors, SlotOutcome};
+use crate::outcome::{
+    BoundReason, Bursts, Interval, Quantiles, QueueMedians, SelfWatch, SendErrors, SlotOutcome,
+};
 
 /// A service that answers `capacity` a second behind a buffer, and a generator with a limit.
 pub(super) struct Simulation {
@@ -14,6 +16,8 @@ pub(super) struct Simulation {
     pub(super) capacity: f64,
     /// Requests the buffer holds.
     pub(super) buffer: f64,
+    /// Requests a burst allowance covers beyond the buffer: answered at once, so that it shows in nothing but a loss put off.
+    pub(super) allowance: f64,
     /// The most the generator can offer.
     pub(super) reach: f64,
     /// Beyond capacity, goodput falls with the offered rate to this power; 0 is a service that keeps its rate.
@@ -34,6 +38,7 @@ impl Simulation {
         Simulation {
             capacity,
             buffer: 1_000.0,
+            allowance: 0.0,
             reach: 1e9,
             collapse: 0.0,
             hiccup: 0.0,
@@ -42,6 +47,34 @@ impl Simulation {
             slots: Vec::new(),
             random: fastrand::Rng::with_seed(42),
         }
+    }
+}
+
+impl Simulation {
+    /// Loss begins when buffer and allowance are used up; a hiccup comes in the middle.
+    fn intervals(&self, slot: &Slot, offered: f64, service: f64, hiccup: f64) -> Vec<Interval> {
+        let Some(length) = slot.interval.map(|length| length.as_secs_f64()) else { return Vec::new() };
+        let excess = (offered - service).max(0.0);
+        let loss_begins = if excess > 0.0 { (self.buffer + self.allowance) / excess } else { f64::INFINITY };
+        let count = (slot.duration.as_secs_f64() / length).round() as u32;
+        let interval = |number: u32| {
+            let begins_seconds = f64::from(number) * length;
+            let lost = excess * (begins_seconds + length - loss_begins.max(begins_seconds)).max(0.0);
+            let lost = if number == count / 2 { lost + hiccup } else { lost };
+            let sent = (offered * length) as u64;
+            let answered = sent - (lost.round() as u64).min(sent);
+            let latency_ns = Quantiles::default();
+            Interval {
+                number,
+                begins_seconds,
+                seconds: length,
+                sent,
+                received: answered,
+                answered: Some(answered),
+                latency_ns,
+            }
+        };
+        (0..count).map(interval).collect()
     }
 }
 
@@ -74,10 +107,10 @@ impl Generator for Simulation {
             self.capacity
         };
         let queued_at = |share: f64| ((offered - service).max(0.0) * seconds * share).min(self.buffer);
-        let mut lost = ((offered - service) * seconds - self.buffer).max(0.0);
-        if self.random.f64() < self.hiccup || self.spoilt.contains(&(self.slots.len() - 1)) {
-            lost += offered * seconds * 0.05;
-        }
+        let mut lost = ((offered - service) * seconds - self.buffer - self.allowance).max(0.0);
+        let spoilt = self.random.f64() < self.hiccup || self.spoilt.contains(&(self.slots.len() - 1));
+        let hiccup = if spoilt { offered * seconds * 0.05 } else { 0.0 };
+        lost += hiccup;
         let sent = (offered * seconds) as u64;
         let lost = (lost.round() as u64).min(sent);
         let wait = |share: f64| {
@@ -111,12 +144,12 @@ impl Generator for Simulation {
             duration: slot.duration,
             asked_per_second: Some(asked),
             offered_per_second: offered,
-            answered_per_second: offered.min(service),
+            answered_per_second: offered.min(service + self.allowance / seconds),
             latency_ns,
             codes: Vec::new(),
             unverified: 0,
             bursts: Bursts::default(),
-            intervals: Vec::new(),
+            intervals: self.intervals(slot, offered, service, hiccup),
             queue: QueueMedians {
                 first_half_ns: (answered > 0).then(|| wait(0.25)),
                 last_quarter_ns: (answered > 0).then(|| wait(0.875)),

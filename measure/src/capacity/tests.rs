@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::simulation::{SLOT, Simulation};
-use super::{CapacitySample, Ended, Event, SearchOptions, Verdict, overload, search};
+use super::{CapacitySample, Ended, Event, SearchOptions, Verdict, overload, search, search_repeatedly};
 
 fn options() -> SearchOptions<'static> {
     SearchOptions { slot: SLOT, ..SearchOptions::default() }
@@ -175,10 +175,88 @@ fn options_out_of_range_are_refused() {
         SearchOptions { resolution: 1.0, ..options() },
         SearchOptions { start_per_second: 0.0, ..options() },
         SearchOptions { slot: Duration::ZERO, ..options() },
+        SearchOptions { growth: 0.0, ..options() },
+        SearchOptions { confirm_stretch: 0, ..options() },
         SearchOptions { bracket: Some((2.0, 1.0)), ..options() },
         SearchOptions { bracket: Some((0.0, 1.0)), ..options() },
     ];
     for options in wrong {
         assert!(search(&mut Simulation::of(1.0), &options).is_err());
     }
+}
+
+/// As the command line searches.
+fn fine() -> SearchOptions<'static> {
+    SearchOptions {
+        slot: Duration::from_secs(1),
+        lead_in: Duration::from_millis(500),
+        resolution: 1.01,
+        growth: 0.005,
+        confirm_stretch: 3,
+        ..SearchOptions::default()
+    }
+}
+
+#[test]
+fn a_burst_allowance_does_not_hide_overload() {
+    for allowance in [50.0, 500.0, 2_500.0] {
+        let mut simulation = Simulation { buffer: 0.0, allowance, ..Simulation::of(50_000.0) };
+        let found = search_repeatedly(&mut simulation, &fine(), 3).unwrap();
+        let rate = found.transactions_per_second;
+        assert!((rate.median / 50_000.0 - 1.0).abs() < 0.02, "{rate:?} with {allowance}");
+        assert!(found.spread_ratio < 0.03 && found.confirmed == 3, "{found:?}");
+        assert!((rate.low.unwrap()..=rate.high.unwrap()).contains(&rate.median));
+    }
+    // A short slot without lead-in is what it hides from.
+    let mut simulation = Simulation { buffer: 0.0, allowance: 2_500.0, ..Simulation::of(50_000.0) };
+    assert!(found(&mut simulation, &options()).transactions_per_second > 55_000.0);
+}
+
+#[test]
+fn a_fine_search_sees_a_queue_grow_slowly() {
+    let mut simulation = Simulation { buffer: 1e9, ..Simulation::of(50_000.0) };
+    let found = search_repeatedly(&mut simulation, &fine(), 1).unwrap();
+    let rate = found.transactions_per_second.median;
+    assert!((rate / 50_000.0 - 1.0).abs() < 0.02, "{rate}");
+}
+
+#[test]
+fn hiccups_do_not_spread_repeated_searches() {
+    for seed in 0..10 {
+        let mut simulation = Simulation {
+            buffer: 0.0,
+            allowance: 100.0,
+            hiccup: 0.05,
+            random: fastrand::Rng::with_seed(seed),
+            ..Simulation::of(50_000.0)
+        };
+        let found = search_repeatedly(&mut simulation, &fine(), 3).unwrap();
+        let rate = found.transactions_per_second.median;
+        assert!((rate / 50_000.0 - 1.0).abs() < 0.02, "{rate} with seed {seed}");
+    }
+}
+
+#[test]
+fn a_bound_on_latency_is_kept() {
+    // Service takes 20 us; waiting doubles that at some rate below capacity.
+    let mut simulation = Simulation::of(50_000.0);
+    let options = SearchOptions { max_p99: Some(Duration::from_micros(60)), ..fine() };
+    let sample = found(&mut simulation, &options);
+    assert!(sample.latency_ns.quantile(0.99).unwrap() <= 60_000, "{sample:?}");
+    assert!(sample.transactions_per_second < 45_000.0 && sample.transactions_per_second > 30_000.0);
+    assert!(sample.slots.iter().any(|slot| slot.verdict == Verdict::TooSlow));
+}
+
+#[test]
+fn repeated_searches_do_not_guess() {
+    let mut bound = Simulation { reach: 60_000.0, ..Simulation::of(1e6) };
+    let found = search_repeatedly(&mut bound, &fine(), 2).unwrap();
+    assert!(found.generator_bound && found.transactions_per_second.median > 59_000.0);
+    let silent = search_repeatedly(&mut Simulation::of(0.0), &fine(), 3).unwrap();
+    assert_eq!((silent.transactions_per_second.median, silent.loss_ratio), (0.0, 1.0));
+    assert!(silent.searches.is_empty() && silent.neighbourhood.ended == Ended::NothingHolds);
+    let cancel = AtomicBool::new(true);
+    let options = SearchOptions { cancel: Some(&cancel), ..fine() };
+    let cancelled = search_repeatedly(&mut Simulation::of(1e6), &options, 3).unwrap();
+    assert_eq!((cancelled.neighbourhood.ended, cancelled.confirmed), (Ended::Cancelled, 0));
 }

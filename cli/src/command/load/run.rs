@@ -101,7 +101,7 @@ impl Run {
             Plan::Slot(mode) => self.slot(*mode),
             Plan::Ramp(rates) => self.ramp(rates),
             Plan::Overload(capacity) => self.overload(*capacity),
-            Plan::Search => anyhow::bail!("not yet"),
+            Plan::Search => self.search(),
         }
     }
 }

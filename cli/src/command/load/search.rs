@@ -1,0 +1,171 @@
+//! `--search`: the highest paced rate that holds.
+
+use std::cell::RefCell;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Result;
+use linerate_measure::capacity::{self, Capacity, CapacitySample, Ended, Event, Overload, SearchOptions};
+use linerate_measure::{Description, Error};
+use serde::Serialize;
+
+use super::arguments::Bounds;
+use super::run::{Run, exit, seconds};
+use crate::output;
+use crate::render::{format, load_search};
+
+const DEFAULT_MAX_LOSS: f64 = 0.001;
+
+/// The result: schema `linerate.load-search/1`.
+#[derive(Debug, Serialize)]
+pub(crate) struct SearchDocument {
+    pub(crate) schema: &'static str,
+    pub(crate) version: &'static str,
+    pub(crate) argv: Vec<String>,
+    pub(crate) generator: Description,
+    pub(crate) method: Method,
+    #[serde(flatten)]
+    pub(crate) capacity: Capacity,
+    pub(crate) overload: Vec<Overload>,
+    pub(crate) missed: Vec<String>,
+    pub(crate) warnings: Vec<String>,
+}
+
+/// What was looked for, and how.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Method {
+    pub(crate) max_loss_ratio: f64,
+    pub(crate) max_p99_ns: Option<u64>,
+    pub(crate) resolution_ratio: f64,
+    pub(crate) slot_seconds: f64,
+    pub(crate) lead_in_seconds: f64,
+    pub(crate) confirm_slot_seconds: f64,
+    pub(crate) searches_wanted: u32,
+}
+
+/// What a burst allowance hides shrinks with the length of what confirms a rate.
+const CONFIRM_STRETCH: u32 = 3;
+
+impl Run {
+    /// Searches, and reports what was found.
+    pub(crate) fn search(&mut self) -> Result<ExitCode> {
+        let bounds = self.bounds.clone();
+        let slot = seconds("slot", bounds.slot)?;
+        let max_loss = bounds.max_loss.unwrap_or(DEFAULT_MAX_LOSS);
+        let cancel = self.interrupt.flag();
+        self.outputs.started(&self.generator.describe())?;
+        self.outputs.live().note(load_search::HEADER);
+        let outputs = RefCell::new(&mut self.outputs);
+        let observer = |event: Event<'_>| {
+            if let Event::Offered(probe) = event {
+                let mut outputs = outputs.borrow_mut();
+                outputs.live().note(&load_search::probe(probe));
+                outputs.event("probe", probe);
+            }
+        };
+        let options = SearchOptions {
+            max_loss,
+            max_p99: bounds.max_p99,
+            growth: bounds.resolution / 2.0,
+            slot,
+            lead_in: slot / 2,
+            confirm_stretch: CONFIRM_STRETCH,
+            drain: self.times.drain,
+            resolution: 1.0 + bounds.resolution,
+            budget: seconds("time", bounds.time)?,
+            cancel: Some(&cancel),
+            observer: Some(&observer),
+            ..SearchOptions::default()
+        };
+        let capacity = capacity::search_repeatedly(&mut *self.generator, &options, bounds.searches)?;
+        let method = method(&options, bounds.searches);
+        self.report(capacity, method)
+    }
+
+    fn report(&mut self, capacity: Capacity, method: Method) -> Result<ExitCode> {
+        let overload = match self.goodput(capacity.transactions_per_second.median) {
+            // What was found is told also if there is no more time for this.
+            Err(error)
+                if error.downcast_ref::<Error>().is_some_and(|error| matches!(error, Error::Cancelled)) =>
+            {
+                Vec::new()
+            }
+            overload => overload?,
+        };
+        let document = SearchDocument {
+            schema: "linerate.load-search/1",
+            version: env!("CARGO_PKG_VERSION"),
+            argv: output::argv(),
+            generator: self.generator.describe(),
+            missed: self.bounds.missed_by_search(&capacity),
+            warnings: warnings(&capacity, &method),
+            method,
+            capacity,
+            overload,
+        };
+        self.outputs.finished(&document, || load_search::text(&document), || Ok(String::new()))?;
+        let found = document.capacity.transactions_per_second.median > 0.0;
+        Ok(exit(found && document.missed.is_empty()))
+    }
+}
+
+fn method(options: &SearchOptions<'_>, searches: u32) -> Method {
+    let whole = (options.slot + options.lead_in) * options.confirm_stretch;
+    Method {
+        max_loss_ratio: options.max_loss,
+        max_p99_ns: options.max_p99.map(nanoseconds),
+        resolution_ratio: options.resolution - 1.0,
+        slot_seconds: options.slot.as_secs_f64(),
+        lead_in_seconds: options.lead_in.as_secs_f64(),
+        confirm_slot_seconds: whole.as_secs_f64(),
+        searches_wanted: searches,
+    }
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl Bounds {
+    /// The thresholds that a search did not show to be kept.
+    fn missed_by_search(&self, capacity: &Capacity) -> Vec<String> {
+        let found = capacity.transactions_per_second.median;
+        let Some(least) = self.min_rate.filter(|least| found < *least) else { return Vec::new() };
+        let (found, least) = (format::rate(found), format::rate(least));
+        vec![if capacity.generator_bound {
+            format!("at least {found}/s hold, and --min-rate {least}/s was beyond the generator")
+        } else {
+            format!("{found}/s hold, under --min-rate {least}/s")
+        }]
+    }
+}
+
+fn warnings(capacity: &Capacity, method: &Method) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if capacity.generator_bound {
+        let why = capacity.searches.iter().chain([&capacity.neighbourhood]).find_map(bound_because);
+        let why = why.map_or_else(String::new, |why| format!(": {why}"));
+        warnings.push(format!("the generator was the limit, capacity is a lower bound{why}"));
+    }
+    let (done, wanted) = (capacity.searches.len(), method.searches_wanted);
+    let all = || capacity.searches.iter().chain([&capacity.neighbourhood]);
+    let ended = |how: Ended| all().any(|search| search.ended == how);
+    if ended(Ended::Cancelled) {
+        warnings.push(format!("interrupted after {done} of {wanted} searches"));
+    } else if capacity.transactions_per_second.median > 0.0 && capacity.confirmed < wanted as usize {
+        let confirmed = capacity.confirmed;
+        warnings.push(format!("{confirmed} of {wanted} searches were confirmed: more --time lets them be"));
+    }
+    if capacity.transactions_per_second.median == 0.0 && !ended(Ended::Cancelled) {
+        let last = capacity.neighbourhood.slots.last();
+        let answered = last.is_some_and(|probe| probe.answered > 0);
+        let why = if answered { "even the lowest rate does not hold" } else { "nothing was answered" };
+        warnings.push(format!("no rate holds: {why}"));
+    }
+    warnings
+}
+
+fn bound_because(search: &CapacitySample) -> Option<String> {
+    let reasons = search.slots.iter().rev().flat_map(|probe| &probe.bound_because);
+    reasons.map(ToString::to_string).next()
+}

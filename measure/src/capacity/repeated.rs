@@ -1,0 +1,112 @@
+//! Several independent searches, and what they say together.
+
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use super::{CapacitySample, Ended, SearchOptions, search};
+use crate::error::Error;
+use crate::generator::Generator;
+use crate::latency::{Latency, quantiles_only};
+use crate::stats::{self, Interval};
+
+/// The search for the neighbourhood stops when a rate holds and one this much higher does not.
+const COARSE: f64 = 1.15;
+
+/// The searches proper are told to look so far below and above it.
+const NEIGHBOURHOOD: f64 = 1.05;
+
+/// Capacity by several searches.
+#[derive(Debug, Clone, Serialize)]
+pub struct Capacity {
+    /// Transactions a second: the median of the searches, with its 95 % interval from three on.
+    pub transactions_per_second: Interval,
+    /// The distance of the highest result from the lowest, as a share of the median.
+    pub spread_ratio: f64,
+    /// Share of requests lost at it: the median of the searches.
+    pub loss_ratio: f64,
+    /// Latency at it, over all searches; serialized as its quantiles.
+    #[serde(serialize_with = "quantiles_only")]
+    pub latency_ns: Latency,
+    /// Whether the generator was the limit in some search: then capacity is a lower bound.
+    pub generator_bound: bool,
+    /// Searches whose result was confirmed.
+    pub confirmed: usize,
+    /// The search for the neighbourhood.
+    pub neighbourhood: CapacitySample,
+    /// The searches proper, in order.
+    pub searches: Vec<CapacitySample>,
+}
+
+/// Searches `times` times for the highest paced rate that holds: first coarsely for its neighbourhood, then, each time
+/// anew, as finely as `options` say. [`SearchOptions::budget`] is the time for all; fewer searches are done if it is
+/// over. [`SearchOptions::bracket`] is of use for the coarse search only.
+///
+/// # Errors
+/// As [`search`].
+pub fn search_repeatedly(
+    generator: &mut dyn Generator,
+    options: &SearchOptions<'_>,
+    times: u32,
+) -> Result<Capacity, Error> {
+    let began = Instant::now();
+    let neighbourhood = search(generator, &coarse(options))?;
+    let middle = neighbourhood.transactions_per_second;
+    let mut searches = Vec::new();
+    for done in 0..times {
+        let left = options.budget.saturating_sub(began.elapsed());
+        let stops = options.cancelled() || neighbourhood.ended == Ended::Cancelled;
+        if middle <= 0.0 || stops || (done > 0 && left.is_zero()) {
+            break;
+        }
+        let fine = SearchOptions {
+            bracket: Some((middle / NEIGHBOURHOOD, middle * NEIGHBOURHOOD)),
+            budget: left / (times - done),
+            ..*options
+        };
+        let found = search(generator, &fine)?;
+        let cancelled = found.ended == Ended::Cancelled;
+        if !cancelled || found.transactions_per_second > 0.0 {
+            searches.push(found);
+        }
+    }
+    Ok(summed_up(neighbourhood, searches))
+}
+
+/// What finds the neighbourhood soon: short slots, wide steps.
+fn coarse<'a>(options: &SearchOptions<'a>) -> SearchOptions<'a> {
+    SearchOptions {
+        slot: (options.slot / 4).max(Duration::from_millis(100).min(options.slot)),
+        lead_in: options.lead_in / 4,
+        growth: options.growth.max(crate::outcome::GROWTH),
+        resolution: options.resolution.max(COARSE),
+        confirm: 1,
+        confirm_stretch: 1,
+        ..*options
+    }
+}
+
+fn summed_up(neighbourhood: CapacitySample, searches: Vec<CapacitySample>) -> Capacity {
+    // Where there was no time for more, the coarse search is all that is known.
+    let counting: Vec<&CapacitySample> =
+        if searches.is_empty() { vec![&neighbourhood] } else { searches.iter().collect() };
+    let rates: Vec<f64> = counting.iter().map(|found| found.transactions_per_second).collect();
+    let losses: Vec<f64> = counting.iter().map(|found| found.loss_ratio).collect();
+    let median = stats::median(&rates).unwrap_or(0.0);
+    let highest = rates.iter().copied().fold(0.0, f64::max);
+    let lowest = rates.iter().copied().fold(f64::INFINITY, f64::min);
+    let mut latency_ns = Latency::new();
+    counting.iter().for_each(|found| latency_ns.merge(&found.latency_ns));
+    let alone = Interval { median, low: None, high: None, samples: rates.len() };
+    Capacity {
+        // The rates are finite and there is at least one, so that there is no error to tell.
+        transactions_per_second: stats::interval(&rates).unwrap_or(alone),
+        spread_ratio: if median > 0.0 { (highest - lowest) / median } else { 0.0 },
+        loss_ratio: stats::median(&losses).unwrap_or(1.0),
+        latency_ns,
+        generator_bound: counting.iter().any(|found| found.generator_bound),
+        confirmed: searches.iter().filter(|found| found.ended == Ended::Confirmed).count(),
+        neighbourhood,
+        searches,
+    }
+}
