@@ -22,6 +22,14 @@ pub enum Error {
         /// What the kernel said.
         source: io::Error,
     },
+    /// An XDP service cannot be had.
+    #[error("{what}: {why}")]
+    Xdp {
+        /// What was tried.
+        what: String,
+        /// What went wrong, from the outermost cause to the innermost.
+        why: String,
+    },
     /// A setting out of range.
     #[error("{setting} is {value}: give {allowed}")]
     OutOfRange {
@@ -37,5 +45,17 @@ pub enum Error {
 impl Error {
     pub(crate) fn system(what: &'static str, source: impl Into<io::Error>) -> Self {
         Error::System { what, source: source.into() }
+    }
+
+    pub(crate) fn xdp(what: &str, why: impl Into<Box<dyn std::error::Error>>) -> Self {
+        let why = why.into();
+        let mut line = why.to_string();
+        let mut cause = why.source();
+        while let Some(error) = cause {
+            line = format!("{line}: {error}");
+            cause = error.source();
+        }
+        // The verifier's log has many lines.
+        Error::Xdp { what: what.to_owned(), why: line.trim_end().replace('\n', "; ") }
     }
 }

@@ -17,6 +17,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! An [`XdpService`] does the like where frames arrive, at millions a second.
+//!
 //! For tests and benches: it answers anybody who reaches it.
 
 #![deny(unsafe_code)]
@@ -33,8 +35,10 @@ mod pairs;
 mod running;
 mod service;
 mod sys;
+mod xdp;
 
 pub use account::{Account, Frozen};
 pub use builder::{Builder, Reflector};
 pub use error::Error;
 pub use running::Running;
+pub use xdp::{XdpAccount, XdpBuilder, XdpService};

@@ -1,0 +1,192 @@
+// UDP services of known behaviour that run where frames arrive: `reflect` returns each request by XDP_TX, `sink` counts
+// and drops it. Both leave everything else alone. Checksums stay right: swapping addresses and ports does not change
+// their sum, and a damaged byte is made up for.
+
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/udp.h>
+
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+// Set before loading; 0 is none.
+const volatile __u16 served_port;      // the destination port served; any if 0
+const volatile __u32 shortest_payload; // bytes; shorter datagrams are left alone
+const volatile __u64 drop_every;
+const volatile __u64 corrupt_every;
+
+// What was done on each CPU. The order is that of `Account` in the loader.
+struct account {
+    __u64 received;
+    __u64 answered;
+    __u64 dropped;
+    __u64 corrupted;
+};
+
+struct {
+    __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+    __uint(max_entries, 1);
+    __type(key, __u32);
+    __type(value, struct account);
+} accounts SEC(".maps");
+
+struct vlan_header {
+    __be16 tag;
+    __be16 protocol;
+};
+
+// In words, so that it is copied in words.
+struct mac {
+    __u16 words[3];
+};
+
+// A datagram that is served.
+struct datagram {
+    struct mac *target;
+    struct mac *source;
+    __be16 protocol; // ETH_P_IP or ETH_P_IPV6
+    void *ip;
+    struct udphdr *udp;
+};
+
+static __always_inline int is_ipv4_udp(struct iphdr *ip) {
+    // No options, and no fragment: neither an offset nor more to come.
+    return ip->version == 4 && ip->ihl == 5 && ip->protocol == IPPROTO_UDP &&
+           !(ip->frag_off & bpf_htons(0x3fff));
+}
+
+static __always_inline int parse(struct xdp_md *context, struct datagram *found) {
+    void *at = (void *)(long)context->data;
+    void *end = (void *)(long)context->data_end;
+    struct ethhdr *ethernet = at;
+
+    found->target = at;
+    found->source = at + sizeof(struct mac);
+    at += sizeof(*ethernet);
+    if (at > end)
+        return 0;
+    found->protocol = ethernet->h_proto;
+    if (found->protocol == bpf_htons(ETH_P_8021Q)) {
+        struct vlan_header *vlan = at;
+
+        at += sizeof(*vlan);
+        if (at > end)
+            return 0;
+        found->protocol = vlan->protocol;
+    }
+    found->ip = at;
+    if (found->protocol == bpf_htons(ETH_P_IP)) {
+        at += sizeof(struct iphdr);
+        if (at > end || !is_ipv4_udp(found->ip))
+            return 0;
+    } else if (found->protocol == bpf_htons(ETH_P_IPV6)) {
+        at += sizeof(struct ipv6hdr);
+        if (at > end || ((struct ipv6hdr *)found->ip)->nexthdr != IPPROTO_UDP)
+            return 0;
+    } else {
+        return 0;
+    }
+    found->udp = at;
+    at += sizeof(struct udphdr);
+    if (at > end)
+        return 0;
+    if (served_port && found->udp->dest != bpf_htons(served_port))
+        return 0;
+    return bpf_ntohs(found->udp->len) >= sizeof(struct udphdr) + shortest_payload;
+}
+
+static __always_inline void turn_round(struct datagram *found) {
+    struct mac mac = *found->source;
+    __be16 port = found->udp->source;
+
+    *found->source = *found->target;
+    *found->target = mac;
+    if (found->protocol == bpf_htons(ETH_P_IP)) {
+        struct iphdr *ip = found->ip;
+        __be32 address = ip->saddr;
+
+        ip->saddr = ip->daddr;
+        ip->daddr = address;
+    } else {
+        struct ipv6hdr *ip = found->ip;
+        struct in6_addr address = ip->saddr;
+
+        ip->saddr = ip->daddr;
+        ip->daddr = address;
+    }
+    found->udp->source = found->udp->dest;
+    found->udp->dest = port;
+}
+
+// Changes a word of the payload, which one differs from request to request, and the checksum with it (RFC 1624), so that
+// the damage arrives. Returns whether there was a whole word.
+static __always_inline int damage(struct xdp_md *context, struct udphdr *udp, __u64 number) {
+    void *end = (void *)(long)context->data_end;
+    __u32 words = (bpf_ntohs(udp->len) - sizeof(*udp)) / 2;
+    __u32 turn = number;
+    __be16 *word;
+    __u32 sum;
+
+    if (words == 0)
+        return 0;
+    turn = (turn % words) & 0x3fff; // the verifier takes no offset beyond 0xffff
+    word = (__be16 *)(udp + 1) + turn;
+    if ((void *)(word + 1) > end)
+        return 0;
+    sum = (__u16)~udp->check + (__u16)~*word;
+    *word ^= bpf_htons(0x0020);
+    sum += *word;
+    sum = (sum & 0xffff) + (sum >> 16);
+    sum = (sum & 0xffff) + (sum >> 16);
+    if (udp->check != 0)
+        udp->check = (__u16)~sum ? (__u16)~sum : 0xffff;
+    return 1;
+}
+
+SEC("xdp")
+int reflect(struct xdp_md *context) {
+    struct datagram found;
+    struct account *account;
+    __u32 first = 0;
+    __u64 left;
+
+    if (!parse(context, &found))
+        return XDP_PASS;
+    account = bpf_map_lookup_elem(&accounts, &first);
+    if (!account)
+        return XDP_PASS;
+    account->received++;
+    if (drop_every && account->received % drop_every == 0) {
+        account->dropped++;
+        return XDP_DROP;
+    }
+    turn_round(&found);
+    left = account->received - account->dropped;
+    if (corrupt_every && left % corrupt_every == 0 && damage(context, found.udp, left)) {
+        account->corrupted++;
+        return XDP_TX;
+    }
+    account->answered++;
+    return XDP_TX;
+}
+
+SEC("xdp")
+int sink(struct xdp_md *context) {
+    struct datagram found;
+    struct account *account;
+    __u32 first = 0;
+
+    if (!parse(context, &found))
+        return XDP_PASS;
+    account = bpf_map_lookup_elem(&accounts, &first);
+    if (!account)
+        return XDP_PASS;
+    account->received++;
+    account->dropped++;
+    return XDP_DROP;
+}
+
+char _license[] SEC("license") = "Dual MIT/GPL";
