@@ -1,5 +1,6 @@
 //! The `linerate` command.
 
+mod backend;
 mod command;
 mod interrupt;
 mod output;

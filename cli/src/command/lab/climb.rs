@@ -14,6 +14,7 @@ use linerate_ladder::rung::{self, RUNGS};
 use linerate_measure::wire;
 use serde::Serialize;
 
+use crate::backend::BackendArgument;
 use crate::interrupt::Interrupt;
 use crate::output::{self, Target};
 use crate::progress::Progress;
@@ -59,6 +60,9 @@ pub(crate) struct Climb {
     /// Flows (source ports) of the generator
     #[arg(long, value_name = "N", default_value_t = 64)]
     flows: u32,
+    /// The generator's way into the kernel
+    #[arg(long, value_enum, default_value_t = BackendArgument::Auto)]
+    backend: BackendArgument,
     /// Refuse to send what would be fragmented
     #[arg(long)]
     no_fragment: bool,
@@ -148,7 +152,7 @@ impl Climb {
             samples: pace.samples,
             host_wide: self.host_wide,
             payload: self.payload,
-            backend: linerate_measure::generator::Backend::Auto,
+            backend: self.backend.into(),
             flows: self.flows,
             no_fragment: self.no_fragment,
             max_loss: self.max_loss,

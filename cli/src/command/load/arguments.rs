@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use linerate_measure::destination::Net;
-use linerate_measure::generator::Backend;
 
 use super::ports::Ports;
 use super::ramp::Ramp;
 use super::start::StartAt;
+use crate::backend::BackendArgument;
+use crate::backend::BackendArgument;
 use crate::quantity;
 
 /// How requests are timed; exactly one, a window of 8 if none is given.
@@ -81,26 +82,6 @@ pub(crate) struct Flows {
     /// The way into the kernel
     #[arg(long, value_enum, default_value_t = BackendArgument::Auto)]
     pub(crate) backend: BackendArgument,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum BackendArgument {
-    /// Live XDP frames where they work, else sockets
-    Auto,
-    /// Live XDP frames, or an error that says what is missing
-    Xdp,
-    /// Ordinary UDP sockets
-    Socket,
-}
-
-impl From<BackendArgument> for Backend {
-    fn from(argument: BackendArgument) -> Self {
-        match argument {
-            BackendArgument::Auto => Backend::Auto,
-            BackendArgument::Xdp => Backend::Xdp,
-            BackendArgument::Socket => Backend::Socket,
-        }
-    }
 }
 
 /// What is good enough.
