@@ -3,6 +3,7 @@
 use clap::ValueEnum;
 use linerate_measure::generator::Backend;
 
+/// How requests reach the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum BackendArgument {
     /// Live XDP frames where they work, else sockets

@@ -9,7 +9,6 @@ use super::ports::Ports;
 use super::ramp::Ramp;
 use super::start::StartAt;
 use crate::backend::BackendArgument;
-use crate::backend::BackendArgument;
 use crate::quantity;
 
 /// How requests are timed; exactly one, a window of 8 if none is given.
