@@ -6,10 +6,16 @@
 //!
 //! | module | it makes |
 //! |---|---|
+//! | [`dns`] | queries from a file as dnsperf reads it |
 //! | [`ntp`] | client requests, told apart by their transmit timestamp |
+//! | [`radius`] | Access-Requests, whose replies are authenticated |
+//! | [`raw`] | payloads from hexadecimal digits or a capture |
 
 mod check;
+pub mod dns;
 pub mod ntp;
+pub mod radius;
+pub mod raw;
 mod source;
 mod tag;
 

@@ -1,0 +1,219 @@
+//! DNS queries from a file as dnsperf reads it: `NAME TYPE` a line.
+
+mod name;
+mod types;
+
+use super::{Code, Exchange, Mark, Order, SourceError, Tag};
+
+/// Bytes of a DNS header (RFC 1035, 4.1.1).
+const HEADER_BYTES: usize = 12;
+
+/// What an OPT record without data takes (RFC 6891, 6.1.2).
+const OPT_BYTES: usize = 11;
+
+/// What is advertised if only DNSSEC is asked for: unfragmented on any link (DNS flag day 2020).
+const USUAL_EDNS_BYTES: u16 = 1_232;
+
+/// What every response may have without EDNS; a smaller buffer means this one (RFC 6891, 6.2.3).
+const LEAST_EDNS_BYTES: u16 = 512;
+
+const RECURSION_DESIRED: u16 = 0x0100;
+const CLASS_IN: u16 = 1;
+const TYPE_OPT: u16 = 41;
+const DNSSEC_OK: u32 = 0x8000;
+
+/// What queries have besides their names and types.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Options {
+    /// The response size an OPT record advertises, bytes; without one there is no record, unless DNSSEC is asked for.
+    pub edns_bytes: Option<u16>,
+    /// Whether DNSSEC records are asked for (the DO bit), which takes an OPT record.
+    pub dnssec_ok: bool,
+    /// Whether recursion is asked for (the RD bit).
+    pub recursion_desired: bool,
+}
+
+/// As dnsperf does: recursion desired, no EDNS.
+impl Default for Options {
+    fn default() -> Self {
+        Options { edns_bytes: None, dnssec_ok: false, recursion_desired: true }
+    }
+}
+
+/// Queries of class IN, one for each line `NAME TYPE` of `text`, in their order. Empty lines, and what begins with `;` or
+/// `#`, are left out. Names are absolute with or without a final dot, and may have the escapes of a zone file (`\.`,
+/// `\DDD`); a type is a name or `TYPEnnn`. A reply is known by its id, and responses are counted by their code.
+///
+/// # Errors
+/// A line that is no query, a type that does not go over UDP, or no query at all; `file` is what `text` is called.
+pub fn from_text(text: &str, file: &str, options: &Options) -> Result<Exchange, SourceError> {
+    if let Some(bytes) = options.edns_bytes.filter(|bytes| *bytes < LEAST_EDNS_BYTES) {
+        let problem = format!("{bytes} bytes mean {LEAST_EDNS_BYTES}: give at least that, or no EDNS at all");
+        return Err(SourceError::option("EDNS buffer size", problem));
+    }
+    let mut requests = Vec::new();
+    for (line, words) in (1..).zip(text.lines().map(words)) {
+        let wrong = |item: &str, problem: String| SourceError::Line {
+            file: file.to_owned(),
+            line,
+            item: item.to_owned(),
+            problem,
+        };
+        match words[..] {
+            [] => {}
+            [name] => return Err(wrong(name, "no type behind the name: write NAME TYPE".to_owned())),
+            [name, kind] => {
+                let name = name::wire(name).map_err(|problem| wrong(name, problem))?;
+                let kind = types::number(kind).map_err(|problem| wrong(kind, problem.to_owned()))?;
+                requests.push(query(&name, kind, options));
+            }
+            [_, _, surplus, ..] => {
+                return Err(wrong(surplus, "surplus: write NAME TYPE, the class is IN".to_owned()));
+            }
+        }
+    }
+    if requests.is_empty() {
+        let problem = "no query: give at least one line NAME TYPE".to_owned();
+        return Err(SourceError::File { file: file.to_owned(), problem });
+    }
+    Ok(Exchange {
+        protocol: "dns",
+        requests,
+        order: Order::InTurn,
+        tag: Some(Tag { bytes: 2, request_offset: 0, reply_offset: 0 }),
+        marks: vec![Mark { offset: 2, mask: 0x80, value: 0x80 }],
+        shortest_reply_bytes: HEADER_BYTES,
+        code: Some(Code { offset: 3, mask: 0x0f, name: code_name }),
+        verify: None,
+        notes: Vec::new(),
+    })
+}
+
+/// The words of a line before a comment.
+fn words(line: &str) -> Vec<&str> {
+    line.split_whitespace().take_while(|word| !word.starts_with([';', '#'])).collect()
+}
+
+fn query(name: &[u8], kind: u16, options: &Options) -> Vec<u8> {
+    let edns = options.edns_bytes.or(options.dnssec_ok.then_some(USUAL_EDNS_BYTES));
+    let flags = if options.recursion_desired { RECURSION_DESIRED } else { 0 };
+    let mut query = Vec::with_capacity(HEADER_BYTES + name.len() + 4 + OPT_BYTES);
+    // Id, flags, one question, no answer, no authority, an OPT record or nothing besides.
+    for field in [0, flags, 1, 0, 0, u16::from(edns.is_some())] {
+        query.extend_from_slice(&field.to_be_bytes());
+    }
+    query.extend_from_slice(name);
+    query.extend_from_slice(&kind.to_be_bytes());
+    query.extend_from_slice(&CLASS_IN.to_be_bytes());
+    if let Some(bytes) = edns {
+        let ttl = if options.dnssec_ok { DNSSEC_OK } else { 0 };
+        query.push(0);
+        query.extend_from_slice(&TYPE_OPT.to_be_bytes());
+        query.extend_from_slice(&bytes.to_be_bytes());
+        query.extend_from_slice(&ttl.to_be_bytes());
+        query.extend_from_slice(&[0; 2]);
+    }
+    query
+}
+
+/// Response codes of four bits (RFC 1035, 2136, 8490).
+fn code_name(code: u8) -> Option<&'static str> {
+    const NAMES: [&str; 12] = [
+        "NOERROR",
+        "FORMERR",
+        "SERVFAIL",
+        "NXDOMAIN",
+        "NOTIMP",
+        "REFUSED",
+        "YXDOMAIN",
+        "YXRRSET",
+        "NXRRSET",
+        "NOTAUTH",
+        "NOTZONE",
+        "DSOTYPENI",
+    ];
+    NAMES.get(usize::from(code)).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn one(line: &str, options: &Options) -> Vec<u8> {
+        from_text(line, "test", options).unwrap().requests.remove(0)
+    }
+
+    fn hex(text: &str) -> Vec<u8> {
+        (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap()).collect()
+    }
+
+    /// Captured from kdig 3.2.6 with +noadflag; the ids are the tags' places.
+    #[test]
+    fn queries_are_those_of_another_program() {
+        let plain = Options::default();
+        let captured = hex("000001000001000000000000076578616d706c6503636f6d0000010001");
+        assert_eq!(one("example.com A", &plain), captured);
+        assert_eq!(one("Example.COM. a", &plain).to_ascii_lowercase(), captured);
+        let dnssec = Options { edns_bytes: Some(1_232), dnssec_ok: true, ..plain };
+        let captured = hex(concat!(
+            "00000100000100000000000103612e62020178076578616d706c650000410001",
+            "00002904d0000080000000"
+        ));
+        assert_eq!(one(r"a\.b.\001x.example TYPE65", &dnssec), captured);
+        assert_eq!(one(r"a\.b.\001x.example HTTPS", &Options { edns_bytes: None, ..dnssec }), captured);
+        let iterative = Options { recursion_desired: false, ..plain };
+        assert_eq!(one(". NS", &iterative), hex("0000000000010000000000000000020001"));
+    }
+
+    #[test]
+    fn files_have_comments_and_empty_lines() {
+        let text = "; a file\n\n# of queries\nexample.com A ; with a remark\r\n  example.org\tAAAA\n";
+        let exchange = from_text(text, "q", &Options::default()).unwrap();
+        assert_eq!(exchange.requests.len(), 2);
+        assert_eq!(exchange.requests[1][exchange.requests[1].len() - 4..], [0, 28, 0, 1]);
+        assert_eq!(exchange.to_string(), "dns: 2 requests of 29 bytes, told apart by 2 bytes at offset 0");
+        crate::Workload::Exchange(std::sync::Arc::new(exchange)).check().unwrap();
+    }
+
+    #[test]
+    fn what_is_no_query_is_named_by_line_and_item() {
+        let long = format!("{} A", ["a"; 128].join("."));
+        let label = format!("{}.example A", "x".repeat(64));
+        for (line, says) in [
+            ("example.com", "q, line 2: \"example.com\": no type behind the name"),
+            ("example.com A IN", "q, line 2: \"IN\": surplus"),
+            ("example.com AA", "q, line 2: \"AA\": no record type"),
+            ("example.com TYPE65536", "q, line 2: \"TYPE65536\": no record type"),
+            ("example.com AXFR", "q, line 2: \"AXFR\": zone transfers go over TCP"),
+            ("example.com OPT", "q, line 2: \"OPT\": no record type to ask for"),
+            ("a..b A", "q, line 2: \"a..b\": empty label"),
+            (".a A", "q, line 2: \".a\": empty label"),
+            (r"a\25 A", r#"q, line 2: "a\25": escape"#),
+            (r"a\256 A", r#"q, line 2: "a\256": escape"#),
+            (r"a\ A", r#"q, line 2: "a\": escape"#),
+            ("b\u{fc}cher.example A", "not ASCII"),
+            (&long, "257 bytes on the wire"),
+            (&label, "label of 64 bytes"),
+        ] {
+            let error =
+                from_text(&format!("; first\n{line}\n"), "q", &Options::default()).unwrap_err().to_string();
+            assert!(error.contains(says), "\"{error}\" does not say \"{says}\"");
+        }
+        assert_eq!(
+            from_text(";\n", "q", &Options::default()).unwrap_err().to_string(),
+            "q: no query: give at least one line NAME TYPE"
+        );
+        let small = Options { edns_bytes: Some(511), ..Options::default() };
+        assert!(from_text(". A", "q", &small).unwrap_err().to_string().starts_with("EDNS buffer size: 511"));
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_or_refused(text in "[ -~\n;#.\\\\]{0,200}") {
+            if let Ok(exchange) = from_text(&text, "q", &Options::default()) {
+                prop_assert!(exchange.requests.iter().all(|query| query.len() <= HEADER_BYTES + 255 + 4));
+            }
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! RADIUS Access-Requests (RFC 2865), with a Message-Authenticator (RFC 3579).
+
+mod packet;
+mod verify;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use super::{Code, Exchange, Order, SourceError, Tag};
+use packet::{AUTHENTICATOR_BYTES, HEADER_BYTES, Packet, kind};
+use verify::ReplyCheck;
+
+/// How many requests are prepared: each with an authenticator of its own, so that a server that remembers the last ones
+/// does not take one for another that was sent again.
+const REQUESTS: usize = 16_384;
+
+/// The most bytes of an attribute's value (RFC 2865, 5), and of a User-Password (5.2).
+const VALUE_BYTES: usize = 253;
+const PASSWORD_BYTES: usize = 128;
+
+/// How the password is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Authentication {
+    /// User-Password, hidden with the secret (RFC 2865, 5.2).
+    #[default]
+    Pap,
+    /// CHAP-Password; the request's authenticator is the challenge (RFC 2865, 5.3).
+    Chap,
+}
+
+/// What requests have besides user and password.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    /// How the password is told.
+    pub authentication: Authentication,
+    /// NAS-IP-Address, or NAS-IPv6-Address (RFC 3162).
+    pub nas_address: Option<IpAddr>,
+    /// NAS-Identifier. A request has to have it or the address (RFC 2865, 4.1).
+    pub nas_identifier: Option<String>,
+    /// Whether requests carry a Message-Authenticator, which servers may demand since 2024 (CVE-2024-3596).
+    pub message_authenticator: bool,
+}
+
+/// PAP, the identifier `linerate`, with a Message-Authenticator.
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            authentication: Authentication::Pap,
+            nas_address: None,
+            nas_identifier: Some("linerate".to_owned()),
+            message_authenticator: true,
+        }
+    }
+}
+
+/// Access-Requests of one user: 16384 of them, with random authenticators, each the next identifier. The identifier
+/// tells replies apart, so that a flow has at most 256 requests under way. A reply counts if its length and its
+/// Response Authenticator are right, and its Message-Authenticator where it has one. Replies are counted by packet type.
+///
+/// # Errors
+/// No secret or user, or one of them or the password too long.
+pub fn access_requests(
+    secret: &[u8],
+    user: &str,
+    password: &[u8],
+    options: &Options,
+) -> Result<Exchange, SourceError> {
+    check(secret, user, password, options)?;
+    let requests = (0..REQUESTS).map(|number| {
+        let mut authenticator = [0; AUTHENTICATOR_BYTES];
+        fastrand::fill(&mut authenticator);
+        access_request(number as u8, authenticator, secret, user, password, options)
+    });
+    Ok(Exchange {
+        protocol: "radius",
+        requests: requests.collect(),
+        order: Order::ByTag,
+        tag: Some(Tag { bytes: 1, request_offset: 1, reply_offset: 1 }),
+        marks: Vec::new(),
+        shortest_reply_bytes: HEADER_BYTES,
+        code: Some(Code { offset: 0, mask: 0xff, name: kind_name }),
+        verify: Some(Arc::new(ReplyCheck::new(secret))),
+        notes: Vec::new(),
+    })
+}
+
+fn access_request(
+    identifier: u8,
+    authenticator: [u8; AUTHENTICATOR_BYTES],
+    secret: &[u8],
+    user: &str,
+    password: &[u8],
+    options: &Options,
+) -> Vec<u8> {
+    let mut packet = Packet::new(kind::ACCESS_REQUEST, identifier, authenticator);
+    if options.message_authenticator {
+        // The first, so that what an attacker could append comes after it (draft-ietf-radext-deprecating-radius).
+        packet.attribute(kind::MESSAGE_AUTHENTICATOR, &[0; AUTHENTICATOR_BYTES]);
+    }
+    packet.attribute(kind::USER_NAME, user.as_bytes());
+    match options.authentication {
+        Authentication::Pap => {
+            packet.attribute(kind::USER_PASSWORD, &packet::hidden(password, secret, authenticator));
+        }
+        Authentication::Chap => {
+            packet.attribute(kind::CHAP_PASSWORD, &packet::chap(identifier, password, authenticator));
+        }
+    }
+    match options.nas_address {
+        Some(IpAddr::V4(address)) => packet.attribute(kind::NAS_IP_ADDRESS, &address.octets()),
+        Some(IpAddr::V6(address)) => packet.attribute(kind::NAS_IPV6_ADDRESS, &address.octets()),
+        None => {}
+    }
+    if let Some(name) = &options.nas_identifier {
+        packet.attribute(kind::NAS_IDENTIFIER, name.as_bytes());
+    }
+    packet.finish(options.message_authenticator.then_some(secret))
+}
+
+fn check(secret: &[u8], user: &str, password: &[u8], options: &Options) -> Result<(), SourceError> {
+    let within = |option, bytes: usize, least: usize, most: usize| match bytes {
+        bytes if bytes < least => Err(SourceError::option(option, "empty: give at least one byte")),
+        bytes if bytes > most => {
+            Err(SourceError::option(option, format!("{bytes} bytes: it has at most {most}")))
+        }
+        _ => Ok(()),
+    };
+    within("RADIUS secret", secret.len(), 1, usize::MAX)?;
+    within("RADIUS user", user.len(), 1, VALUE_BYTES)?;
+    within("RADIUS password", password.len(), 0, PASSWORD_BYTES)?;
+    match (&options.nas_identifier, options.nas_address) {
+        (Some(name), _) => within("NAS-Identifier", name.len(), 1, VALUE_BYTES),
+        (None, None) => Err(SourceError::option(
+            "NAS-Identifier",
+            "none, and no NAS-IP-Address: give at least one of them",
+        )),
+        (None, Some(_)) => Ok(()),
+    }
+}
+
+/// Packet types that answer an Access-Request (RFC 2865, 3; Protocol-Error: RFC 7930).
+fn kind_name(kind: u8) -> Option<&'static str> {
+    match kind {
+        2 => Some("Access-Accept"),
+        3 => Some("Access-Reject"),
+        11 => Some("Access-Challenge"),
+        52 => Some("Protocol-Error"),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_fit_together_and_differ() {
+        let exchange = access_requests(b"s3cret", "bob", b"hello", &Options::default()).unwrap();
+        assert_eq!(exchange.requests.len(), REQUESTS);
+        let authenticators: std::collections::HashSet<&[u8]> =
+            exchange.requests.iter().map(|request| &request[4..20]).collect();
+        assert_eq!(authenticators.len(), REQUESTS);
+        assert_eq!(
+            exchange.to_string(),
+            "radius: 16384 requests of 71 bytes, told apart by 1 byte at offset 1"
+        );
+        assert!(!format!("{exchange:?}").contains("s3cret"));
+        crate::Workload::Exchange(Arc::new(exchange)).check().unwrap();
+    }
+
+    #[test]
+    fn what_does_not_fit_is_named() {
+        let long = "x".repeat(254);
+        let options = Options::default();
+        let nameless = Options { nas_identifier: None, ..Options::default() };
+        for (result, says) in [
+            (access_requests(b"", "bob", b"", &options), "RADIUS secret: empty"),
+            (access_requests(b"s", "", b"", &options), "RADIUS user: empty"),
+            (access_requests(b"s", &long, b"", &options), "RADIUS user: 254 bytes: it has at most 253"),
+            (access_requests(b"s", "bob", &[1; 129], &options), "RADIUS password: 129 bytes"),
+            (access_requests(b"s", "bob", b"", &nameless), "NAS-Identifier: none"),
+        ] {
+            let error = result.unwrap_err().to_string();
+            assert!(error.starts_with(says), "{error}");
+        }
+    }
+
+    /// RFC 2865, 7.1: user nemo, password arctangent, secret xyzzy5461.
+    #[test]
+    fn a_request_is_the_standards_example() {
+        let authenticator =
+            [0x0f, 0x40, 0x3f, 0x94, 0x73, 0x97, 0x80, 0x57, 0xbd, 0x83, 0xd5, 0xcb, 0x98, 0xf4, 0x22, 0x7a];
+        let options = Options {
+            nas_address: Some("192.168.1.16".parse().unwrap()),
+            nas_identifier: None,
+            message_authenticator: false,
+            ..Options::default()
+        };
+        let request = access_request(0, authenticator, b"xyzzy5461", "nemo", b"arctangent", &options);
+        let mut wanted = vec![0x01, 0x00, 0x00, 0x32];
+        wanted.extend_from_slice(&authenticator);
+        wanted.extend_from_slice(&[0x01, 0x06, b'n', b'e', b'm', b'o', 0x02, 0x12]);
+        wanted.extend_from_slice(&[
+            0x0d, 0xbe, 0x70, 0x8d, 0x93, 0xd4, 0x13, 0xce, 0x31, 0x96, 0xe4, 0x3f, 0x78, 0x2a, 0x0a, 0xee,
+        ]);
+        wanted.extend_from_slice(&[0x04, 0x06, 0xc0, 0xa8, 0x01, 0x10]);
+        // The standard's example has a NAS-Port of 3 as well.
+        assert_eq!(request, wanted);
+    }
+
+    /// RFC 2865, 7.2: user flopsy, CHAP password arctangent, identifier 0x16.
+    #[test]
+    fn a_chap_request_hashes_identifier_password_and_challenge() {
+        let challenge =
+            [0x2a, 0xee, 0x86, 0xf0, 0x8d, 0x0d, 0x55, 0x96, 0x9c, 0xa5, 0x97, 0x8e, 0x0d, 0x33, 0x67, 0xa2];
+        let value = packet::chap(0x16, b"arctangent", challenge);
+        assert_eq!(
+            value,
+            [
+                0x16, 0xe9, 0x75, 0x57, 0xc3, 0x16, 0x18, 0x58, 0x95, 0xf2, 0x93, 0xff, 0x63, 0x44, 0x07,
+                0x72, 0x75
+            ]
+        );
+    }
+}

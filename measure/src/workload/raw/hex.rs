@@ -1,0 +1,109 @@
+//! Hexadecimal digits, a payload a line.
+
+use crate::header::MAX_PAYLOAD_BYTES;
+use crate::workload::{SourceError, Tag};
+
+pub(super) fn payloads(text: &str, file: &str, tag: Option<Tag>) -> Result<Vec<Vec<u8>>, SourceError> {
+    let mut payloads = Vec::new();
+    for (line, text) in (1..).zip(text.lines()) {
+        let wrong = |item: &str, problem: String| SourceError::Line {
+            file: file.to_owned(),
+            line,
+            item: item.to_owned(),
+            problem,
+        };
+        let digits: String = text.split(['#', ';']).next().unwrap_or_default().split_whitespace().collect();
+        if digits.is_empty() {
+            continue;
+        }
+        let payload = bytes(&digits).map_err(|(item, problem)| wrong(&item, problem.to_owned()))?;
+        let length = payload.len();
+        let least = tag.map_or(1, |tag| tag.request_offset + tag.bytes);
+        if length < least {
+            return Err(wrong(&digits, format!("{length} bytes: the tag ends at byte {least}")));
+        }
+        if length > MAX_PAYLOAD_BYTES {
+            let start = digits.get(..16).unwrap_or(&digits);
+            let problem = format!("{length} bytes: a UDP datagram holds {MAX_PAYLOAD_BYTES}");
+            return Err(wrong(&format!("{start}..."), problem));
+        }
+        payloads.push(payload);
+    }
+    if payloads.is_empty() {
+        let problem = "no payload: give at least one line of hexadecimal digits".to_owned();
+        return Err(SourceError::File { file: file.to_owned(), problem });
+    }
+    Ok(payloads)
+}
+
+/// The bytes of some digits, or what is wrong with which of them.
+fn bytes(digits: &str) -> Result<Vec<u8>, (String, &'static str)> {
+    let values = digits.chars().map(|digit| {
+        let value = digit.to_digit(16).ok_or((digit.to_string(), "no hexadecimal digit"))?;
+        Ok(value as u8)
+    });
+    let values: Vec<u8> = values.collect::<Result<_, _>>()?;
+    let (pairs, odd) = values.as_chunks::<2>();
+    if !odd.is_empty() {
+        let last = digits.chars().next_back().map(String::from).unwrap_or_default();
+        return Err((last, "an odd digit at the end: a byte has two"));
+    }
+    Ok(pairs.iter().map(|[high, low]| high << 4 | low).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::workload::Tag;
+    use crate::workload::raw::from_hex;
+    use proptest::prelude::*;
+
+    const TAG: Tag = Tag { bytes: 2, request_offset: 1, reply_offset: 3 };
+
+    #[test]
+    fn lines_are_payloads() {
+        let text = "# two requests\n00 01fF ; the first\n\n\t0a0b0c0d\n";
+        let exchange = from_hex(text, "h", Some(TAG)).unwrap();
+        assert_eq!(exchange.requests, [vec![0, 1, 255], vec![10, 11, 12, 13]]);
+        assert_eq!(exchange.shortest_reply_bytes, 5);
+        let told = "raw: 2 requests of 3 to 4 bytes, told apart by 2 bytes at offset 1 (in replies 3)";
+        assert_eq!(exchange.to_string(), told);
+        crate::Workload::Exchange(std::sync::Arc::new(exchange)).check().unwrap();
+        let tagless = from_hex("00", "h", None).unwrap();
+        assert_eq!(
+            tagless.to_string(),
+            "raw: 1 request of 1 bytes, replies taken in the order of the requests"
+        );
+    }
+
+    #[test]
+    fn what_is_no_payload_is_named_by_line_and_item() {
+        let long = "00".repeat(65_508);
+        for (text, says) in [
+            ("00 01 02\n00 0x 01", "h, line 2: \"x\": no hexadecimal digit"),
+            ("000102\n\n00 1", "h, line 3: \"1\": an odd digit"),
+            ("0001", "h, line 1: \"0001\": 2 bytes: the tag ends at byte 3"),
+            ("# nothing\n", "h: no payload"),
+            ("caf\u{e9}", "h, line 1: \"\u{e9}\": no hexadecimal digit"),
+            (&long, "line 1: \"0000000000000000...\": 65508 bytes: a UDP datagram holds 65507"),
+        ] {
+            let error = from_hex(text, "h", Some(TAG)).unwrap_err().to_string();
+            assert!(error.contains(says), "\"{error}\" does not say \"{says}\"");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(payloads in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..40), 1..10)) {
+            let text: Vec<String> = payloads
+                .iter()
+                .map(|payload| payload.iter().map(|byte| format!("{byte:02x} ")).collect())
+                .collect();
+            prop_assert_eq!(from_hex(&text.join("\n"), "h", None).unwrap().requests, payloads);
+        }
+
+        #[test]
+        fn any_text_is_read_or_refused(text in "\\PC{0,100}") {
+            let _ = from_hex(&text, "h", Some(TAG));
+        }
+    }
+}
