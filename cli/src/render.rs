@@ -4,6 +4,7 @@ pub(crate) mod calc_text;
 pub(crate) mod format;
 pub(crate) mod ladder_html;
 pub(crate) mod ladder_text;
+pub(crate) mod load_html;
 pub(crate) mod load_live;
 pub(crate) mod load_search;
 pub(crate) mod load_text;
@@ -11,6 +12,7 @@ pub(crate) mod style;
 
 mod axis;
 mod chart;
+mod curve;
 pub(crate) mod summary;
 
 #[cfg(test)]

@@ -26,6 +26,17 @@ impl Axis {
         Self { scale: Scale::Linear, low: 0.0, high: (highest / step).ceil() * step }
     }
 
+    /// Linear between the values, a little wider, for a closer look.
+    pub(crate) fn close(values: impl IntoIterator<Item = f64>) -> Self {
+        let (lowest, highest) = usable(values)
+            .fold((f64::INFINITY, 0.0_f64), |(low, high), value| (low.min(value), high.max(value)));
+        if highest <= lowest {
+            return Self::linear([highest]);
+        }
+        let margin = (highest - lowest) * 0.04;
+        Self { scale: Scale::Linear, low: (lowest - margin).max(0.0), high: highest + margin }
+    }
+
     /// Logarithmic, a little wider than the values.
     pub(crate) fn log(values: impl IntoIterator<Item = f64>) -> Self {
         let (lowest, highest) = usable(values)
@@ -51,7 +62,7 @@ impl Axis {
     /// Where a value lies, in per cent from the left; what lies outside is put at the edge.
     pub(crate) fn position(&self, value: f64) -> f64 {
         let share = match self.scale {
-            Scale::Linear => value / self.high,
+            Scale::Linear => (value - self.low) / (self.high - self.low),
             Scale::Log if value <= 0.0 => 0.0,
             Scale::Log => (value / self.low).ln() / (self.high / self.low).ln(),
         };
@@ -62,9 +73,11 @@ impl Axis {
     pub(crate) fn ticks(&self, most: usize) -> Vec<f64> {
         match self.scale {
             Scale::Linear => {
-                let step = round_step(self.high);
-                let count = (self.high / step).round() as usize;
-                (0..=count).map(|index| index as f64 * step).collect()
+                let step = round_step(self.high - self.low);
+                // A hair of slack, so that a tick at an end is not lost to rounding.
+                let first = (self.low / step - 1e-9).ceil() as usize;
+                let last = (self.high / step + 1e-9).floor() as usize;
+                (first..=last).map(|index| index as f64 * step).collect()
             }
             Scale::Log => {
                 let candidates = [&[1.0, 2.0, 5.0][..], &[1.0, 3.0][..], &[1.0][..]].map(|mantissas| {
@@ -113,6 +126,15 @@ mod tests {
         assert_eq!(axis.position(250e3), 50.0);
         assert_eq!(axis.position(-1.0), 0.0);
         assert_eq!(axis.position(f64::NAN), 0.0);
+    }
+
+    #[test]
+    fn a_closer_look_starts_where_the_values_do() {
+        let axis = Axis::close([49_100.0, 50_900.0]);
+        assert_eq!(axis.ticks(7), [49_500.0, 50_000.0, 50_500.0]);
+        assert!((axis.position(50_000.0) - 50.0).abs() < 1e-9);
+        assert_eq!(axis.position(1.0), 0.0);
+        assert!(!Axis::close([]).ticks(7).is_empty() && !Axis::close([5.0]).ticks(7).is_empty());
     }
 
     #[test]

@@ -6,7 +6,8 @@ use serde::Serialize;
 
 use super::SearchOptions;
 use crate::latency::{Latency, quantiles_only};
-use crate::outcome::{BoundReason, SlotOutcome};
+use crate::outcome::{BoundReason, Interval, SlotOutcome};
+use crate::stats;
 
 /// The account of one slot of a search.
 #[derive(Debug, Clone, Serialize)]
@@ -23,6 +24,8 @@ pub struct Probe {
     pub answered: u64,
     /// Share of them that were lost.
     pub loss_ratio: f64,
+    /// The median of the shares lost in the slot's intervals, lead-in apart; none where they are not told.
+    pub steady_loss_ratio: Option<f64>,
     /// Share of requests that left more than 1 ms late.
     pub late_ratio: f64,
     /// Latency; serialized as its quantiles.
@@ -67,6 +70,7 @@ impl Probe {
             sent: judged.sent,
             answered: judged.sent - judged.lost,
             loss_ratio: judged.loss_ratio(),
+            steady_loss_ratio: judged.steady_loss_ratio,
             late_ratio: outcome.self_watch.late_sends as f64 / outcome.sent.max(1) as f64,
             verdict: judge(&outcome, &judged, options),
             latency_ns: outcome.latency_ns,
@@ -77,6 +81,11 @@ impl Probe {
     /// Whether the generator sent nearly everything in time.
     pub(super) fn punctual(&self) -> bool {
         !is_late(&self.bound_because)
+    }
+
+    /// Whether the loss came of something that happened, and not of the rate.
+    pub(super) fn excusable(&self, max_loss: f64) -> bool {
+        self.verdict == Verdict::Loss && self.steady_loss_ratio.is_some_and(|loss| loss <= max_loss)
     }
 }
 
@@ -92,6 +101,7 @@ struct Judged {
     sent: u64,
     lost: u64,
     answered_per_second: f64,
+    steady_loss_ratio: Option<f64>,
 }
 
 impl Judged {
@@ -101,6 +111,7 @@ impl Judged {
             sent: outcome.sent,
             lost: outcome.lost,
             answered_per_second: outcome.answered_per_second,
+            steady_loss_ratio: None,
         };
         // Half a percent of slack for the arithmetic of seconds.
         let after = lead_in.as_secs_f64() * 0.995;
@@ -113,6 +124,7 @@ impl Judged {
                 lost: sent.saturating_sub(answered),
                 answered_per_second: intervals().map(|interval| interval.received).sum::<u64>() as f64
                     / seconds,
+                steady_loss_ratio: stats::median(&intervals().filter_map(loss_of).collect::<Vec<_>>()),
             },
             _ => all,
         }
@@ -121,6 +133,12 @@ impl Judged {
     fn loss_ratio(&self) -> f64 {
         if self.sent == 0 { 1.0 } else { self.lost as f64 / self.sent as f64 }
     }
+}
+
+/// The share of an interval's own requests that was lost.
+fn loss_of(interval: &Interval) -> Option<f64> {
+    let answered = interval.answered.filter(|_| interval.sent > 0)?;
+    Some(interval.sent.saturating_sub(answered) as f64 / interval.sent as f64)
 }
 
 fn judge(outcome: &SlotOutcome, judged: &Judged, options: &SearchOptions<'_>) -> Verdict {

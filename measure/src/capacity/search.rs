@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::{CapacitySample, Ended, Event, Probe, SearchOptions, Verdict};
 use crate::error::Error;
-use crate::generator::{Generator, MAX_RATE, Slot};
+use crate::generator::{Generator, LEAST_INTERVAL, MAX_RATE, Slot};
 use crate::latency::Latency;
 use crate::stats;
 
@@ -35,6 +35,9 @@ const FAILURES_WHEN_LATE: u32 = 3;
 
 /// When so many rates in a row held up to one that had failed, that one is given another chance.
 const HOLDS_IN_DOUBT: u32 = 3;
+
+/// Into so many intervals a lead-in is divided, and the slot after it into ones as long.
+const INTERVALS_A_LEAD_IN: u32 = 5;
 
 /// Searches for the highest paced rate that holds.
 ///
@@ -215,7 +218,7 @@ impl Search<'_, '_> {
 
     /// Offers a rate, and again if it did not hold.
     fn attempt(&mut self, rate: f64) -> Result<Attempt, Error> {
-        let (mut failures, mut punctual_failures) = (0, 0);
+        let (mut failures, mut punctual_failures, mut excused) = (0, 0, 0);
         loop {
             if let Some(ended) = self.stop() {
                 return Ok(Attempt::Ended(ended));
@@ -223,6 +226,11 @@ impl Search<'_, '_> {
             let Some(verdict) = self.offer(rate)? else { return Ok(Attempt::Ended(Ended::Cancelled)) };
             if verdict == Verdict::Holds {
                 return Ok(Attempt::Held(self.slots.len() - 1));
+            }
+            let excusable = |probe: &Probe| probe.excusable(self.options.max_loss);
+            if excused < self.options.excused && self.slots.last().is_some_and(excusable) {
+                excused += 1;
+                continue;
             }
             failures += 1;
             punctual_failures += u32::from(self.slots.last().is_some_and(Probe::punctual));
@@ -240,7 +248,7 @@ impl Search<'_, '_> {
         options.tell(Event::Offering { per_second, slot: lead_in + judged });
         let slot = Slot {
             drain: options.drain,
-            interval: (!lead_in.is_zero()).then_some(lead_in),
+            interval: (!lead_in.is_zero()).then(|| (lead_in / INTERVALS_A_LEAD_IN).max(LEAST_INTERVAL)),
             ..Slot::rate(per_second, lead_in + judged)
         };
         let outcome = match self.generator.run(&slot) {

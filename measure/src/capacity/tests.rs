@@ -193,6 +193,7 @@ fn fine() -> SearchOptions<'static> {
         resolution: 1.01,
         growth: 0.005,
         confirm_stretch: 3,
+        excused: 5,
         ..SearchOptions::default()
     }
 }
@@ -226,7 +227,7 @@ fn hiccups_do_not_spread_repeated_searches() {
         let mut simulation = Simulation {
             buffer: 0.0,
             allowance: 100.0,
-            hiccup: 0.05,
+            hiccup: 0.5,
             random: fastrand::Rng::with_seed(seed),
             ..Simulation::of(50_000.0)
         };

@@ -107,7 +107,7 @@ pub(crate) struct Bounds {
     #[arg(long, value_name = "SHARE", default_value = "1%", value_parser = resolution, requires = "search")]
     pub(crate) resolution: f64,
     /// How long each rate is offered, seconds; three times as long to confirm it
-    #[arg(long, value_name = "S", default_value_t = 1.0, requires = "search")]
+    #[arg(long, value_name = "S", default_value_t = 0.5, requires = "search")]
     pub(crate) slot: f64,
     /// The most time all searches may take, seconds
     #[arg(long, value_name = "S", default_value_t = 300.0, requires = "search")]

@@ -8,7 +8,7 @@ use linerate_measure::load_document::{self, LoadDocument};
 
 use super::run::exit;
 use crate::output::{self, Target};
-use crate::render::load_text;
+use crate::render::{load_html, load_text};
 
 #[derive(Debug, Args)]
 pub(crate) struct Merge {
@@ -39,6 +39,9 @@ impl Merge {
         document.argv = output::argv();
         if let Some(target) = &json {
             target.json(&document)?;
+        }
+        if let Some(target) = &html {
+            target.write(&load_html::slot(&document)?)?;
         }
         if !on_stdout(&json) && !on_stdout(&html) {
             output::print(&load_text::slot(&document))?;

@@ -9,15 +9,15 @@ use serde::Serialize;
 
 use super::run::{Run, exit};
 use crate::output;
-use crate::render::load_text;
+use crate::render::{load_html, load_text};
 
 /// The result: schema `linerate.load-overload/1`.
 #[derive(Debug, Serialize)]
 pub(crate) struct OverloadDocument {
-    schema: &'static str,
-    version: &'static str,
-    argv: Vec<String>,
-    generator: Description,
+    pub(crate) schema: &'static str,
+    pub(crate) version: &'static str,
+    pub(crate) argv: Vec<String>,
+    pub(crate) generator: Description,
     pub(crate) capacity_per_second: f64,
     pub(crate) overload: Vec<Overload>,
     pub(crate) warnings: Vec<String>,
@@ -37,7 +37,11 @@ impl Run {
             overload,
             warnings: Vec::new(),
         };
-        self.outputs.finished(&document, || load_text::overload(&document), || Ok(String::new()))?;
+        self.outputs.finished(
+            &document,
+            || load_text::overload(&document),
+            || load_html::overload(&document),
+        )?;
         Ok(exit(
             document.overload.iter().any(|one| one.goodput_ratio.value().is_some_and(|ratio| *ratio > 0.0)),
         ))

@@ -11,7 +11,7 @@ use super::run::{Run, exit};
 use super::slot::{nothing_sent, warnings};
 use crate::output;
 use crate::quantity;
-use crate::render::load_text;
+use crate::render::{format, load_html, load_text};
 
 /// Rates in rising order, requests a second.
 #[derive(Debug, Clone, PartialEq)]
@@ -71,9 +71,9 @@ fn evenly(low: f64, high: f64, count: u32) -> std::result::Result<Ramp, String> 
 /// The result: schema `linerate.load-ramp/1`.
 #[derive(Debug, Serialize)]
 pub(crate) struct RampDocument {
-    schema: &'static str,
-    version: &'static str,
-    argv: Vec<String>,
+    pub(crate) schema: &'static str,
+    pub(crate) version: &'static str,
+    pub(crate) argv: Vec<String>,
     pub(crate) generator: Description,
     /// What came of each rate, in order.
     pub(crate) steps: Vec<SlotOutcome>,
@@ -107,7 +107,7 @@ impl Run {
             if outcome.sent == 0 {
                 bail!(nothing_sent(&outcome, &self.targets()));
             }
-            let at = crate::render::format::rate(*rate);
+            let at = format::rate(*rate);
             document
                 .warnings
                 .extend(warnings(&outcome).iter().map(|warning| format!("at {at}/s: {warning}")));
@@ -115,7 +115,7 @@ impl Run {
             self.outputs.event("step", &outcome);
             document.steps.push(outcome);
         }
-        self.outputs.finished(&document, || load_text::ramp(&document), || Ok(String::new()))?;
+        self.outputs.finished(&document, || load_text::ramp(&document), || load_html::ramp(&document))?;
         Ok(exit(document.steps.iter().any(|step| step.answered > 0)))
     }
 }

@@ -9,7 +9,7 @@ use linerate_measure::{Mode, SlotOutcome};
 use super::arguments::Bounds;
 use super::run::{Run, exit};
 use crate::output;
-use crate::render::{format, load_text};
+use crate::render::{format, load_html, load_text};
 
 impl Run {
     /// Offers load once, and reports it.
@@ -38,7 +38,7 @@ impl Run {
             merged: Vec::new(),
             overlap_ratio: None,
         };
-        self.outputs.finished(&document, || load_text::slot(&document), || Ok(String::new()))?;
+        self.outputs.finished(&document, || load_text::slot(&document), || load_html::slot(&document))?;
         Ok(exit(document.outcome.answered > 0 && document.missed.is_empty()))
     }
 

@@ -1,0 +1,311 @@
+//! Pages of one stretch of load, of a ramp and of overload.
+
+use anyhow::Result;
+use linerate_measure::load_document::LoadDocument;
+use linerate_measure::{Interval, Latency, SlotOutcome};
+
+use super::super::axis::Axis;
+use super::super::curve::{Curves, Direction, Series, chart};
+use super::super::{format, load_text};
+use super::{Page, Table, Tile, generator_facts, latencies, latency_at, rates, seconds, shares, tile};
+use crate::command::load::overload::OverloadDocument;
+use crate::command::load::ramp::RampDocument;
+
+/// The page of one stretch of load.
+pub(crate) fn slot(document: &LoadDocument) -> Result<String> {
+    let outcome = &document.outcome;
+    let mut facts = generator_facts(&document.generator);
+    facts.push(("began", format::utc(outcome.started_realtime_ns / 1_000_000_000)));
+    facts.push(("sent for", seconds(outcome.duration.as_secs_f64())));
+    if outcome.bursts.max_requests > 0 {
+        let bursts = &outcome.bursts;
+        facts.push((
+            "bursts",
+            format!("median {}, largest {} requests", bursts.median_requests, bursts.max_requests),
+        ));
+    }
+    let mut tables = vec![latency_table(outcome), account_table(outcome)];
+    if !outcome.codes.is_empty() {
+        tables.push(codes_table(outcome));
+    }
+    Page {
+        schema: &document.schema,
+        version: &document.version,
+        heading: format!(
+            "{}/s answered of {}/s offered",
+            format::rate(outcome.answered_per_second),
+            format::rate(outcome.offered_per_second)
+        ),
+        made_of: load_text::made_of(&document.generator),
+        tiles: slot_tiles(outcome),
+        missed: &document.missed,
+        warnings: &document.warnings,
+        charts: over_time(&outcome.intervals).into_iter().chain(distribution(&outcome.latency_ns)).collect(),
+        tables,
+        facts,
+        command: format::command_line(&document.argv),
+    }
+    .rendered()
+}
+
+fn slot_tiles(outcome: &SlotOutcome) -> Vec<Tile> {
+    vec![
+        tile(format::rate(outcome.answered_per_second), "/s", "answered"),
+        tile(
+            format::percent(outcome.loss_ratio()),
+            "",
+            format!("lost: {} of {}", format::grouped(outcome.lost), format::grouped(outcome.sent)),
+        ),
+        tile(latency_at(&outcome.latency_ns, 0.5), "us", "half answered within"),
+        tile(latency_at(&outcome.latency_ns, 0.99), "us", "99 % answered within"),
+    ]
+}
+
+fn latency_table(outcome: &SlotOutcome) -> Table {
+    let quantiles = [0.5, 0.9, 0.99, 0.999, 0.9999, 1.0];
+    Table {
+        heading: "Latency, us",
+        columns: vec!["", "p50", "p90", "p99", "p99.9", "p99.99", "max"],
+        rows: vec![
+            std::iter::once("from the intended send time".to_owned())
+                .chain(quantiles.map(|quantile| latency_at(&outcome.latency_ns, quantile)))
+                .collect(),
+        ],
+    }
+}
+
+fn account_table(outcome: &SlotOutcome) -> Table {
+    let counts = [
+        outcome.sent,
+        outcome.answered,
+        outcome.lost,
+        outcome.duplicate,
+        outcome.reordered,
+        outcome.corrupt,
+        outcome.foreign,
+        outcome.late,
+        outcome.send_errors.total(),
+    ];
+    Table {
+        heading: "Every datagram",
+        columns: vec![
+            "",
+            "sent",
+            "answered",
+            "lost",
+            "duplicate",
+            "reordered",
+            "corrupt",
+            "foreign",
+            "late",
+            "not sent",
+        ],
+        rows: vec![std::iter::once("datagrams".to_owned()).chain(counts.map(format::grouped)).collect()],
+    }
+}
+
+fn codes_table(outcome: &SlotOutcome) -> Table {
+    let row = |code: &linerate_measure::CodeCount| {
+        let name = code.name.clone().unwrap_or_else(|| format!("code {}", code.code));
+        let share = code.count as f64 / outcome.answered.max(1) as f64;
+        vec![name, format::grouped(code.count), format::percent(share)]
+    };
+    Table {
+        heading: "Answers by code",
+        columns: vec!["code", "answers", "share"],
+        rows: outcome.codes.iter().map(row).collect(),
+    }
+}
+
+/// Rate, latency and loss over time; nothing where no intervals were told.
+fn over_time(intervals: &[Interval]) -> Vec<Curves> {
+    if intervals.len() < 2 {
+        return Vec::new();
+    }
+    let middle = |interval: &Interval| interval.begins_seconds + interval.seconds / 2.0;
+    let series = |class, name, pick: &dyn Fn(&Interval) -> Option<f64>| Series {
+        class,
+        name,
+        values: intervals.iter().map(|interval| (middle(interval), pick(interval))).collect(),
+        joined: true,
+    };
+    let ends = intervals.iter().map(|interval| interval.begins_seconds + interval.seconds);
+    let time = Direction { name: "seconds from the start", axis: Axis::linear(ends), read: seconds };
+    let rate = |count: u64, interval: &Interval| count as f64 / interval.seconds;
+    let all_rates = intervals
+        .iter()
+        .flat_map(|interval| [rate(interval.sent, interval), rate(interval.received, interval)]);
+    let loss = |interval: &Interval| {
+        let answered = interval.answered?;
+        (interval.sent > 0).then(|| 1.0 - answered as f64 / interval.sent as f64)
+    };
+    let ns = |value: Option<u64>| value.map(|ns| ns as f64);
+    let all_latencies =
+        intervals.iter().flat_map(|interval| [interval.latency_ns.p50, interval.latency_ns.max]).flatten();
+    vec![
+        chart(
+            "Rate",
+            &time,
+            &rates("a second", all_rates),
+            &[
+                series("one", "sent", &|interval| Some(rate(interval.sent, interval))),
+                series("two", "received", &|interval| Some(rate(interval.received, interval))),
+            ],
+            None,
+        ),
+        chart(
+            "Latency",
+            &time,
+            &latencies(all_latencies),
+            &[
+                series("three", "max", &|interval| ns(interval.latency_ns.max)),
+                series("two", "p99", &|interval| ns(interval.latency_ns.p99)),
+                series("one", "p50", &|interval| ns(interval.latency_ns.p50)),
+            ],
+            None,
+        ),
+        chart(
+            "Loss",
+            &time,
+            &shares(intervals.iter().filter_map(loss)),
+            &[series("one", "lost of the requests of that time", &loss)],
+            None,
+        ),
+    ]
+}
+
+/// Latency by the share that was answered within it: each step to the right is a tenth of those left.
+fn distribution(latency: &Latency) -> Option<Curves> {
+    // The rarest of so many samples still is one of them.
+    let rarest = (latency.count() as f64).clamp(10.0, 1e6);
+    let steps = (rarest.log10() * 8.0).floor() as u32;
+    let values = (0..=steps).map(|step| {
+        let rarity = 10_f64.powf(f64::from(step) / 8.0);
+        (rarity, latency.quantile(1.0 - 1.0 / rarity).map(|ns| ns as f64))
+    });
+    let values: Vec<(f64, Option<f64>)> = values.collect();
+    let across = Direction {
+        name: "share of the answers, each line a tenth of those left",
+        axis: Axis::log([1.0, rarest]),
+        read: |rarity| format!("{} %", ((1.0 - 1.0 / rarity) * 1e8).round() / 1e6),
+    };
+    let upward = latencies(values.iter().filter_map(|(_, ns)| ns.map(|ns| ns as u64)));
+    let series = Series { class: "one", name: "answered within", values, joined: true };
+    (latency.count() > 0).then(|| chart("Latency by share", &across, &upward, &[series], None))
+}
+
+/// The page of a ramp.
+pub(crate) fn ramp(document: &RampDocument) -> Result<String> {
+    let steps = &document.steps;
+    let best = steps.iter().map(|step| step.answered_per_second).fold(0.0, f64::max);
+    let highest = steps.iter().map(|step| step.offered_per_second).fold(0.0, f64::max);
+    let row = |step: &SlotOutcome| {
+        vec![
+            step.asked_per_second.map_or_else(|| format::UNKNOWN.to_owned(), format::rate),
+            format::rate(step.offered_per_second),
+            format::rate(step.answered_per_second),
+            format::percent(step.loss_ratio()),
+            latency_at(&step.latency_ns, 0.5),
+            latency_at(&step.latency_ns, 0.99),
+            latency_at(&step.latency_ns, 1.0),
+        ]
+    };
+    let mut facts = generator_facts(&document.generator);
+    facts.extend(steps.first().map(|step| ("each step", seconds(step.duration.as_secs_f64()))));
+    Page {
+        schema: document.schema,
+        version: document.version,
+        heading: format!("Up to {}/s answered of {}/s offered", format::rate(best), format::rate(highest)),
+        made_of: load_text::made_of(&document.generator),
+        tiles: Vec::new(),
+        missed: &[],
+        warnings: &document.warnings,
+        charts: over_rate(steps),
+        tables: vec![Table {
+            heading: "Each rate",
+            columns: vec!["asked/s", "offered/s", "answered/s", "loss", "p50 us", "p99 us", "max us"],
+            rows: steps.iter().map(row).collect(),
+        }],
+        facts,
+        command: format::command_line(&document.argv),
+    }
+    .rendered()
+}
+
+/// Answers, latency and loss against the rate offered.
+fn over_rate(steps: &[SlotOutcome]) -> Vec<Curves> {
+    let series = |class, name, pick: &dyn Fn(&SlotOutcome) -> Option<f64>| Series {
+        class,
+        name,
+        values: steps.iter().map(|step| (step.offered_per_second, pick(step))).collect(),
+        joined: true,
+    };
+    let offered = rates("offered a second", steps.iter().map(|step| step.offered_per_second));
+    let quantile =
+        |quantile| move |step: &SlotOutcome| step.latency_ns.quantile(quantile).map(|latency| latency as f64);
+    let all_latencies = steps
+        .iter()
+        .flat_map(|step| [step.latency_ns.quantile(0.5), step.latency_ns.quantile(0.99)])
+        .flatten();
+    vec![
+        chart(
+            "Answers",
+            &offered,
+            &rates("a second", steps.iter().map(|step| step.offered_per_second)),
+            &[
+                series("three", "offered", &|step| Some(step.offered_per_second)),
+                series("one", "answered", &|step| Some(step.answered_per_second)),
+            ],
+            None,
+        ),
+        chart(
+            "Latency",
+            &offered,
+            &latencies(all_latencies),
+            &[series("two", "p99", &quantile(0.99)), series("one", "p50", &quantile(0.5))],
+            None,
+        ),
+        chart(
+            "Loss",
+            &offered,
+            &shares(steps.iter().map(SlotOutcome::loss_ratio)),
+            &[series("one", "lost", &|step| Some(step.loss_ratio()))],
+            None,
+        ),
+    ]
+}
+
+/// The page of multiples of a known capacity.
+pub(crate) fn overload(document: &OverloadDocument) -> Result<String> {
+    let capacity = format::rate(document.capacity_per_second);
+    Page {
+        schema: document.schema,
+        version: document.version,
+        heading: format!("Above a capacity of {capacity}/s"),
+        made_of: load_text::made_of(&document.generator),
+        tiles: Vec::new(),
+        missed: &[],
+        warnings: &document.warnings,
+        charts: Vec::new(),
+        tables: vec![overload_table(&document.overload)],
+        facts: generator_facts(&document.generator),
+        command: format::command_line(&document.argv),
+    }
+    .rendered()
+}
+
+/// What is answered at each multiple of capacity.
+pub(super) fn overload_table(overload: &[linerate_measure::capacity::Overload]) -> Table {
+    let row = |one: &linerate_measure::capacity::Overload| {
+        let goodput = match (one.goodput_ratio.value(), one.goodput_ratio.why()) {
+            (Some(ratio), _) => format::percent(*ratio),
+            (None, why) => format!("unknown: {}", why.unwrap_or("no reason recorded")),
+        };
+        vec![format!("{} x", one.factor), format::rate(one.offered_per_second), goodput]
+    };
+    Table {
+        heading: "Above capacity",
+        columns: vec!["asked", "offered/s", "of capacity still answered"],
+        rows: overload.iter().map(row).collect(),
+    }
+}
