@@ -1,0 +1,59 @@
+//! NTP: chronyd with the local clock, which it does not touch.
+
+use std::net::SocketAddr;
+use std::process::Command;
+use std::time::Duration;
+
+use linerate_measure::workload::ntp;
+use linerate_measure::{Generator, Mode, Slot};
+
+use crate::scene::{Scene, assert_sound, code, find};
+
+const PORT: u16 = 1230;
+
+/// NTP packets that chronyd says it received and dropped.
+fn counters(scene: &Scene) -> Option<(u64, u64)> {
+    let output = Command::new(find("chronyc")?)
+        .arg("-h")
+        .arg(scene.path("control"))
+        .arg("serverstats")
+        .output()
+        .ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    let value = |name: &str| {
+        let line = text.lines().find(|line| line.starts_with(name))?;
+        line.rsplit(':').next()?.trim().parse().ok()
+    };
+    Some((value("NTP packets received")?, value("NTP packets dropped")?))
+}
+
+#[test]
+fn chrony_counts_the_same() {
+    let Some(mut scene) = Scene::set("chrony_counts_the_same", "chronyd") else { return };
+    let control = scene.path("control").display().to_string();
+    scene.write(
+        "chrony.conf",
+        &format!("local stratum 5\nallow all\nport {PORT}\ncmdport 0\nbindcmdaddress {control}\npidfile /dev/null\n"),
+    );
+    let config = scene.path("chrony.conf").display().to_string();
+    let address = SocketAddr::new(scene.address(), PORT);
+    let request = ntp::client(4).unwrap().requests.remove(0);
+    // -x: the clock is not to be set.
+    scene.serve("chronyd", &["-x", "-d", "-u", "root", "-f", &config], address, &request);
+
+    for version in [3, 4] {
+        let mut generator = scene.generator(ntp::client(version).unwrap(), address, 5);
+        for mode in [Mode::Rate { per_second: 4_000.0 }, Mode::Window { outstanding: 4 }] {
+            let before = counters(&scene);
+            let outcome = generator.run(&Slot::new(mode, Duration::from_millis(400))).unwrap();
+            let after = counters(&scene);
+            assert_sound(&outcome);
+            assert!(outcome.late == 0 && outcome.lost < outcome.sent / 10, "{outcome:?}");
+            assert_eq!(code(&outcome, "secondary"), outcome.answered);
+            assert!(outcome.codes.iter().all(|code| code.code == 5), "{:?}", outcome.codes);
+            let (before, after) = (before.unwrap(), after.unwrap());
+            // On a busy machine its socket may drop some.
+            assert_eq!((after.0 - before.0, after.1 - before.1), (outcome.answered, 0));
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! DNS: NSD with a zone.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::process::Command;
+use std::time::Duration;
+
+use linerate_measure::workload::dns;
+use linerate_measure::{Generator, Mode, Slot};
+
+use crate::scene::{Scene, assert_sound, code, find};
+
+const PORT: u16 = 5300;
+
+const ZONE: &str = "\
+$ORIGIN example.test.
+$TTL 60
+@ IN SOA ns hostmaster 1 3600 600 86400 60
+@ IN NS ns
+ns IN A 198.18.0.1
+www IN A 192.0.2.1
+www IN AAAA 2001:db8::1
+";
+
+/// Of four, one is not there and one is of another zone.
+const QUERIES: &str = "\
+www.example.test A
+www.example.test AAAA
+nothing.example.test A
+www.elsewhere.test A
+";
+
+fn configuration(scene: &Scene) -> String {
+    let directory = scene.directory.path().display();
+    let address = scene.address();
+    // Response rate limiting would answer 200 a second.
+    format!(
+        "server:
+  ip-address: {address}@{PORT}
+  username: \"\"
+  chroot: \"\"
+  database: \"\"
+  zonesdir: \"{directory}\"
+  pidfile: \"\"
+  xfrdfile: \"{directory}/xfrd\"
+  xfrdir: \"{directory}\"
+  zonelistfile: \"{directory}/zones\"
+  rrl-ratelimit: 0
+  rrl-whitelist-ratelimit: 0
+remote-control:
+  control-enable: yes
+  control-interface: \"{directory}/control\"
+zone:
+  name: example.test
+  zonefile: zone
+"
+    )
+}
+
+/// NSD's own counters.
+fn counters(scene: &Scene) -> HashMap<String, u64> {
+    let output = Command::new(find("nsd-control").unwrap())
+        .arg("-c")
+        .arg(scene.path("nsd.conf"))
+        .arg("stats_noreset")
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let lines = text.lines().filter_map(|line| line.split_once('='));
+    lines.filter_map(|(name, value)| Some((name.to_owned(), value.parse().ok()?))).collect()
+}
+
+#[test]
+fn nsd_counts_the_same() {
+    let Some(mut scene) = Scene::set("nsd_counts_the_same", "nsd") else { return };
+    scene.write("zone", ZONE);
+    scene.write("nsd.conf", &configuration(&scene));
+    let config = scene.path("nsd.conf");
+    let address = SocketAddr::new(scene.address(), PORT);
+    let queries = || dns::from_text(QUERIES, "queries", &dns::Options::default()).unwrap();
+    let first = queries().requests.remove(0);
+    scene.serve("nsd", &["-d", "-c", config.to_str().unwrap()], address, &first);
+
+    let mut generator = scene.generator(queries(), address, 4);
+    for mode in [Mode::Rate { per_second: 4_000.0 }, Mode::Window { outstanding: 4 }, Mode::Flood] {
+        let before = counters(&scene);
+        let outcome = generator.run(&Slot::new(mode, Duration::from_millis(500))).unwrap();
+        let after = counters(&scene);
+        assert_sound(&outcome);
+        let rise = |name: &str| after[name] - before[name];
+        let told = ["NOERROR", "NXDOMAIN", "REFUSED"].map(|name| code(&outcome, name));
+        let answers = rise("num.rcode.NOERROR") + rise("num.rcode.NXDOMAIN") + rise("num.rcode.REFUSED");
+        if mode == Mode::Flood {
+            // What a flood loses is lost before NSD or behind it.
+            assert!(outcome.answered <= answers && answers <= outcome.sent, "{answers}: {outcome:?}");
+            continue;
+        }
+        // On a busy machine NSD's socket may drop some; what NSD took it answered, and those we got.
+        assert_eq!(rise("num.queries"), outcome.sent - outcome.lost, "{outcome:?}");
+        assert_eq!(told, [rise("num.rcode.NOERROR"), rise("num.rcode.NXDOMAIN"), rise("num.rcode.REFUSED")]);
+        assert_eq!(answers, outcome.answered);
+        assert!(outcome.lost < outcome.sent / 10, "{outcome:?}");
+        // The queries take turns: of every four, two are there, one is not, one is refused. Slots begin where the last
+        // one ended.
+        let quarter = outcome.sent / 4;
+        for (count, quarters) in told.iter().zip([2, 1, 1]) {
+            let apart = count.abs_diff(quarter * quarters);
+            assert!(apart <= quarters + outcome.lost, "{told:?} of {}", outcome.sent);
+        }
+    }
+}
