@@ -18,6 +18,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, ensure};
 use clap::{Args, Subcommand};
 use linerate_host::CpuSet;
+use linerate_measure::Workload;
 use linerate_measure::generator::Builder;
 
 use crate::interrupt::Interrupt;
@@ -66,7 +67,12 @@ impl Load {
         let outputs = Outputs::open(&self.output)?;
         let plan = self.pace.plan(&self.times)?;
         let interrupt = Interrupt::install()?;
-        let builder = self.builder(&interrupt)?;
+        let workload = self.workload.workload()?;
+        let notes = match &workload {
+            Workload::Exchange(exchange) => exchange.notes.clone(),
+            Workload::Echo { .. } => Vec::new(),
+        };
+        let builder = self.builder(&interrupt)?.workload(workload);
         let start_at_realtime_ns = match self.times.start_at {
             Some(start) => Some(start.realtime_ns().map_err(anyhow::Error::msg)?),
             None => None,
@@ -77,6 +83,7 @@ impl Load {
             outputs,
             interrupt,
             bounds: self.bounds,
+            notes,
             times: run::Timing::new(&self.times, &self.output, start_at_realtime_ns)?,
         };
         run.carry_out(&plan)
@@ -97,7 +104,6 @@ impl Load {
             .flows(flows.flows.unwrap_or(enough))
             .cpus(cpus)
             .sources(destinations::sources(&flows.sources)?)
-            .workload(self.workload.workload()?)
             .backend(flows.backend.into())
             .no_fragment(flows.no_fragment)
             .cancel(interrupt.flag());

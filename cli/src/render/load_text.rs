@@ -41,6 +41,7 @@ pub(crate) fn slot(document: &LoadDocument) -> String {
         });
         lines.push(format!("answers  {}", codes.collect::<Vec<_>>().join("   ")));
     }
+    lines.extend(document.generator.fallbacks.iter().map(|fallback| format!("instead  {fallback}")));
     ended(lines, &document.missed, &document.warnings)
 }
 

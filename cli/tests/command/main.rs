@@ -4,4 +4,5 @@ mod bad_input;
 mod documents;
 mod host_wide;
 mod kill;
+mod load;
 mod support;

@@ -8,6 +8,7 @@ use linerate_measure::{Description, Interval};
 use serde::Serialize;
 
 use super::arguments::Output;
+use super::workload;
 use crate::output::{self, Target};
 use crate::render::load_live::Live;
 
@@ -68,7 +69,7 @@ impl Outputs {
     /// A generator is ready.
     pub(crate) fn started(&mut self, generator: &Description) -> Result<()> {
         let version = env!("CARGO_PKG_VERSION");
-        self.event("start", &Start { schema: STREAM_SCHEMA, version, argv: output::argv(), generator });
+        self.event("start", &Start { schema: STREAM_SCHEMA, version, argv: workload::argv(), generator });
         match self.stream.as_mut().and_then(|stream| stream.failed.take()) {
             Some(error) => Err(error),
             None => Ok(()),

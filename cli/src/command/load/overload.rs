@@ -8,7 +8,7 @@ use linerate_measure::{Description, Mode};
 use serde::Serialize;
 
 use super::run::{Run, exit};
-use crate::output;
+use super::workload;
 use crate::render::{load_html, load_text};
 
 /// The result: schema `linerate.load-overload/1`.
@@ -31,11 +31,11 @@ impl Run {
         let document = OverloadDocument {
             schema: "linerate.load-overload/1",
             version: env!("CARGO_PKG_VERSION"),
-            argv: output::argv(),
+            argv: workload::argv(),
             generator: self.generator.describe(),
             capacity_per_second: capacity,
             overload,
-            warnings: Vec::new(),
+            warnings: self.notes.clone(),
         };
         self.outputs.finished(
             &document,

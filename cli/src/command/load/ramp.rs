@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::run::{Run, exit};
 use super::slot::{nothing_sent, warnings};
-use crate::output;
+use super::workload;
 use crate::quantity;
 use crate::render::{format, load_html, load_text};
 
@@ -91,10 +91,10 @@ impl Run {
         let mut document = RampDocument {
             schema: "linerate.load-ramp/1",
             version: env!("CARGO_PKG_VERSION"),
-            argv: output::argv(),
+            argv: workload::argv(),
             generator: self.generator.describe(),
             steps: Vec::new(),
-            warnings: Vec::new(),
+            warnings: self.notes.clone(),
         };
         for (index, rate) in rates.iter().enumerate() {
             let slot = self.times.step(Mode::Rate { per_second: *rate }, index == 0);

@@ -44,6 +44,8 @@ pub(crate) struct Run {
     pub(crate) interrupt: Interrupt,
     pub(crate) bounds: Bounds,
     pub(crate) times: Timing,
+    /// What a reader has to know of the workload.
+    pub(crate) notes: Vec<String>,
 }
 
 impl Pace {

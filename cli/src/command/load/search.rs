@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::arguments::Bounds;
 use super::run::{Run, exit, seconds};
-use crate::output;
+use super::workload;
 use crate::render::{format, load_html, load_search};
 
 const DEFAULT_MAX_LOSS: f64 = 0.001;
@@ -99,10 +99,10 @@ impl Run {
         let document = SearchDocument {
             schema: "linerate.load-search/1",
             version: env!("CARGO_PKG_VERSION"),
-            argv: output::argv(),
+            argv: workload::argv(),
             generator: self.generator.describe(),
             missed: self.bounds.missed_by_search(&capacity),
-            warnings: warnings(&capacity, &method),
+            warnings: [self.notes.clone(), warnings(&capacity, &method)].concat(),
             method,
             capacity,
             overload,

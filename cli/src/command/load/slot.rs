@@ -8,7 +8,7 @@ use linerate_measure::{Mode, SlotOutcome};
 
 use super::arguments::Bounds;
 use super::run::{Run, exit};
-use crate::output;
+use super::workload;
 use crate::render::{format, load_html, load_text};
 
 impl Run {
@@ -22,7 +22,7 @@ impl Run {
         if outcome.sent == 0 {
             bail!(nothing_sent(&outcome, &self.targets()));
         }
-        let mut warnings = warnings(&outcome);
+        let mut warnings = [self.notes.clone(), warnings(&outcome)].concat();
         if outcome.duration < slot.duration {
             let (sent, asked) = (outcome.duration.as_secs_f64(), slot.duration.as_secs_f64());
             warnings.push(format!("interrupted: sent for {sent:.1} s of {asked} s"));
@@ -30,7 +30,7 @@ impl Run {
         let document = LoadDocument {
             schema: SCHEMA.to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            argv: output::argv(),
+            argv: workload::argv(),
             generator: self.generator.describe(),
             missed: self.bounds.missed(&outcome),
             outcome,

@@ -1,0 +1,185 @@
+//! `linerate load` against services of known behaviour.
+
+use std::fs;
+use std::path::Path;
+use std::process::Output;
+
+use linerate_reflector::{Builder, Reflector, Running};
+use serde_json::Value;
+
+use crate::support;
+
+fn service(builder: Builder) -> (Running, String) {
+    let running = builder.start().expect("a service on loopback");
+    let address = running.address().to_string();
+    (running, address)
+}
+
+fn load(arguments: &[&str]) -> Output {
+    support::linerate(&[&["load"], arguments].concat())
+}
+
+fn document(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)))
+}
+
+fn count(value: &Value, key: &str) -> u64 {
+    value[key].as_u64().unwrap_or_else(|| panic!("no count '{key}' in {value}"))
+}
+
+fn read(path: &Path) -> Value {
+    serde_json::from_str(&fs::read_to_string(path).expect("written")).expect("JSON")
+}
+
+/// A page fetches nothing and runs nothing.
+fn assert_self_contained(page: &str) {
+    assert!(page.starts_with("<!DOCTYPE html>") && page.contains("</html>"));
+    for outside in ["http:", "https:", "src=", "<script", "url(", "@import"] {
+        assert!(!page.contains(outside), "{outside}");
+    }
+}
+
+#[test]
+fn a_search_finds_a_known_capacity() {
+    let _machine = support::machine();
+    let capacity = 5_000.0;
+    let (_service, address) = service(Reflector::builder().token_bucket(capacity, 100));
+    let directory = tempfile::tempdir().expect("a directory");
+    let html = directory.path().join("search.html");
+    let stream = directory.path().join("search.jsonl");
+    let search = ["--search", "--searches", "1", "--slot", "0.4", "--resolution", "2%", "--min-rate", "50k"];
+    let files = ["--json", "-", "--html", html.to_str().expect("a name")];
+    let more = ["--json-stream", stream.to_str().expect("a name"), "--overload", "2"];
+    let output = load(&[&[address.as_str()][..], &search, &files, &more].concat());
+    // Half of what --min-rate asks for is not there.
+    assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
+    let found = document(&output);
+    assert_eq!(found["schema"], "linerate.load-search/1");
+    let rate = found["transactions_per_second"]["median"].as_f64().expect("a rate");
+    // The loose lower bound is for machines that do other things, too.
+    assert!(rate < capacity * 1.04 && rate > capacity * 0.8, "{rate} of {capacity}: {found}");
+    assert!(found["missed"][0].as_str().is_some_and(|missed| missed.contains("--min-rate 50.0 k/s")));
+    let goodput = found["overload"][0]["goodput_ratio"].clone();
+    assert!(goodput.as_f64().is_none_or(|share| share > 0.7), "{goodput}");
+    let page = fs::read_to_string(html).expect("a page");
+    assert_self_contained(&page);
+    assert!(page.contains("Capacity: ") && page.contains("<svg"));
+    let lines = fs::read_to_string(stream).expect("a stream");
+    let probes = lines.lines().filter(|line| line.contains(r#""event":"probe""#)).count();
+    let tried: usize = [&found["neighbourhood"], &found["searches"][0]]
+        .map(|search| search["slots"].as_array().map_or(0, Vec::len))
+        .iter()
+        .sum();
+    assert!(probes > 5 && probes == tried, "{probes} {tried}");
+}
+
+#[test]
+fn a_stream_tells_what_happens_and_adds_up() {
+    let (service, address) = service(Reflector::builder());
+    let arguments =
+        [&address, "--rate", "2k", "--duration", "1", "--interval", "0.25", "--json-stream", "-", "--live"];
+    let output = load(&arguments);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let lines: Vec<Value> = String::from_utf8_lossy(&output.stdout)
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("an object a line"))
+        .collect();
+    let (start, end) = (&lines[0], lines.last().expect("an end"));
+    assert_eq!((&start["event"], &start["schema"]), (&"start".into(), &"linerate.load-stream/1".into()));
+    assert_eq!((&end["event"], &end["schema"]), (&"end".into(), &"linerate.load/1".into()));
+    let intervals: Vec<&Value> = lines.iter().filter(|line| line["event"] == "interval").collect();
+    assert_eq!(intervals.len(), 4, "{lines:?}");
+    // What leaves late is not there yet when its interval is told, but is in the account at the end.
+    let told = end["intervals"].as_array().expect("intervals");
+    let sum = |key: &str| told.iter().map(|interval| count(interval, key)).sum::<u64>();
+    assert_eq!(sum("sent"), count(end, "sent"));
+    assert_eq!(sum("answered"), count(end, "answered"));
+    let shown = String::from_utf8_lossy(&output.stderr).lines().count();
+    assert_eq!(shown, 5, "a header and a line an interval");
+    assert_eq!(service.stop().received, count(end, "sent"));
+}
+
+#[test]
+fn runs_that_start_together_merge_into_one() {
+    let (service, address) = service(Reflector::builder());
+    let directory = tempfile::tempdir().expect("a directory");
+    let [a, b, html] = ["a.json", "b.json", "both.html"].map(|name| directory.path().join(name));
+    let run = |file: &Path| {
+        let file = file.to_str().expect("a name");
+        load(&[&address, "--rate", "1k", "--duration", "0.8", "--start-at", "+0.5s", "--json", file])
+    };
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| run(&a));
+        assert!(run(&b).status.success());
+        assert!(other.join().expect("it ran").status.success());
+    });
+    let names = [&a, &b, &html].map(|path| path.to_str().expect("a name"));
+    let output = load(&["merge", names[0], names[1], "--json", "-", "--html", names[2]]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let (merged, a, b) = (document(&output), read(&a), read(&b));
+    assert_eq!(merged["schema"], "linerate.load/1");
+    for key in ["sent", "answered", "lost", "duplicate", "corrupt"] {
+        assert_eq!(count(&merged, key), count(&a, key) + count(&b, key), "{key}");
+    }
+    assert_eq!(count(&merged, "sent"), service.stop().received);
+    let samples = count(&merged["latency_ns"], "count");
+    assert_eq!(samples, count(&a["latency_ns"], "count") + count(&b["latency_ns"], "count"));
+    assert_eq!(merged["merged"].as_array().map(Vec::len), Some(2));
+    // How far apart two processes start is the machine's doing; that it is told is ours.
+    let overlap = merged["overlap_ratio"].as_f64().expect("a share");
+    let warned = merged["warnings"].to_string().contains("overlap by");
+    assert_eq!(overlap < 0.9, warned, "{merged}");
+    assert_self_contained(&fs::read_to_string(&html).expect("a page"));
+
+    let again = load(&["merge", names[0], names[0]]);
+    assert_eq!(again.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&again.stderr).contains("would be counted twice"));
+}
+
+#[test]
+fn a_threshold_that_is_missed_is_the_exit_status() {
+    let (_service, address) = service(Reflector::builder().drop_every(10));
+    let run = |most: &str| {
+        load(&[&address, "--rate", "1k", "--duration", "0.3", "--max-loss", most, "--json", "-"])
+    };
+    let (strict, lenient) = (run("5%"), run("60%"));
+    assert_eq!((strict.status.code(), lenient.status.code()), (Some(1), Some(0)));
+    let missed = document(&strict)["missed"].to_string();
+    assert!(missed.contains("over --max-loss 5"), "{missed}");
+    assert_eq!(document(&lenient)["missed"], Value::Array(Vec::new()));
+}
+
+#[test]
+fn a_ramp_accounts_for_each_rate() {
+    let (service, address) = service(Reflector::builder());
+    let output = load(&[&address, "--ramp", "500-1500/3", "--duration", "0.3", "--json", "-"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let ramp = document(&output);
+    assert_eq!(ramp["schema"], "linerate.load-ramp/1");
+    let steps = ramp["steps"].as_array().expect("steps");
+    let asked: Vec<Option<f64>> = steps.iter().map(|step| step["asked_per_second"].as_f64()).collect();
+    assert_eq!(asked, [Some(500.0), Some(1_000.0), Some(1_500.0)]);
+    let sent: u64 = steps.iter().map(|step| count(step, "sent")).sum();
+    assert_eq!(sent, service.stop().received);
+}
+
+#[test]
+fn a_secret_is_not_written_down() {
+    let (_service, address) = service(Reflector::builder());
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = |name: &str, held: &str| {
+        let path = directory.path().join(name);
+        fs::write(&path, held).expect("written");
+        path.to_str().expect("a name").to_owned()
+    };
+    let (password, json) = (file("password", "hunter2\n"), file("out.json", ""));
+    let radius = ["--workload", "radius", "--secret", "xyzzy", "--user", "u", "--password-file", &password];
+    let time = ["--rate", "500", "--duration", "0.2", "--drain", "0.1", "--json", &json];
+    let output = load(&[&[address.as_str()][..], &radius, &time].concat());
+    // A reflected request is no Access-Accept: nothing counts as answered.
+    assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = fs::read_to_string(&json).expect("written");
+    assert!(!text.contains("xyzzy") && !text.contains("hunter2"), "{text}");
+    assert!(text.contains("(not recorded)"));
+}
