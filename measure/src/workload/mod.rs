@@ -63,6 +63,7 @@ pub struct Exchange {
     /// The part of a reply that is counted by value.
     pub code: Option<Code>,
     /// What takes the whole reply to judge; it runs in user space, and needs [`Order::ByTag`], which tells the request.
+    /// One that holds only for an earlier request with the same tag is late.
     pub verify: Option<Arc<dyn Verify>>,
     /// What its user should know of how it was made, one line each: what of a file was left out, and why.
     pub notes: Vec<String>,

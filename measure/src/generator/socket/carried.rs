@@ -9,6 +9,9 @@ use crate::header::{Codec, Header};
 use crate::sys::{Received, SendBatch};
 use crate::workload::{Exchange, Order};
 
+/// How many times round the tags a reply that does not verify is looked for.
+const ROUNDS: u64 = 4;
+
 /// What the requests of a thread are.
 #[derive(Debug)]
 pub(super) enum Carried {
@@ -150,9 +153,12 @@ impl Script {
         if let (Meaning::Request(request), Some(verify)) = (meaning, &exchange.verify)
             && flow.ledger.is_open(request)
         {
-            let asked = &exchange.requests[self.number(flow, request)];
-            if reply.truncated || !verify.verify(asked, reply.bytes) {
-                return Judgement::Corrupt;
+            let is_answer =
+                |request| verify.verify(&exchange.requests[self.number(flow, request)], reply.bytes);
+            if reply.truncated || !is_answer(request) {
+                // The service may have been slower than the tags came round: then the reply is right, but too late.
+                let earlier = self.with_the_same_tag(flow, request).any(is_answer);
+                return if earlier && !reply.truncated { Judgement::Late } else { Judgement::Corrupt };
             }
         }
         let intended_ns = match meaning {
@@ -162,9 +168,22 @@ impl Script {
         of(meaning.answer(&mut flow.ledger), intended_ns, exchange.code_of(reply.bytes))
     }
 
+    /// The last requests before one that had its tag, over the slots.
+    fn with_the_same_tag(&self, flow: &Track, request: u64) -> impl Iterator<Item = u64> + use<> {
+        let range = self.range();
+        let sequence = flow.trail.sequence(request);
+        let before = sequence.checked_div(range).unwrap_or(0).min(ROUNDS);
+        (1..=before).map(move |rounds| request.wrapping_sub(rounds * range))
+    }
+
+    /// How many tags there are; 0 for 2^64.
+    fn range(&self) -> u64 {
+        self.exchange.tag.map_or(1, |tag| tag.mask().wrapping_add(1))
+    }
+
     /// [`Order::ByTag`]: which of the prepared requests a request of a flow is.
     fn number(&self, flow: &Track, request: u64) -> usize {
-        let range = self.exchange.tag.map_or(1, |tag| tag.mask().wrapping_add(1));
+        let range = self.range();
         let number = flow.trail.sequence(request).wrapping_add(range.wrapping_mul(u64::from(flow.id)));
         (number % self.exchange.requests.len() as u64) as usize
     }

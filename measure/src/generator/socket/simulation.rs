@@ -23,7 +23,7 @@ struct NotForged;
 
 impl Verify for NotForged {
     fn verify(&self, request: &[u8], reply: &[u8]) -> bool {
-        request[TAG_AT] == reply[TAG_AT] && reply[1] != 0xee
+        request[TAG_AT..] == reply[TAG_AT..] && reply[1] != 0xee
     }
 }
 
@@ -34,6 +34,8 @@ fn exchange(tag_bytes: Option<usize>, order: Order) -> Exchange {
         let mut request = vec![0; BYTES];
         if by_tag && let Some(tag) = tag {
             tag.write(u64::from(number), &mut request);
+            // What tells requests of one tag apart.
+            request[BYTES - 4..].copy_from_slice(&number.to_be_bytes());
         }
         request
     });
@@ -266,6 +268,21 @@ fn a_reused_tag_is_the_newest_requests_and_the_old_one_is_lost() {
         network.judge(&Network::reply(request, 0));
     }
     assert_eq!(network.track.ledger.outstanding(), 0);
+}
+
+#[test]
+fn a_verified_reply_to_a_request_whose_tag_is_used_again_is_late() {
+    let mut network = Network::new(Some(1), Order::ByTag);
+    network.begin();
+    network.send(600);
+    let requests = std::mem::take(&mut network.under_way);
+    let judged = |network: &mut Network, number: usize| network.judge(&Network::reply(&requests[number], 0));
+    assert_eq!(judged(&mut network, 0), Judgement::Late, "tag 0 is of requests 0, 256 and 512");
+    assert_eq!(judged(&mut network, 256), Judgement::Late);
+    assert!(matches!(judged(&mut network, 512), Judgement::First { .. }));
+    assert_eq!(judged(&mut network, 512), Judgement::Duplicate);
+    let damaged = Datagram { bytes: vec![0xff; BYTES], slot: 1, request: 0 };
+    assert_eq!(network.judge(&Network::reply(&damaged, 0)), Judgement::Corrupt);
 }
 
 #[test]
