@@ -17,3 +17,5 @@ pub(crate) mod summary;
 
 #[cfg(test)]
 mod made_up;
+#[cfg(test)]
+mod made_up_load;

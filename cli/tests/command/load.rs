@@ -183,3 +183,22 @@ fn a_secret_is_not_written_down() {
     assert!(!text.contains("xyzzy") && !text.contains("hunter2"), "{text}");
     assert!(text.contains("(not recorded)"));
 }
+
+#[test]
+fn what_is_no_document_is_not_merged() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let refused = |held: &str| {
+        let path = directory.path().join("x.json");
+        fs::write(&path, held).expect("written");
+        let name = path.to_str().expect("a name");
+        let output = load(&["merge", name, name]);
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!((output.status.code(), errors.lines().count()), (Some(2), 1), "{errors}");
+        assert!(errors.contains("x.json: "), "{errors}");
+        errors
+    };
+    assert!(refused("").contains("no JSON document"));
+    assert!(refused("{}").contains("schema missing, not linerate.load/1"));
+    assert!(refused(r#"{"schema": "linerate.ladder/1"}"#).contains("schema 'linerate.ladder/1'"));
+    assert!(refused(r#"{"schema": "linerate.load/1"}"#).contains("missing field"));
+}

@@ -1,0 +1,88 @@
+//! Made-up runs of load for the tests of their rendering.
+
+use std::time::Duration;
+
+use linerate_measure::load_document::{LoadDocument, SCHEMA};
+use linerate_measure::{
+    Bursts, CodeCount, Description, Interval, Latency, QueueMedians, SelfWatch, SendErrors, SlotOutcome,
+};
+
+/// A generator of sockets.
+pub(crate) fn generator() -> Description {
+    Description {
+        backend: "socket".to_owned(),
+        workload: "dns".to_owned(),
+        threads: 2,
+        flows: 64,
+        payload_bytes: 40,
+        targets: vec!["10.0.0.1:53".parse().expect("an address")],
+        sources: Vec::new(),
+        cpus: vec![0, 1],
+        no_fragment: false,
+        nice: None,
+        receive_buffer_bytes: 212_992,
+        fallbacks: vec!["no live frames: <lo> has no native XDP".to_owned()],
+    }
+}
+
+/// Three seconds at a rate, of which a share is lost in the second of them.
+pub(crate) fn outcome(per_second: f64, lost: u64) -> SlotOutcome {
+    let each = per_second as u64;
+    let mut latency_ns = Latency::new();
+    (0..3 * each - lost).for_each(|number| latency_ns.record(50_000 + number * 10));
+    let interval = |number: u32| Interval {
+        number,
+        begins_seconds: f64::from(number),
+        seconds: 1.0,
+        sent: each,
+        received: each.saturating_sub(if number == 1 { lost } else { 0 }),
+        answered: Some(each.saturating_sub(if number == 1 { lost } else { 0 })),
+        latency_ns: latency_ns.quantiles(),
+    };
+    SlotOutcome {
+        started_realtime_ns: 1_772_375_400_000_000_000,
+        sent: 3 * each,
+        answered: 3 * each - lost,
+        lost,
+        duplicate: 1,
+        reordered: 2,
+        corrupt: 3,
+        foreign: 4,
+        late: 5,
+        send_errors: SendErrors::default(),
+        duration: Duration::from_secs(3),
+        asked_per_second: Some(per_second),
+        offered_per_second: per_second,
+        answered_per_second: per_second - lost as f64 / 3.0,
+        intervals: (0..3).map(interval).collect(),
+        latency_ns,
+        codes: vec![
+            CodeCount {
+                code: 0,
+                name: Some("NOERROR".to_owned()),
+                count: (3 * each - lost).saturating_sub(7),
+            },
+            CodeCount { code: 11, name: None, count: 7 },
+        ],
+        unverified: 0,
+        bursts: Bursts { median_requests: 4, max_requests: 32 },
+        queue: QueueMedians::default(),
+        self_watch: SelfWatch::default(),
+        generator_bound: false,
+    }
+}
+
+/// The account of one such slot.
+pub(crate) fn document() -> LoadDocument {
+    LoadDocument {
+        schema: SCHEMA.to_owned(),
+        version: "0.0.0".to_owned(),
+        argv: ["linerate", "load", "10.0.0.1:53", "--rate", "1k"].map(str::to_owned).to_vec(),
+        generator: generator(),
+        outcome: outcome(1_000.0, 30),
+        missed: vec!["1.0 % of the requests were lost, over --max-loss 0.10 %".to_owned()],
+        warnings: vec!["a <warning> & more".to_owned()],
+        merged: Vec::new(),
+        overlap_ratio: None,
+    }
+}
