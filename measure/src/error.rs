@@ -167,6 +167,12 @@ pub enum Error {
         /// What the kernel said.
         source: io::Error,
     },
+    /// Live XDP frames do not work on the way to the targets.
+    #[error("live XDP frames cannot be used: {why}")]
+    Xdp {
+        /// What is missing, and how to get it.
+        why: String,
+    },
     /// A thread of the generator is gone.
     #[error("a generator thread ended unexpectedly; start a new generator")]
     Worker,
@@ -184,6 +190,10 @@ pub enum Error {
 }
 
 impl Error {
+    pub(crate) fn xdp(why: impl Into<String>) -> Self {
+        Error::Xdp { why: why.into() }
+    }
+
     pub(crate) fn system(what: impl Into<String>, source: impl Into<io::Error>) -> Self {
         Error::System { what: what.into(), source: source.into() }
     }

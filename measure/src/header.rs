@@ -90,6 +90,17 @@ impl Codec {
         self.pattern.clone()
     }
 
+    /// The chain after length and fill.
+    pub(crate) fn body_state(&self) -> u32 {
+        self.body_state
+    }
+
+    /// The chain up to the flow, to which sequence and intended time are still to be added.
+    pub(crate) fn state_of_flow(&self, run: u64, epoch: u32, flow: u32) -> u32 {
+        let words = [u32::from_be_bytes(MAGIC), (run >> 32) as u32, run as u32, epoch, flow];
+        words.into_iter().fold(self.body_state, step)
+    }
+
     /// Writes the header into a buffer that holds the fill already. A buffer shorter than the header is left alone.
     #[inline]
     pub fn write(&self, header: &Header, payload: &mut [u8]) {
@@ -237,6 +248,18 @@ mod tests {
         fn random_bytes_are_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             prop_assert!(Codec::new(100).unwrap().read(&bytes).is_err());
         }
+    }
+
+    #[test]
+    fn the_chain_can_be_taken_up_at_the_flow() {
+        let codec = Codec::new(77).unwrap();
+        let header =
+            Header { run: 0x0123_4567_89ab_cdef, epoch: 7, flow: 9, sequence: 1 << 40, intended_ns: 1 << 50 };
+        let mut bytes = codec.blank();
+        codec.write(&header, &mut bytes);
+        let words = [1 << 8, 0, 1 << 18, 0];
+        let state = words.into_iter().fold(codec.state_of_flow(header.run, 7, 9), step);
+        assert_eq!(bytes[4..8], state.to_be_bytes());
     }
 
     #[test]

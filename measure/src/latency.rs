@@ -37,6 +37,11 @@ impl Latency {
         self.0.saturating_record(latency_ns);
     }
 
+    /// Adds so many times the same latency, ns.
+    pub(crate) fn record_many(&mut self, latency_ns: u64, count: u64) {
+        self.0.saturating_record_n(latency_ns, count);
+    }
+
     /// Adds all of another distribution.
     pub fn merge(&mut self, other: &Latency) {
         // Both have the same constant bounds, so that there is nothing to refuse.

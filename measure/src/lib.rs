@@ -53,7 +53,7 @@ pub mod wire;
 pub mod workload;
 
 pub use error::Error;
-pub use generator::{Description, Generator, Mode, Slot, SocketGenerator};
+pub use generator::{Description, Generator, Mode, Slot, SocketGenerator, XdpGenerator};
 pub use latency::Latency;
 pub use linerate_host::Known;
 pub use outcome::{

@@ -9,6 +9,7 @@ use std::time::Duration;
 use rustix::process::{Resource, getrlimit};
 
 use super::socket::SocketGenerator;
+use super::xdp::XdpGenerator;
 use super::{Description, Generator, MAX_BURST};
 use crate::destination::{self, Net};
 use crate::error::Error;
@@ -185,7 +186,31 @@ impl Builder {
     /// Settings out of range, a destination that was not allowed, a payload over the MTU, too few open files, or a
     /// system call that failed: one line each.
     pub fn start(self) -> Result<Box<dyn Generator>, Error> {
-        Ok(Box::new(self.start_socket()?))
+        match self.backend {
+            Backend::Xdp => Ok(Box::new(self.start_xdp()?)),
+            Backend::Socket => Ok(Box::new(self.start_socket()?)),
+            Backend::Auto => {
+                self.check()?;
+                match XdpGenerator::start(&self) {
+                    Ok(generator) => Ok(Box::new(generator)),
+                    Err(why @ Error::Xdp { .. }) => {
+                        let mut generator = SocketGenerator::start(&self)?;
+                        generator.fell_back(why.to_string());
+                        Ok(Box::new(generator))
+                    }
+                    Err(error) => Err(error),
+                }
+            }
+        }
+    }
+
+    /// The same, of live XDP frames in any case.
+    ///
+    /// # Errors
+    /// As [`Builder::start`], and [`Error::Xdp`] with what is missing.
+    pub fn start_xdp(self) -> Result<XdpGenerator, Error> {
+        self.check()?;
+        XdpGenerator::start(&self)
     }
 
     /// The same, of sockets in any case.

@@ -8,6 +8,7 @@ mod bound;
 mod builder;
 mod clock;
 mod socket;
+mod xdp;
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -19,6 +20,7 @@ use crate::outcome::{Interval, SlotOutcome};
 
 pub use builder::{Backend, Builder};
 pub use socket::SocketGenerator;
+pub use xdp::XdpGenerator;
 
 /// The most outstanding requests a flow may have in window mode.
 pub const MAX_WINDOW: u32 = 1 << 16;

@@ -4,6 +4,7 @@
 
 mod batch;
 mod socket;
+pub(crate) mod xdp;
 
 pub(crate) use batch::{ReceiveBatch, Received, SendBatch};
 pub(crate) use socket::{

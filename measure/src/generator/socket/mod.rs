@@ -32,6 +32,7 @@ use inbox::Flow;
 use intervals::Cut;
 use open::{RECEIVE_BUFFER_BYTES, open};
 use thread::Thread;
+pub(super) use thread::prepare;
 use trail::Track;
 use worker::{Plan, Timing, Worker};
 
@@ -95,6 +96,11 @@ impl SocketGenerator {
             generator.threads.push(thread);
         }
         Ok(generator)
+    }
+
+    /// Notes another way into the kernel that was asked for and not had.
+    pub(super) fn fell_back(&mut self, why: String) {
+        self.description.fallbacks.insert(0, why);
     }
 
     /// Has each thread carry out its plan and puts together what they tell; none if one of them is gone.

@@ -84,7 +84,7 @@ impl Thread {
 }
 
 /// Makes the calling thread a punctual one on its CPU.
-fn prepare(cpu: Option<u32>, nice: Option<i32>) -> Result<(), Error> {
+pub(in crate::generator) fn prepare(cpu: Option<u32>, nice: Option<i32>) -> Result<(), Error> {
     if let Some(cpu) = cpu {
         let mut set = CpuSet::new();
         let known = (cpu as usize) < CpuSet::MAX_CPU;

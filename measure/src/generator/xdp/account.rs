@@ -1,0 +1,178 @@
+//! The account of a slot.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::bursts::BurstLengths;
+use super::judge::Failure;
+use super::program::Program;
+use super::slot::{Buckets, Count, Frame};
+use super::worker::{Report, Timing};
+use crate::generator::bound::bound_because;
+use crate::generator::{Mode, Slot};
+use crate::outcome::{CodeCount, Interval, QueueMedians, SelfWatch, SlotOutcome};
+use crate::sys::xdp::{INTERVALS, SEGMENTS};
+use crate::workload::Code;
+
+/// How a slot went, apart from what the program counted.
+pub(super) struct Course<'a> {
+    pub(super) slot: &'a Slot,
+    pub(super) frame: Frame,
+    pub(super) start_realtime_ns: u64,
+    pub(super) timings: &'a [Timing],
+    pub(super) cancelled: bool,
+    pub(super) hands_over: bool,
+    pub(super) code: Option<Code>,
+    pub(super) reports: &'a [Report],
+    pub(super) intervals: Vec<Interval>,
+    /// Replies that were counted as answers and are none, and how many could not be judged.
+    pub(super) failures: Vec<Failure>,
+    pub(super) unjudged: u64,
+}
+
+/// Sums up what the program counted and the threads tell.
+pub(super) fn account(program: &Program, mut course: Course<'_>) -> SlotOutcome {
+    let count = Count::of(program, course.hands_over);
+    let intervals = std::mem::take(&mut course.intervals);
+    let Course { slot, frame, failures, .. } = &course;
+    let failed = failures.len() as u64;
+    let mut buckets = Buckets::of(program);
+    for failure in failures {
+        buckets.take(segment(frame, failure.intended_ns), failure.latency_ns);
+    }
+    let last_sent_ns = course.reports.iter().map(|report| report.last_sent_ns).max().unwrap_or(0);
+    let elapsed = Duration::from_nanos(last_sent_ns.saturating_sub(frame.start_ns));
+    let duration = if course.cancelled { elapsed.min(slot.duration) } else { slot.duration };
+    let offered_per_second = count.sent as f64 / elapsed.max(duration).as_secs_f64().max(1e-9);
+    let asked_per_second = match slot.mode {
+        Mode::Rate { per_second } => Some(per_second),
+        Mode::Window { .. } | Mode::Flood => None,
+    };
+    let mut watch = self_watch(&course);
+    watch.refused_by_link = count.refused;
+    watch.bound_because = bound_because(
+        asked_per_second,
+        offered_per_second,
+        count.sent,
+        &count.errors,
+        course.cancelled,
+        &watch,
+    );
+    // A reply may have been counted between two looks at the rows; nothing sent is lost then.
+    let answered = count.answered.saturating_sub(failed).min(count.sent);
+    let in_time =
+        count.in_time.saturating_sub(failures.iter().filter(|failure| failure.in_time).count() as u64);
+    let mut bursts = BurstLengths::default();
+    course.reports.iter().for_each(|report| bursts.merge(&report.bursts));
+    let quarters = |range| buckets.of_segments(range, count.longest_ns).median();
+    SlotOutcome {
+        started_realtime_ns: course.start_realtime_ns,
+        sent: count.sent,
+        answered,
+        lost: count.sent - answered,
+        duplicate: count.duplicate,
+        reordered: count.reordered,
+        corrupt: count.corrupt + failed,
+        foreign: count.foreign,
+        late: count.late,
+        send_errors: count.errors,
+        duration,
+        asked_per_second,
+        offered_per_second,
+        answered_per_second: in_time as f64 / duration.as_secs_f64().max(1e-9),
+        latency_ns: buckets.of_segments(0..SEGMENTS, count.longest_ns),
+        codes: course.code.map_or_else(Vec::new, |code| codes(program, code, failures)),
+        unverified: count.unverified + course.unjudged,
+        bursts: bursts.summary(),
+        queue: QueueMedians { first_half_ns: quarters(0..1), last_quarter_ns: quarters(2..3) },
+        generator_bound: !watch.bound_because.is_empty(),
+        self_watch: watch,
+        intervals: complete(program, frame, failures, intervals, course.timings, duration),
+    }
+}
+
+fn segment(frame: &Frame, intended_ns: u64) -> usize {
+    match intended_ns {
+        early if early < frame.start_ns + frame.duration_ns / 2 => 0,
+        early if early < frame.start_ns + frame.duration_ns / 4 * 3 => 1,
+        _ => 2,
+    }
+}
+
+fn self_watch(course: &Course<'_>) -> SelfWatch {
+    let reports = course.reports;
+    let tick_ns = course.timings.first().map_or(0, |timing| match timing {
+        Timing::Paced(schedule) => schedule.delay_ns(),
+        Timing::Window { .. } | Timing::Flood => 0,
+    });
+    SelfWatch {
+        late_sends: reports.iter().map(|report| report.late_sends).sum(),
+        worst_lag_ns: reports.iter().map(|report| report.worst_lag_ns).max().unwrap_or(0),
+        tick_ns,
+        thread_cpu_ratio: reports.iter().map(|report| report.cpu_ratio).collect(),
+        timed_out: reports.iter().map(|report| report.timed_out).sum(),
+        ..SelfWatch::default()
+    }
+}
+
+fn codes(program: &Program, code: Code, failures: &[Failure]) -> Vec<CodeCount> {
+    let counted = (0..=u8::MAX).map(|value| {
+        let counted = |row: &crate::sys::xdp::Row| row.codes[usize::from(value)].load(Ordering::Relaxed);
+        let count: u64 = program.rows.iter().map(counted).sum();
+        let failed = failures.iter().filter(|failure| failure.code == Some(value)).count() as u64;
+        CodeCount {
+            code: value,
+            name: (code.name)(value).map(str::to_owned),
+            count: count.saturating_sub(failed),
+        }
+    });
+    counted.filter(|counted| counted.count > 0).collect()
+}
+
+/// Fills in what was known only at the end.
+fn complete(
+    program: &Program,
+    frame: &Frame,
+    failures: &[Failure],
+    mut intervals: Vec<Interval>,
+    timings: &[Timing],
+    duration: Duration,
+) -> Vec<Interval> {
+    if frame.interval_ns == 0 {
+        return Vec::new();
+    }
+    intervals.retain(|interval| interval.begins_seconds < duration.as_secs_f64());
+    for (number, interval) in intervals.iter_mut().enumerate() {
+        let answered = |row: &crate::sys::xdp::Row| {
+            row.intervals.get(number).map_or(0, |count| count.load(Ordering::Relaxed))
+        };
+        let begins_ns = frame.start_ns + frame.interval_ns * number as u64;
+        let failed = failures.iter().filter(|failure| {
+            failure.intended_ns.saturating_sub(frame.start_ns) / frame.interval_ns == number as u64
+        });
+        let answered: u64 = program.rows.iter().map(answered).sum();
+        interval.answered = Some(answered.saturating_sub(failed.count() as u64));
+        // By a schedule it is known when the requests were meant to leave; else they left when they were.
+        if let Some(due) = due(program, timings, begins_ns..begins_ns + frame.interval_ns) {
+            interval.sent = due;
+        }
+        interval.seconds = interval.seconds.min(duration.as_secs_f64() - interval.begins_seconds);
+    }
+    debug_assert!(intervals.len() <= INTERVALS);
+    intervals
+}
+
+/// How many of the requests made were meant to leave then; none without a schedule.
+fn due(program: &Program, timings: &[Timing], span: std::ops::Range<u64>) -> Option<u64> {
+    let made = |row: &crate::sys::xdp::Row| row.sent.load(Ordering::Relaxed);
+    let rows = program.rows.iter().filter(|row| row.thread.load(Ordering::Relaxed) != 0);
+    // Rows are in the order of CPUs, threads perhaps not: what counts is that each schedule is cut off where its row is.
+    let mut total = 0;
+    for timing in timings {
+        let Timing::Paced(schedule) = timing else { return None };
+        let row = rows.clone().find(|row| row.first_flow.load(Ordering::Relaxed) == schedule.thread());
+        let sent = row.map_or(0, made);
+        total += schedule.due(span.end - 1).min(sent) - schedule.due(span.start - 1).min(sent);
+    }
+    Some(total)
+}

@@ -1,0 +1,54 @@
+//! How many requests left by one call.
+
+use std::collections::BTreeMap;
+
+use crate::outcome::Bursts;
+
+/// How often a call made so many requests.
+#[derive(Debug, Clone, Default)]
+pub(super) struct BurstLengths(BTreeMap<u64, u64>);
+
+impl BurstLengths {
+    pub(super) fn add(&mut self, length: u64) {
+        *self.0.entry(length).or_default() += 1;
+    }
+
+    pub(super) fn merge(&mut self, other: &BurstLengths) {
+        for (length, count) in &other.0 {
+            *self.0.entry(*length).or_default() += count;
+        }
+    }
+
+    /// Median and maximum; 0 of none.
+    pub(super) fn summary(&self) -> Bursts {
+        let total: u64 = self.0.values().sum();
+        let mut passed = 0;
+        let median = self.0.iter().find(|(_, count)| {
+            passed += **count;
+            passed * 2 >= total
+        });
+        Bursts {
+            median_requests: median.map_or(0, |(length, _)| *length),
+            max_requests: self.0.keys().next_back().copied().unwrap_or(0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_burst_is_in_the_middle() {
+        let mut bursts = BurstLengths::default();
+        assert_eq!(bursts.summary(), Bursts::default());
+        for length in [1, 1, 100, 4, 4, 4] {
+            bursts.add(length);
+        }
+        assert_eq!(bursts.summary(), Bursts { median_requests: 4, max_requests: 100 });
+        let mut other = BurstLengths::default();
+        (0..10).for_each(|_| other.add(1));
+        bursts.merge(&other);
+        assert_eq!(bursts.summary(), Bursts { median_requests: 1, max_requests: 100 });
+    }
+}

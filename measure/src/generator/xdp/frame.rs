@@ -1,0 +1,159 @@
+//! The headers of frames, and their checksums.
+
+use std::net::{IpAddr, SocketAddr};
+
+use crate::header::{Codec, MAGIC};
+use crate::sys::xdp::HEAD_BYTES;
+
+const ETHERTYPE_IPV4: u16 = 0x0800;
+const ETHERTYPE_IPV6: u16 = 0x86dd;
+const ETHERTYPE_VLAN: u16 = 0x8100;
+const UDP: u8 = 17;
+const HOPS: u8 = 64;
+const UDP_BYTES: usize = 8;
+
+/// From where to where a flow sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Way {
+    pub(super) from: SocketAddr,
+    pub(super) to: SocketAddr,
+    pub(super) from_mac: [u8; 6],
+    pub(super) to_mac: [u8; 6],
+    pub(super) vlan: Option<u16>,
+}
+
+/// The headers of a flow's requests, final but for what varies: lengths, where requests differ in length, and checksums.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Head {
+    pub(super) bytes: [u8; HEAD_BYTES],
+    pub(super) length: usize,
+    /// The UDP checksum so far: pseudo header, ports and, if it is fixed, the length. Memory order, not folded.
+    pub(super) sum: u32,
+    /// The IPv4 header's without the length.
+    pub(super) ip_sum: u32,
+}
+
+/// Bytes of the headers in front of a payload.
+pub(super) fn head_bytes(ipv6: bool, vlan: bool) -> usize {
+    14 + if vlan { 4 } else { 0 } + if ipv6 { 40 } else { 20 } + UDP_BYTES
+}
+
+/// The headers of requests of `payload` bytes each; none if they differ.
+pub(super) fn head(way: &Way, payload: Option<usize>) -> Head {
+    let udp_length = payload.map_or(0, |payload| (payload + UDP_BYTES) as u16);
+    let mut bytes = Vec::with_capacity(HEAD_BYTES);
+    bytes.extend_from_slice(&way.to_mac);
+    bytes.extend_from_slice(&way.from_mac);
+    if let Some(vlan) = way.vlan {
+        bytes.extend_from_slice(&ETHERTYPE_VLAN.to_be_bytes());
+        bytes.extend_from_slice(&vlan.to_be_bytes());
+    }
+    let mut pseudo = Vec::new();
+    let mut ip_sum = 0;
+    match (way.from.ip(), way.to.ip()) {
+        (IpAddr::V4(from), IpAddr::V4(to)) => {
+            bytes.extend_from_slice(&ETHERTYPE_IPV4.to_be_bytes());
+            let start = bytes.len();
+            // Version and header length, no service class, the length, no identification, "do not fragment".
+            bytes.extend_from_slice(&[0x45, 0, 0, 0, 0, 0, 0x40, 0, HOPS, UDP, 0, 0]);
+            pseudo.extend_from_slice(&from.octets());
+            pseudo.extend_from_slice(&to.octets());
+            bytes.extend_from_slice(&pseudo);
+            ip_sum = u32::from(fold(sum(&bytes[start..])));
+            if payload.is_some() {
+                let total = (udp_length + 20).to_be_bytes();
+                bytes[start + 2..start + 4].copy_from_slice(&total);
+                let checksum = !fold(sum(&bytes[start..]));
+                bytes[start + 10..start + 12].copy_from_slice(&checksum.to_ne_bytes());
+            }
+        }
+        (from, to) => {
+            bytes.extend_from_slice(&ETHERTYPE_IPV6.to_be_bytes());
+            bytes.extend_from_slice(&[0x60, 0, 0, 0]);
+            bytes.extend_from_slice(&udp_length.to_be_bytes());
+            bytes.extend_from_slice(&[UDP, HOPS]);
+            for address in [from, to] {
+                pseudo.extend_from_slice(&match address {
+                    IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
+                    IpAddr::V6(v6) => v6.octets(),
+                });
+            }
+            bytes.extend_from_slice(&pseudo);
+        }
+    }
+    let udp = bytes.len();
+    bytes.extend_from_slice(&way.from.port().to_be_bytes());
+    bytes.extend_from_slice(&way.to.port().to_be_bytes());
+    bytes.extend_from_slice(&udp_length.to_be_bytes());
+    bytes.extend_from_slice(&[0, 0]);
+    pseudo.extend_from_slice(&[0, UDP]);
+    pseudo.extend_from_slice(&udp_length.to_be_bytes());
+    let udp_sum = sum(&pseudo) + sum(&bytes[udp..]);
+    let mut head = [0; HEAD_BYTES];
+    head[..bytes.len()].copy_from_slice(&bytes);
+    Head { bytes: head, length: bytes.len(), sum: u32::from(fold(udp_sum)), ip_sum }
+}
+
+/// What of an echo request adds to the checksum of all requests of a generator alike.
+pub(super) fn echo_sum(codec: &Codec, run: u64) -> u32 {
+    let mut payload = codec.blank();
+    payload[..4].copy_from_slice(&MAGIC);
+    payload[8..16].copy_from_slice(&run.to_be_bytes());
+    u32::from(fold(sum(&payload)))
+}
+
+/// The 16-bit words in memory order added up; a last odd byte is followed by a zero (RFC 1071).
+pub(super) fn sum(bytes: &[u8]) -> u64 {
+    let (words, tail) = bytes.as_chunks::<2>();
+    let sum: u64 = words.iter().map(|word| u64::from(u16::from_ne_bytes(*word))).sum();
+    sum + tail.first().map_or(0, |byte| u64::from(u16::from_ne_bytes([*byte, 0])))
+}
+
+/// The one's complement sum in 16 bits.
+pub(super) fn fold(mut sum: u64) -> u16 {
+    while sum >> 16 != 0 {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    sum as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn way(from: &str, to: &str, vlan: Option<u16>) -> Way {
+        let (from, to) = (from.parse().unwrap(), to.parse().unwrap());
+        Way { from, to, from_mac: [2, 0, 0, 0, 0, 1], to_mac: [2, 0, 0, 0, 0, 2], vlan }
+    }
+
+    #[test]
+    fn an_ipv4_header_sums_to_all_ones() {
+        for vlan in [None, Some(7)] {
+            let head = head(&way("198.18.0.100:4660", "198.18.0.1:7", vlan), Some(100));
+            assert_eq!(head.length, head_bytes(false, vlan.is_some()));
+            let ip = head.length - 28;
+            assert_eq!(fold(sum(&head.bytes[ip..ip + 20])), 0xffff);
+            assert_eq!(head.bytes[ip + 2..ip + 4], 128u16.to_be_bytes());
+            assert_eq!(head.bytes[ip - 2..ip], [8, 0]);
+        }
+    }
+
+    #[test]
+    fn a_header_without_length_can_be_completed() {
+        let way = way("198.18.0.100:4660", "198.18.0.1:7", None);
+        let (open, whole) = (head(&way, None), head(&way, Some(100)));
+        let completed = !fold(u64::from(open.ip_sum) + u64::from(128u16.to_be()));
+        assert_eq!(completed.to_ne_bytes(), whole.bytes[24..26]);
+        let completed = fold(u64::from(open.sum) + 2 * u64::from(108u16.to_be()));
+        assert_eq!(u32::from(completed), whole.sum);
+    }
+
+    #[test]
+    fn ipv6_takes_its_place() {
+        let head = head(&way("[2001:2::100]:4660", "[2001:2::1]:7", Some(5)), Some(40));
+        assert_eq!(head.length, 66);
+        assert_eq!(head.bytes[12..18], [0x81, 0, 0, 5, 0x86, 0xdd]);
+        assert_eq!(head.bytes[18 + 4..18 + 8], [0, 48, 17, 64]);
+        assert_eq!(head.bytes[58..66], [0x12, 0x34, 0, 7, 0, 48, 0, 0]);
+    }
+}

@@ -1,0 +1,142 @@
+//! Judging replies that a program cannot: a thread reads them from a ring buffer.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use aya::maps::{MapData, RingBuf};
+
+use crate::error::Error;
+use crate::sys::xdp::VERDICT_BYTES;
+use crate::workload::{Exchange, Verify};
+
+/// Between two looks at an empty ring.
+const LOOK_AGAIN: Duration = Duration::from_micros(500);
+
+/// How long the end of a slot waits for what is in the ring.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A reply that was counted as an answer and is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Failure {
+    pub(super) latency_ns: u64,
+    pub(super) intended_ns: u64,
+    pub(super) in_time: bool,
+    pub(super) code: Option<u8>,
+}
+
+/// The thread, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Judge {
+    shared: Arc<Shared>,
+    handle: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    judged: AtomicU64,
+    failures: Mutex<Vec<Failure>>,
+    stop: AtomicBool,
+}
+
+/// `struct verdict` of bpf/load.h.
+struct Record<'a> {
+    flow: u32,
+    sequence: u64,
+    latency_ns: u64,
+    intended_ns: u64,
+    in_time: bool,
+    reply: &'a [u8],
+}
+
+impl Judge {
+    pub(super) fn start(
+        mut ring: RingBuf<MapData>,
+        exchange: Arc<Exchange>,
+        verify: Arc<dyn Verify>,
+    ) -> Result<Self, Error> {
+        let shared = Arc::new(Shared::default());
+        let theirs = Arc::clone(&shared);
+        let handle = thread::Builder::new()
+            .name("load-judge".to_owned())
+            .spawn(move || {
+                while !theirs.stop.load(Ordering::Relaxed) {
+                    let mut idle = true;
+                    while let Some(item) = ring.next() {
+                        idle = false;
+                        if let Some(failure) = judge(&item, &exchange, &*verify) {
+                            theirs.failures.lock().unwrap_or_else(PoisonError::into_inner).push(failure);
+                        }
+                        theirs.judged.fetch_add(1, Ordering::Release);
+                    }
+                    if idle {
+                        thread::sleep(LOOK_AGAIN);
+                    }
+                }
+            })
+            .map_err(|source| Error::system("cannot start the thread that verifies replies", source))?;
+        Ok(Judge { shared, handle: Some(handle) })
+    }
+
+    /// Waits until so many replies have been judged since the last time; returns what failed, and how many were not
+    /// judged after all.
+    pub(super) fn finish(&self, handed_over: u64) -> (Vec<Failure>, u64) {
+        let deadline = Instant::now() + PATIENCE;
+        while self.shared.judged.load(Ordering::Acquire) < handed_over && Instant::now() < deadline {
+            thread::sleep(LOOK_AGAIN);
+        }
+        let failures =
+            std::mem::take(&mut *self.shared.failures.lock().unwrap_or_else(PoisonError::into_inner));
+        let judged = self.shared.judged.swap(0, Ordering::AcqRel);
+        (failures, handed_over.saturating_sub(judged))
+    }
+}
+
+impl Drop for Judge {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        if let Some(handle) = self.handle.take() {
+            // A panic of a verifier shows as replies not judged.
+            let _ = handle.join();
+        }
+    }
+}
+
+fn judge(record: &[u8], exchange: &Exchange, verify: &dyn Verify) -> Option<Failure> {
+    let record = read(record)?;
+    let request = request(exchange, record.flow, record.sequence)?;
+    if verify.verify(request, record.reply) {
+        return None;
+    }
+    Some(Failure {
+        latency_ns: record.latency_ns,
+        intended_ns: record.intended_ns,
+        in_time: record.in_time,
+        code: exchange.code_of(record.reply),
+    })
+}
+
+/// [`crate::workload::Order::ByTag`]: which of the prepared requests it was.
+fn request(exchange: &Exchange, flow: u32, sequence: u64) -> Option<&[u8]> {
+    let range = exchange.tag?.mask().wrapping_add(1);
+    let number = sequence.wrapping_add(range.wrapping_mul(u64::from(flow)));
+    let at = number.checked_rem(exchange.requests.len() as u64)?;
+    exchange.requests.get(at as usize).map(Vec::as_slice)
+}
+
+fn read(record: &[u8]) -> Option<Record<'_>> {
+    let record = record.first_chunk::<VERDICT_BYTES>()?;
+    let (words, _) = record.as_chunks::<8>();
+    let word = |at: usize| u64::from_ne_bytes(words[at]);
+    let (halves, _) = record.as_chunks::<4>();
+    let length = u32::from_ne_bytes(halves[1]) as usize;
+    Some(Record {
+        flow: u32::from_ne_bytes(halves[0]),
+        sequence: word(1),
+        latency_ns: word(2),
+        intended_ns: word(3),
+        in_time: word(4) != 0,
+        reply: record.get(40..)?.get(..length)?,
+    })
+}

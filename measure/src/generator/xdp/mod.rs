@@ -1,0 +1,230 @@
+//! The generator of live XDP frames.
+//!
+//! A BPF program makes requests where BPF_PROG_TEST_RUN runs it over pages that then leave as frames (Linux 5.18), and
+//! another on the same interface takes, matches and times the replies. Nothing of a request passes through this process,
+//! which only says how many are due. Everything else that arrives is passed on untouched.
+
+mod account;
+mod bursts;
+mod frame;
+mod judge;
+mod ports;
+mod program;
+mod route;
+mod schedule;
+mod slot;
+mod watch;
+mod worker;
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use rustix::thread::sched_getaffinity;
+
+use super::builder::Builder;
+use super::{Description, Generator, Mode, Slot, clock};
+use crate::error::Error;
+use crate::outcome::{Interval, SlotOutcome};
+use crate::sys::xdp::INTERVALS;
+use crate::workload::{Code, Workload};
+use account::{Course, account};
+use judge::Judge;
+use program::Program;
+use route::Routes;
+use schedule::Schedule;
+use slot::Frame;
+use watch::Watch;
+use worker::{Plan, Report, Thread, Timing};
+
+/// From the command to the start of a slot: time for all threads to wake up.
+const LEAD_NS: u64 = 2_000_000;
+
+/// The same for each flow, which is made ready first.
+const FLOW_LEAD_NS: u64 = 500;
+
+/// The same for each CPU's counters.
+const ROW_LEAD_NS: u64 = 50_000;
+
+/// A load generator of live XDP frames, with a sending thread for each CPU it is given.
+///
+/// In window mode the requests under way are those of all flows of a thread together: as many as the window times its
+/// flows, sent by the flows in turn. Replies that take user space to judge count as answers until they are judged; where
+/// they come too fast for that, the outcome says how many were not.
+#[derive(Debug)]
+pub struct XdpGenerator {
+    // In this order: threads and judge end before the program goes.
+    threads: Vec<Thread>,
+    reports: Receiver<Report>,
+    judge: Option<Judge>,
+    program: Arc<Program>,
+    cpus: Vec<u32>,
+    hands_over: bool,
+    requests: u64,
+    code: Option<Code>,
+    timeout_ns: u64,
+    epoch: u32,
+    description: Description,
+    cancel: Arc<AtomicBool>,
+}
+
+impl XdpGenerator {
+    pub(super) fn start(builder: &Builder) -> Result<Self, Error> {
+        let routes = Routes::find(builder)?;
+        let cpus = cpus(builder)?;
+        let run = fastrand::u64(..);
+        let mut program = Program::start(&routes, &builder.workload, run, &cpus)?;
+        let (judge, requests, code) = match &builder.workload {
+            Workload::Echo { .. } => (None, 1, None),
+            Workload::Exchange(exchange) => {
+                let judge = match &exchange.verify {
+                    Some(verify) => {
+                        Some(Judge::start(program.verdicts()?, Arc::clone(exchange), Arc::clone(verify))?)
+                    }
+                    None => None,
+                };
+                (judge, exchange.requests.len() as u64, exchange.code)
+            }
+        };
+        let frames = cpus.iter().map(|_| program.frames()).collect::<Result<Vec<_>, _>>()?;
+        let program = Arc::new(program);
+        let (tell, reports) = channel();
+        let mut threads = Vec::with_capacity(cpus.len());
+        for ((index, cpu), frames) in cpus.iter().enumerate().zip(frames) {
+            let (program, cancel) = (Arc::clone(&program), Arc::clone(&builder.cancel));
+            threads.push(Thread::start(index, *cpu, builder.nice, program, frames, cancel, tell.clone())?);
+        }
+        let description = Description {
+            backend: "xdp".to_owned(),
+            cpus: cpus.clone(),
+            sources: sources(&routes),
+            ..builder.describe(0, Vec::new())
+        };
+        Ok(XdpGenerator {
+            threads,
+            reports,
+            judge,
+            program,
+            cpus,
+            hands_over: routes.hands_over,
+            requests,
+            code,
+            timeout_ns: clock::whole_ns(builder.timeout).max(1_000_000),
+            epoch: 0,
+            description,
+            cancel: Arc::clone(&builder.cancel),
+        })
+    }
+
+    fn timings(&self, slot: &Slot, start_ns: u64) -> Vec<Timing> {
+        let threads = self.cpus.len() as u64;
+        let timing = |thread: u64| match slot.mode {
+            Mode::Rate { per_second } => {
+                let total = (per_second * slot.duration.as_secs_f64()).round().max(1.0) as u64;
+                Timing::Paced(Schedule::new(start_ns, 1e9 / per_second, total, thread, threads))
+            }
+            Mode::Window { outstanding } => {
+                let flows = (self.program.flows.len() as u64 - thread).div_ceil(threads);
+                let part_ns = slot::part_ns(self.timeout_ns);
+                Timing::Window { outstanding: u64::from(outstanding) * flows, part_ns }
+            }
+            Mode::Flood => Timing::Flood,
+        };
+        (0..threads).map(timing).collect()
+    }
+}
+
+impl Generator for XdpGenerator {
+    fn describe(&self) -> Description {
+        self.description.clone()
+    }
+
+    fn watch(&mut self, slot: &Slot, observer: &mut dyn FnMut(&Interval)) -> Result<SlotOutcome, Error> {
+        slot.check()?;
+        if self.threads.is_empty() {
+            return Err(Error::Worker);
+        }
+        if self.cancel.load(Ordering::Relaxed) {
+            return Err(Error::Cancelled);
+        }
+        self.epoch = self.epoch.wrapping_add(1);
+        let lead_ns = LEAD_NS
+            + FLOW_LEAD_NS * self.program.flows.len() as u64
+            + ROW_LEAD_NS * self.program.rows.len() as u64;
+        let (start_ns, start_realtime_ns) = clock::slot_start(slot.start_at_realtime_ns, lead_ns)?;
+        let duration_ns = clock::whole_ns(slot.duration);
+        let frame =
+            Frame { epoch: self.epoch, start_ns, duration_ns, interval_ns: interval_ns(slot, duration_ns) };
+        let timings = self.timings(slot, start_ns);
+        slot::begin(&self.program, &frame, &self.cpus, &timings, self.requests);
+        for (thread, timing) in self.threads.iter().zip(&timings) {
+            thread.order(Plan { start_ns, duration_ns, timing: *timing }).ok_or(Error::Worker)?;
+        }
+        let mut watch = Watch::new(&self.program, self.hands_over, frame);
+        let Some(mut reports) = watch.follow(&self.reports, self.threads.len(), observer) else {
+            // What the other threads have to tell of this slot must not be taken for the next one's.
+            self.threads.clear();
+            return Err(Error::Worker);
+        };
+        if let Some(failure) = reports.iter_mut().find_map(|report| report.failure.take()) {
+            return Err(Error::system("cannot send live XDP frames (BPF_PROG_TEST_RUN)", failure));
+        }
+        let intervals = watch.finish(slot.drain, &self.cancel, observer);
+        let verdicts = slot::Count::of(&self.program, self.hands_over).verdicts;
+        let (failures, unjudged) =
+            self.judge.as_ref().map_or((Vec::new(), 0), |judge| judge.finish(verdicts));
+        let course = Course {
+            slot,
+            frame,
+            start_realtime_ns,
+            timings: &timings,
+            cancelled: self.cancel.load(Ordering::Relaxed),
+            hands_over: self.hands_over,
+            code: self.code,
+            reports: &reports,
+            intervals,
+            failures,
+            unjudged,
+        };
+        Ok(account(&self.program, course))
+    }
+}
+
+/// The intervals that are accounted for, ns; 0 for none. Longer than asked for if there would be too many.
+fn interval_ns(slot: &Slot, duration_ns: u64) -> u64 {
+    let least = duration_ns.div_ceil(INTERVALS as u64).max(1);
+    slot.interval.map_or(0, |interval: Duration| clock::whole_ns(interval).max(least))
+}
+
+/// A CPU for each thread: those asked for, or the first that the caller may use.
+fn cpus(builder: &Builder) -> Result<Vec<u32>, Error> {
+    let mut cpus = match &builder.cpus {
+        Some(cpus) => cpus.clone(),
+        None => {
+            let allowed =
+                sched_getaffinity(None).map_err(|e| Error::system("cannot read the allowed CPUs", e))?;
+            (0..rustix::thread::CpuSet::MAX_CPU)
+                .filter(|cpu| allowed.is_set(*cpu))
+                .map(|cpu| cpu as u32)
+                .collect()
+        }
+    };
+    let mut seen = HashSet::new();
+    cpus.retain(|cpu| seen.insert(*cpu));
+    if cpus.len() < builder.threads {
+        return Err(Error::xdp(format!(
+            "{} threads on {} CPUs: each needs one of its own, ask for fewer threads",
+            builder.threads,
+            cpus.len()
+        )));
+    }
+    cpus.truncate(builder.threads);
+    Ok(cpus)
+}
+
+fn sources(routes: &Routes) -> Vec<std::net::IpAddr> {
+    let mut seen = HashSet::new();
+    routes.ways.iter().map(|way| way.from.ip()).filter(|source| seen.insert(*source)).collect()
+}

@@ -1,0 +1,93 @@
+//! Source ports of flows that have no socket.
+
+use std::collections::HashSet;
+
+use crate::error::Error;
+use crate::generator::builder::Builder;
+
+/// Below are the services' own.
+const LEAST_PORT: u16 = 10_000;
+
+/// As many ports as it takes for all flows from so many source addresses: flow `id` has number `id / sources`. Those asked
+/// for, or free ones that the kernel gives to no socket by itself.
+pub(super) fn choose(builder: &Builder, sources: usize) -> Result<Vec<u16>, Error> {
+    let wanted = builder.flows.div_ceil(sources.max(1));
+    if let Some(asked) = &builder.source_ports {
+        let ports: Vec<u16> = asked.clone().take(wanted).collect();
+        return match ports.len() {
+            had if had < wanted => Err(Error::TooFewPorts { flows: builder.flows, ports: had, sources }),
+            _ => Ok(ports),
+        };
+    }
+    let taken = taken();
+    let ephemeral = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range")
+        .ok()
+        .and_then(|text| range(&text))
+        // The kernel's default (net/ipv4/af_inet.c, inet_init_net).
+        .unwrap_or((32_768, 60_999));
+    let free = (LEAST_PORT..=u16::MAX)
+        .rev()
+        .filter(|port| !(ephemeral.0..=ephemeral.1).contains(port) && !taken.contains(port));
+    let ports: Vec<u16> = free.take(wanted).collect();
+    if ports.len() < wanted {
+        return Err(Error::xdp(format!(
+            "{} flows need {wanted} source ports, and {} are free outside net.ipv4.ip_local_port_range: give ports or more source addresses",
+            builder.flows,
+            ports.len()
+        )));
+    }
+    Ok(ports)
+}
+
+/// The local ports of all UDP sockets of the calling thread's network namespace.
+fn taken() -> HashSet<u16> {
+    ["udp", "udp6"]
+        .iter()
+        .filter_map(|name| std::fs::read_to_string(format!("/proc/thread-self/net/{name}")).ok())
+        .flat_map(|text| text.lines().skip(1).filter_map(local_port).collect::<Vec<_>>())
+        .collect()
+}
+
+/// `  42: 0100007F:1F90 00000000:0000 07 ...`: the port of the first address.
+fn local_port(line: &str) -> Option<u16> {
+    let local = line.split_whitespace().nth(1)?;
+    u16::from_str_radix(local.rsplit(':').next()?, 16).ok()
+}
+
+fn range(text: &str) -> Option<(u16, u16)> {
+    let mut numbers = text.split_whitespace().map(|word| word.parse().ok());
+    Some((numbers.next()??, numbers.next()??))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_are_read() {
+        let line = "  151: 0100007F:1F90 00000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 1 2 0 0";
+        assert_eq!(local_port(line), Some(8080));
+        let line = " 9: 00000000000000000000000001000000:0035 00000000000000000000000000000000:0000 07";
+        assert_eq!(local_port(line), Some(53));
+        assert_eq!(local_port("nothing"), None);
+        assert_eq!(range("32768\t60999\n"), Some((32_768, 60_999)));
+        assert_eq!(range("x"), None);
+    }
+
+    #[test]
+    fn ports_asked_for_are_taken_in_turn() {
+        let builder = Builder::default().flows(5).source_ports(7000..=7002);
+        assert_eq!(choose(&builder, 2).unwrap(), [7000, 7001, 7002]);
+        assert!(matches!(choose(&builder, 1), Err(Error::TooFewPorts { flows: 5, ports: 3, sources: 1 })));
+    }
+
+    #[test]
+    fn free_ports_are_nobodys() {
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let builder = Builder::default().flows(100);
+        let ports = choose(&builder, 1).unwrap();
+        assert_eq!(ports.iter().collect::<HashSet<_>>().len(), 100);
+        assert!(taken().contains(&socket.local_addr().unwrap().port()));
+        assert!(ports.iter().all(|port| !taken().contains(port)));
+    }
+}

@@ -1,0 +1,385 @@
+//! The BPF programs of a generator, loaded and attached, and what they share with this process.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::Ordering;
+
+use aya::maps::{Map, MapData, RingBuf};
+use aya::programs::{RawTracePoint, Xdp};
+use aya::{Ebpf, EbpfLoader};
+
+use super::frame::{self, head};
+use super::route::Routes;
+use crate::error::Error;
+use crate::header::Codec;
+use crate::sys::xdp::{
+    self, FILL_BYTES, Flow, Frames, Mapped, Namespace, PROBES, Request, Row, Settings, Tuple,
+};
+use crate::workload::{Exchange, Workload};
+
+/// The programs; a copy that is aligned for the ELF reader.
+static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/load.bpf.o"));
+
+/// Replies that wait for their verdict: 4 MiB.
+const VERDICT_RING_BYTES: u32 = 4 << 20;
+
+/// Bits of the echo requests that all flows keep in view together: 16 MiB.
+const ECHO_VIEW: u64 = 1 << 27;
+
+/// The same for exchanges, whose times are kept: 64 MiB.
+const EXCHANGE_VIEW: u64 = 1 << 23;
+
+/// The most a flow keeps in view, and the least of an echo.
+const MOST_IN_VIEW: u64 = 1 << 24;
+const LEAST_ECHO_VIEW: u64 = 1 << 12;
+
+/// Programs and maps of a generator. Nothing is pinned: they go with it or with the process.
+pub(super) struct Program {
+    pub(super) rows: Mapped<Row>,
+    pub(super) flows: Mapped<Flow>,
+    pub(super) codec: Option<Codec>,
+    pub(super) run: u64,
+    _attached: OwnedFd,
+    _namespace: Namespace,
+    ebpf: Ebpf,
+    /// Echo: each flow's checksum but for what differs from slot to slot and request to request.
+    sums: Vec<u32>,
+    head_bytes: usize,
+    longest: usize,
+    index: u32,
+}
+
+impl Program {
+    /// Loads the programs and attaches them; flow `id` is kept in the row of CPU `cpus[id % cpus.len()]`.
+    pub(super) fn start(routes: &Routes, workload: &Workload, run: u64, cpus: &[u32]) -> Result<Self, Error> {
+        let settings = settings(routes, workload, run)?;
+        let requests = match workload {
+            Workload::Echo { .. } => 1,
+            Workload::Exchange(exchange) => exchange.requests.len(),
+        };
+        let row_count =
+            aya::util::nr_cpus().map_err(|(_, error)| Error::system("cannot count the CPUs", error))?;
+        let mut ebpf = load(&settings, workload, routes.ways.len(), row_count, requests)?;
+        let rows = mapped(&ebpf, "rows", row_count)?;
+        let flows = mapped(&ebpf, "flows", routes.ways.len())?;
+        fill_tuples(
+            &mapped(&ebpf, "tuples", settings.tuple_mask as usize + 1)?,
+            routes,
+            settings.tuple_factor,
+        );
+        if let Workload::Exchange(exchange) = workload {
+            fill_requests(&mapped(&ebpf, "requests", requests)?, exchange);
+        }
+        for program in ["send", "receive"] {
+            xdp_program(&mut ebpf, program)?.load().map_err(|error| refused(program, &error))?;
+        }
+        for (program, event) in [("sent", "xdp_devmap_xmit"), ("not_redirected", "xdp_redirect_err")] {
+            trace(&mut ebpf, program, event)?;
+        }
+        let namespace = Namespace::with(descriptor(&mut ebpf, "send")?).map_err(|error| {
+            Error::xdp(format!("cannot make a network namespace for the program: {error} (CAP_SYS_ADMIN)"))
+        })?;
+        let attached = xdp::attach(descriptor(&mut ebpf, "receive")?, routes.index)
+            .map_err(|error| cannot_attach(&routes.interface, &error))?;
+        let codec = match workload {
+            Workload::Echo { payload_bytes } => Codec::new(*payload_bytes),
+            Workload::Exchange(_) => None,
+        };
+        let mut program = Program {
+            rows,
+            flows,
+            codec,
+            run,
+            _attached: attached,
+            _namespace: namespace,
+            ebpf,
+            sums: Vec::new(),
+            head_bytes: frame::head_bytes(settings.ipv6 != 0, settings.vlan != 0),
+            longest: workload.longest_bytes(),
+            index: routes.index,
+        };
+        program.fill_flows(routes, workload, cpus);
+        Ok(program)
+    }
+
+    /// What makes frames, for a thread.
+    pub(super) fn frames(&mut self) -> Result<Frames, Error> {
+        let frame = vec![0; self.head_bytes + self.longest];
+        Frames::new(descriptor(&mut self.ebpf, "send")?, frame, self.index)
+            .map_err(|error| Error::system("cannot duplicate a program's descriptor", error))
+    }
+
+    /// The replies to be judged.
+    pub(super) fn verdicts(&mut self) -> Result<RingBuf<MapData>, Error> {
+        let map = self.ebpf.take_map("verdicts").ok_or_else(|| missing("verdicts"))?;
+        RingBuf::try_from(map).map_err(|error| refused("verdicts", &error))
+    }
+
+    fn fill_flows(&mut self, routes: &Routes, workload: &Workload, cpus: &[u32]) {
+        let payload = self.codec.as_ref().map(Codec::payload_bytes);
+        let fixed = self.codec.as_ref().map_or(0, |codec| frame::echo_sum(codec, self.run));
+        for (id, (flow, way)) in self.flows.iter().zip(&routes.ways).enumerate() {
+            let head = head(way, payload);
+            let (words, _) = head.bytes.as_chunks::<8>();
+            for (place, word) in flow.head.iter().zip(words) {
+                place.store(u64::from_ne_bytes(*word), Ordering::Relaxed);
+            }
+            flow.sum.store(head.sum, Ordering::Relaxed);
+            self.sums.push(head.sum + fixed);
+            flow.ip_sum.store(head.ip_sum, Ordering::Relaxed);
+            flow.cpu.store(cpus[id % cpus.len()], Ordering::Relaxed);
+            if let Workload::Exchange(exchange) = workload
+                && exchange.order == crate::workload::Order::InTurn
+            {
+                flow.salt.store(mix(self.run ^ mix(id as u64 + 1)), Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Makes an echo flow ready for a slot.
+    pub(super) fn renew_echo(&self, id: u32, epoch: u32) {
+        let (Some(codec), Some(flow)) = (&self.codec, self.flows.get(id as usize)) else { return };
+        flow.state.store(codec.state_of_flow(self.run, epoch, id), Ordering::Relaxed);
+        let mut last = [0; 8];
+        last[..4].copy_from_slice(&epoch.to_be_bytes());
+        last[4..].copy_from_slice(&id.to_be_bytes());
+        flow.head[xdp::HEAD_BYTES / 8 - 1].store(u64::from_ne_bytes(last), Ordering::Relaxed);
+        let sum = u64::from(self.sums[id as usize]) + frame::sum(&last);
+        flow.sum.store(u32::from(frame::fold(sum)), Ordering::Relaxed);
+        flow.next.store(0, Ordering::Relaxed);
+    }
+}
+
+fn load(
+    settings: &Settings,
+    workload: &Workload,
+    flows: usize,
+    rows: usize,
+    requests: usize,
+) -> Result<Ebpf, Error> {
+    let mut fill = vec![0; FILL_BYTES];
+    if let Some(blank) = Codec::new(FILL_BYTES).map(|codec| codec.blank()) {
+        fill.copy_from_slice(&blank);
+    }
+    let words = settings.view * flows as u64 / if matches!(workload, Workload::Echo { .. }) { 64 } else { 1 };
+    let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+    EbpfLoader::new()
+        .btf(None)
+        .override_global("settings", settings, true)
+        .override_global("fill", fill.as_slice(), true)
+        .map_max_entries("rows", count(rows))
+        .map_max_entries("flows", count(flows))
+        .map_max_entries("tuples", settings.tuple_mask + 1)
+        .map_max_entries("views", u32::try_from(words).unwrap_or(u32::MAX))
+        .map_max_entries("requests", count(requests))
+        .map_max_entries("verdicts", if settings.verify != 0 { VERDICT_RING_BYTES } else { 4096 })
+        .load(OBJECT)
+        .map_err(|error| refused("its maps", &error))
+}
+
+fn settings(routes: &Routes, workload: &Workload, run: u64) -> Result<Settings, Error> {
+    let Some(way) = routes.ways.first() else { return Err(Error::NoFlows) };
+    let (mask, factor) = tuple_table(routes)?;
+    let common = Settings {
+        run,
+        ipv6: u32::from(way.to.is_ipv6()),
+        vlan: u32::from(way.vlan.is_some()),
+        tuple_mask: mask,
+        tuple_factor: factor,
+        ..Settings::default()
+    };
+    let flows = routes.ways.len() as u64;
+    match workload {
+        Workload::Echo { payload_bytes } => {
+            let codec = Codec::new(*payload_bytes).ok_or(Error::PayloadTooSmall(*payload_bytes))?;
+            Ok(Settings {
+                echo: 1,
+                payload: *payload_bytes as u32,
+                body_state: codec.body_state(),
+                view: power_below(ECHO_VIEW / flows).clamp(LEAST_ECHO_VIEW, MOST_IN_VIEW),
+                ..common
+            })
+        }
+        Workload::Exchange(exchange) => exchange_settings(common, exchange, flows),
+    }
+}
+
+fn exchange_settings(common: Settings, exchange: &Exchange, flows: u64) -> Result<Settings, Error> {
+    let Some(tag) = exchange.tag else {
+        return Err(Error::xdp(format!(
+            "{} requests have no tag to tell replies apart by",
+            exchange.protocol
+        )));
+    };
+    let shortest = exchange.requests.iter().map(Vec::len).min().unwrap_or(0);
+    let longest = exchange.requests.iter().map(Vec::len).max().unwrap_or(0);
+    let mut marks = [xdp::Mark::default(); xdp::MARKS];
+    if exchange.marks.len() > marks.len() || exchange.shortest_reply_bytes > REPLY_BYTES {
+        return Err(Error::xdp(format!(
+            "replies with {} marks within {} bytes: a program reads {} marks within {REPLY_BYTES} bytes",
+            exchange.marks.len(),
+            exchange.shortest_reply_bytes,
+            marks.len()
+        )));
+    }
+    for (place, mark) in marks.iter_mut().zip(&exchange.marks) {
+        *place = xdp::Mark { offset: mark.offset as u16, mask: mark.mask, value: mark.value & mark.mask };
+    }
+    let by_tag = exchange.order == crate::workload::Order::ByTag;
+    let affordable = power_below(EXCHANGE_VIEW / flows).min(MOST_IN_VIEW);
+    Ok(Settings {
+        view: affordable.min(tag.mask().saturating_add(1)).max(2),
+        request_count: exchange.requests.len() as u32,
+        request_mask: if by_tag { exchange.requests.len() as u32 - 1 } else { 0 },
+        longest: longest as u32,
+        one_length: u32::from(shortest == longest),
+        by_tag: u32::from(by_tag),
+        tag_bytes: tag.bytes as u32,
+        tag_request: tag.request_offset as u32,
+        tag_reply: tag.reply_offset as u32,
+        shortest_reply: exchange.shortest_reply_bytes as u32,
+        mark_count: exchange.marks.len() as u32,
+        code_offset: exchange.code.map_or(0, |code| code.offset as u32),
+        code_mask: exchange.code.map_or(0, |code| u32::from(code.mask)),
+        verify: u32::from(exchange.verify.is_some()),
+        marks,
+        ..common
+    })
+}
+
+/// How far into a reply a program looks.
+const REPLY_BYTES: usize = 1024;
+
+/// The greatest power of two that is not greater; 1 for none.
+fn power_below(number: u64) -> u64 {
+    1 << number.max(1).ilog2()
+}
+
+/// A finaliser of good spread (Stafford's mix 13).
+fn mix(value: u64) -> u64 {
+    let value = (value ^ value >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let value = (value ^ value >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ value >> 31
+}
+
+/// The place where the search for a flow begins: `tuple_hash` of bpf/load.bpf.c.
+fn tuple_place(way: &frame::Way, factor: u32) -> u32 {
+    let low = |address: std::net::IpAddr| match address {
+        std::net::IpAddr::V4(v4) => u32::from_ne_bytes(v4.octets()),
+        std::net::IpAddr::V6(v6) => {
+            let octets = v6.octets();
+            u32::from_ne_bytes([octets[12], octets[13], octets[14], octets[15]])
+        }
+    };
+    let [a, b] = way.from.port().to_be_bytes();
+    let [c, d] = way.to.port().to_be_bytes();
+    let ports = u32::from_ne_bytes([a, b, c, d]);
+    let swapped = u32::from_be(low(way.to.ip()));
+    let hash = (low(way.from.ip()) ^ swapped ^ ports.wrapping_mul(0x9e37_79b1)).wrapping_mul(factor);
+    hash ^ hash >> 15
+}
+
+/// A size and a factor with which every flow is found within the places that are looked at.
+fn tuple_table(routes: &Routes) -> Result<(u32, u32), Error> {
+    let mut random = fastrand::Rng::with_seed(routes.ways.len() as u64);
+    let least = (routes.ways.len() * 4).next_power_of_two().max(1024);
+    for size in [least, least * 2, least * 4] {
+        for _ in 0..16 {
+            let factor = random.u32(..) | 1;
+            if place_all(routes, size as u32 - 1, factor).is_some() {
+                return Ok((size as u32 - 1, factor));
+            }
+        }
+    }
+    Err(Error::xdp(format!("{} flows cannot be told apart quickly enough: use fewer", routes.ways.len())))
+}
+
+/// The table: flow numbers plus one; none if one is out of reach.
+fn place_all(routes: &Routes, mask: u32, factor: u32) -> Option<Vec<u32>> {
+    let mut table = vec![0u32; mask as usize + 1];
+    for (id, way) in routes.ways.iter().enumerate() {
+        let first = tuple_place(way, factor);
+        let mut places = (0..PROBES as u32).map(|probe| (first.wrapping_add(probe) & mask) as usize);
+        let place = places.find(|place| table[*place] == 0)?;
+        table[place] = id as u32 + 1;
+    }
+    Some(table)
+}
+
+fn fill_tuples(tuples: &Mapped<Tuple>, routes: &Routes, factor: u32) {
+    let table = place_all(routes, tuples.len() as u32 - 1, factor).unwrap_or_default();
+    for (place, flow) in tuples.iter().zip(table) {
+        place.flow.store(flow, Ordering::Relaxed);
+    }
+}
+
+fn fill_requests(requests: &Mapped<Request>, exchange: &Exchange) {
+    for (place, bytes) in requests.iter().zip(&exchange.requests) {
+        let mut bytes = bytes.clone();
+        if let (crate::workload::Order::InTurn, Some(tag)) = (exchange.order, exchange.tag) {
+            tag.write(0, &mut bytes);
+        }
+        place.length.store(bytes.len() as u32, Ordering::Relaxed);
+        place.sum.store(u32::from(frame::fold(frame::sum(&bytes))), Ordering::Relaxed);
+        for (word, chunk) in place.bytes.iter().zip(bytes.chunks(8)) {
+            let mut whole = [0; 8];
+            whole[..chunk.len()].copy_from_slice(chunk);
+            word.store(u64::from_ne_bytes(whole), Ordering::Relaxed);
+        }
+    }
+}
+
+fn mapped<T: xdp::Shared>(ebpf: &Ebpf, name: &'static str, count: usize) -> Result<Mapped<T>, Error> {
+    let Some(Map::Array(data)) = ebpf.map(name) else { return Err(missing(name)) };
+    Mapped::new(data.fd().as_fd(), count)
+        .map_err(|error| Error::xdp(format!("cannot map the BPF map {name}: {error}")))
+}
+
+fn xdp_program<'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut Xdp, Error> {
+    let program = ebpf.program_mut(name).ok_or_else(|| missing(name))?;
+    program.try_into().map_err(|error| refused(name, &error))
+}
+
+fn descriptor<'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<BorrowedFd<'a>, Error> {
+    let program = xdp_program(ebpf, name)?;
+    program.fd().map(AsFd::as_fd).map_err(|error| refused(name, &error))
+}
+
+fn trace(ebpf: &mut Ebpf, name: &'static str, event: &'static str) -> Result<(), Error> {
+    let program = ebpf.program_mut(name).ok_or_else(|| missing(name))?;
+    let program: &mut RawTracePoint = program.try_into().map_err(|error| refused(name, &error))?;
+    program.load().map_err(|error| refused(name, &error))?;
+    program.attach(event).map_err(|error| refused(event, &error))?;
+    Ok(())
+}
+
+fn missing(name: &str) -> Error {
+    Error::xdp(format!("the BPF object lacks {name}: rebuild it with cargo xtask bpf"))
+}
+
+/// What the kernel or the loader said, on one line: the verifier's log is for those who change the program.
+fn refused(what: &str, error: &dyn std::error::Error) -> Error {
+    let mut text = error.to_string();
+    let mut inner = error.source();
+    while let Some(error) = inner {
+        text = format!("{text}: {error}");
+        inner = error.source();
+    }
+    let line = text.lines().next().unwrap_or_default();
+    Error::xdp(format!("the kernel does not take the BPF program ({what}): {line}"))
+}
+
+fn cannot_attach(interface: &str, error: &std::io::Error) -> Error {
+    Error::xdp(match error.raw_os_error() {
+        Some(libc::EBUSY | libc::EEXIST) => {
+            format!("{interface} runs an XDP program already: it is left alone, detach it or use sockets")
+        }
+        Some(libc::EOPNOTSUPP) => format!("{interface} runs no XDP programs in the driver"),
+        _ => format!("cannot attach an XDP program to {interface}: {error}"),
+    })
+}
+
+impl std::fmt::Debug for Program {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Program").field("interface", &self.index).field("flows", &self.flows.len()).finish()
+    }
+}

@@ -1,0 +1,241 @@
+//! Where flows go from and to, and whether frames can be sent that way.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+
+use linerate_host::Host;
+use linerate_host::netlink::{self, Mode, Path, XdpState};
+
+use super::frame::{Way, head_bytes};
+use super::ports;
+use crate::error::Error;
+use crate::generator::builder::Builder;
+use crate::sys::xdp::{FILL_BYTES, REQUEST_BYTES};
+use crate::workload::Workload;
+
+/// The first kernel that sends frames made by a program: Linux 5.18.
+const LEAST_KERNEL: (u32, u32) = (5, 18);
+
+/// The first kernel that tells what a driver can do: Linux 6.3.
+const TELLING_KERNEL: (u32, u32) = (6, 3);
+
+/// The ways of all flows, which leave by one interface.
+#[derive(Debug)]
+pub(super) struct Routes {
+    pub(super) ways: Vec<Way>,
+    pub(super) interface: String,
+    pub(super) index: u32,
+    /// Whether frames the link does not take are those the far end's queue has no room for.
+    pub(super) hands_over: bool,
+}
+
+impl Routes {
+    /// Finds the ways in the calling thread's network namespace.
+    ///
+    /// # Errors
+    /// [`Error::Xdp`] with what stands in the way.
+    pub(super) fn find(builder: &Builder) -> Result<Self, Error> {
+        check_kernel(&release(), LEAST_KERNEL).map_err(Error::xdp)?;
+        check_user()?;
+        let v4 = builder.targets.first().is_none_or(SocketAddr::is_ipv4);
+        if builder.targets.iter().any(|target| target.is_ipv4() != v4) {
+            return Err(Error::xdp(
+                "targets of both IPv4 and IPv6: a program makes frames of one, give one kind",
+            ));
+        }
+        let host = Host::live();
+        let mut paths = Paths { host: &host, found: HashMap::new() };
+        let sources = paths.sources(builder, v4)?;
+        let ports = ports::choose(builder, sources.len())?;
+        let mut ways = Vec::with_capacity(builder.flows);
+        let mut way_out: Option<Path> = None;
+        for id in 0..builder.flows {
+            let target = builder.targets[id % builder.targets.len()];
+            let row = id / sources.len();
+            let source = sources[(id + row) % sources.len()];
+            let path = paths.find(target.ip(), Some(source))?;
+            let first = way_out.get_or_insert_with(|| path.clone());
+            if (first.index, first.vlan) != (path.index, path.vlan) {
+                return Err(Error::xdp(format!(
+                    "targets by several ways ({} and {}): frames leave by one interface and VLAN, give targets of one",
+                    named(first),
+                    named(&path)
+                )));
+            }
+            ways.push(Way {
+                from: SocketAddr::new(source, ports[row]),
+                to: target,
+                from_mac: path.source_mac,
+                to_mac: path.next_hop_mac,
+                vlan: path.vlan,
+            });
+        }
+        let Some(way_out) = way_out else { return Err(Error::NoFlows) };
+        check_length(builder, &way_out, v4)?;
+        let state = netlink::xdp_state(&host, &way_out.interface, way_out.index)
+            .map_err(|error| Error::xdp(error.to_string()))?;
+        check_interface(&way_out.interface, &state)?;
+        let hands_over = state.driver.value().is_some_and(|driver| driver == "veth");
+        Ok(Routes { ways, interface: way_out.interface, index: way_out.index, hands_over })
+    }
+}
+
+/// Ways that were looked up.
+struct Paths<'a> {
+    host: &'a Host,
+    found: HashMap<(IpAddr, Option<IpAddr>), Path>,
+}
+
+impl Paths<'_> {
+    fn find(&mut self, to: IpAddr, from: Option<IpAddr>) -> Result<Path, Error> {
+        if let Some(path) = self.found.get(&(to, from)) {
+            return Ok(path.clone());
+        }
+        let path = netlink::path_to(self.host, to, from).map_err(|error| Error::xdp(error.to_string()))?;
+        self.found.insert((to, from), path.clone());
+        Ok(path)
+    }
+
+    /// The addresses flows come from: those asked for, or the one the kernel chooses.
+    fn sources(&mut self, builder: &Builder, v4: bool) -> Result<Vec<IpAddr>, Error> {
+        let asked: Vec<IpAddr> = builder.sources.iter().copied().filter(|ip| ip.is_ipv4() == v4).collect();
+        if !asked.is_empty() {
+            return Ok(asked);
+        }
+        let target = builder.targets.first().ok_or(Error::NoTargets)?;
+        Ok(vec![self.find(target.ip(), None)?.source])
+    }
+}
+
+fn named(path: &Path) -> String {
+    match path.vlan {
+        Some(vlan) => format!("{} VLAN {vlan}", path.interface),
+        None => path.interface.clone(),
+    }
+}
+
+fn check_length(builder: &Builder, path: &Path, v4: bool) -> Result<(), Error> {
+    let payload = builder.workload.longest_bytes();
+    let most = path.mtu as usize - if v4 { 28 } else { 48 }.min(path.mtu as usize);
+    if payload > most {
+        return Err(Error::xdp(format!(
+            "payload of {payload} bytes does not fit the MTU of {} bytes of {} unfragmented: at most {most} bytes",
+            path.mtu,
+            named(path)
+        )));
+    }
+    let (most, what) = match builder.workload {
+        Workload::Echo { .. } => (FILL_BYTES, "an echo request must fit a page with its frame"),
+        Workload::Exchange(_) => (REQUEST_BYTES, "that is the longest prepared request a program takes"),
+    };
+    if payload > most {
+        return Err(Error::xdp(format!("payload of {payload} bytes is over {most} bytes: {what}")));
+    }
+    debug_assert!(head_bytes(!v4, path.vlan.is_some()) <= crate::sys::xdp::HEAD_BYTES);
+    Ok(())
+}
+
+fn check_interface(interface: &str, state: &XdpState) -> Result<(), Error> {
+    if let Some(attached) = &state.attached {
+        let which = attached.id.map_or_else(String::new, |id| format!(" (id {id})"));
+        let place = match attached.mode {
+            Mode::Native => "in the driver",
+            Mode::Generic => "in generic mode",
+            Mode::Offloaded => "on the NIC",
+            Mode::Several => "in several places",
+        };
+        return Err(Error::xdp(format!(
+            "{interface} runs an XDP program already, {place}{which}: it is left alone, detach it or use sockets"
+        )));
+    }
+    let Some(features) = state.features.value() else {
+        // Before 6.3 the attempt tells.
+        return match check_kernel(&release(), TELLING_KERNEL) {
+            Ok(()) => Err(Error::xdp(format!(
+                "{interface} does not tell what XDP it can do: {}",
+                state.features.why().unwrap_or("no reason given")
+            ))),
+            Err(_) => Ok(()),
+        };
+    };
+    let driver = state.driver.value().map_or("its driver", String::as_str);
+    if !features.basic {
+        return Err(Error::xdp(format!("{interface} ({driver}) runs no XDP programs in the driver")));
+    }
+    if !features.transmit && driver == "veth" {
+        return Err(Error::xdp(format!(
+            "the far end of {interface} takes no frames: switch GRO on there (ethtool -K INTERFACE gro on), or attach an XDP program to it"
+        )));
+    }
+    if !features.transmit {
+        return Err(Error::xdp(format!(
+            "{interface} ({driver}) does not send redirected frames (ndo_xdp_xmit)"
+        )));
+    }
+    Ok(())
+}
+
+/// Programs need rights over the whole machine, which no user namespace has.
+fn check_user() -> Result<(), Error> {
+    // Where there are no user namespaces, there is no such file either.
+    let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_else(|_| "0 0 4294967295".to_owned());
+    let words: Vec<&str> = map.split_whitespace().collect();
+    if words != ["0", "0", "4294967295"] {
+        return Err(Error::xdp("this is a user namespace, where no BPF program may be loaded: run as root"));
+    }
+    if !rustix::process::geteuid().is_root() {
+        return Err(Error::xdp(
+            "it takes root (CAP_BPF, CAP_NET_ADMIN, and CAP_SYS_ADMIN for a network namespace)",
+        ));
+    }
+    Ok(())
+}
+
+fn release() -> String {
+    rustix::system::uname().release().to_string_lossy().into_owned()
+}
+
+/// Whether a kernel's release is at least that version. One that cannot be read is taken for new enough.
+fn check_kernel(release: &str, least: (u32, u32)) -> Result<(), String> {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|part| part.parse::<u32>().ok());
+    match (numbers.next().flatten(), numbers.next().flatten()) {
+        (Some(major), Some(minor)) if (major, minor) < least => {
+            Err(format!("Linux {release} is too old: it takes {}.{} or later", least.0, least.1))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use linerate_host::Known;
+    use linerate_host::netlink::{Attached, XdpFeatures};
+
+    #[test]
+    fn old_kernels_are_named() {
+        assert_eq!(check_kernel("6.18.44-fc-v509", LEAST_KERNEL), Ok(()));
+        assert_eq!(check_kernel("5.18.0", LEAST_KERNEL), Ok(()));
+        assert!(check_kernel("5.15.0-91-generic", LEAST_KERNEL).unwrap_err().contains("5.15.0-91-generic"));
+        assert_eq!(check_kernel("unheard of", LEAST_KERNEL), Ok(()));
+    }
+
+    #[test]
+    fn what_an_interface_lacks_is_said() {
+        let able = XdpFeatures { basic: true, redirect: true, transmit: true };
+        let state = |attached, features, driver: &str| XdpState {
+            attached,
+            features: Known::Value(features),
+            driver: Known::Value(driver.to_owned()),
+        };
+        let why = |state| check_interface("eth7", &state).map_err(|error| error.to_string());
+        assert_eq!(why(state(None, able, "veth")), Ok(()));
+        let deaf = XdpFeatures { transmit: false, ..able };
+        assert!(why(state(None, deaf, "veth")).unwrap_err().contains("switch GRO on"));
+        assert!(why(state(None, deaf, "e1000e")).unwrap_err().contains("ndo_xdp_xmit"));
+        let none = XdpFeatures { basic: false, redirect: false, transmit: false };
+        assert!(why(state(None, none, "lo")).unwrap_err().contains("no XDP programs in the driver"));
+        let taken = Attached { id: Some(42), mode: Mode::Generic };
+        assert!(why(state(Some(taken), able, "veth")).unwrap_err().contains("(id 42): it is left alone"));
+    }
+}

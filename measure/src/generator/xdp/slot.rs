@@ -1,0 +1,256 @@
+//! A slot: what the program is told before it, and what it has counted after.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::program::Program;
+use super::worker::{TIMEOUT_PARTS, Timing};
+use crate::latency::Latency;
+use crate::outcome::SendErrors;
+use crate::sys::xdp::{BUCKETS, Flow, Row, SEGMENTS, SUB_BITS};
+
+/// What all replies and requests of a slot are judged by; ns of the monotonic clock.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Frame {
+    pub(super) epoch: u32,
+    pub(super) start_ns: u64,
+    pub(super) duration_ns: u64,
+    /// 0 if intervals are not wanted.
+    pub(super) interval_ns: u64,
+}
+
+/// Makes flows and rows ready. No thread sends, and stragglers of the last slot are late from now on.
+pub(super) fn begin(program: &Program, frame: &Frame, cpus: &[u32], timings: &[Timing], requests: u64) {
+    for row in program.rows.iter() {
+        reset(row, frame);
+    }
+    for (id, flow) in (0u32..).zip(program.flows.iter()) {
+        if program.codec.is_some() {
+            program.renew_echo(id, frame.epoch);
+        } else {
+            flow.first.store(flow.next.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        flow.highest.store(flow_first(program, flow), Ordering::Relaxed);
+    }
+    for (thread, (cpu, timing)) in cpus.iter().zip(timings).enumerate() {
+        let Some(row) = program.rows.get(*cpu as usize) else { continue };
+        arm(row, timing, thread, cpus.len(), program.flows.len(), requests);
+    }
+}
+
+fn flow_first(program: &Program, flow: &Flow) -> u64 {
+    if program.codec.is_some() { 0 } else { flow.first.load(Ordering::Relaxed) }
+}
+
+fn reset(row: &Row, frame: &Frame) {
+    let used = row.answered.load(Ordering::Relaxed) > 0;
+    let zero = |counter: &AtomicU64| counter.store(0, Ordering::Relaxed);
+    [&row.sent, &row.refused, &row.down, &row.too_long, &row.failed].into_iter().for_each(zero);
+    [&row.part, &row.oldest_part].into_iter().for_each(zero);
+    row.returned.iter().chain(&row.made).for_each(zero);
+    [&row.arrivals, &row.answered, &row.in_time, &row.duplicate, &row.reordered].into_iter().for_each(zero);
+    [&row.corrupt, &row.foreign, &row.late, &row.nobody, &row.unverified, &row.verdicts]
+        .into_iter()
+        .for_each(zero);
+    zero(&row.longest);
+    if used {
+        row.codes.iter().chain(&row.intervals).chain(row.latency.iter().flatten()).for_each(zero);
+    }
+    let set = |place: &AtomicU64, value| place.store(value, Ordering::Relaxed);
+    set(&row.start, frame.start_ns);
+    set(&row.half, frame.start_ns + frame.duration_ns / 2);
+    set(&row.last_quarter, frame.start_ns + frame.duration_ns / 4 * 3);
+    set(&row.end, frame.start_ns + frame.duration_ns);
+    set(&row.interval, frame.interval_ns);
+    set(&row.epoch, u64::from(frame.epoch));
+}
+
+fn arm(row: &Row, timing: &Timing, thread: usize, threads: usize, flows: usize, requests: u64) {
+    row.first_flow.store(thread as u32, Ordering::Relaxed);
+    row.flow.store(thread as u32, Ordering::Relaxed);
+    row.flow_step.store(threads as u32, Ordering::Relaxed);
+    row.flow_count.store(flows as u32, Ordering::Relaxed);
+    row.turn.store(thread as u64 % requests.max(1), Ordering::Relaxed);
+    row.turn_step.store(threads as u64 % requests.max(1), Ordering::Relaxed);
+    row.looks.store(0, Ordering::Relaxed);
+    row.clocked.store(u32::from(!matches!(timing, Timing::Paced(_))), Ordering::Relaxed);
+    if let Timing::Paced(schedule) = timing {
+        let ((when, fraction), (step, step_fraction)) = (schedule.first(), schedule.step());
+        row.when.store(when, Ordering::Relaxed);
+        row.fraction.store(fraction, Ordering::Relaxed);
+        row.step.store(step, Ordering::Relaxed);
+        row.step_fraction.store(step_fraction, Ordering::Relaxed);
+    }
+    if let Timing::Window { part_ns, .. } = timing {
+        row.part.store(*part_ns, Ordering::Relaxed);
+    }
+}
+
+/// The parts of a timeout, ns.
+pub(super) fn part_ns(timeout_ns: u64) -> u64 {
+    timeout_ns.div_ceil(TIMEOUT_PARTS).max(1)
+}
+
+/// What the rows say together.
+#[derive(Debug, Clone)]
+pub(super) struct Count {
+    pub(super) sent: u64,
+    pub(super) refused: u64,
+    pub(super) errors: SendErrors,
+    pub(super) arrivals: u64,
+    pub(super) answered: u64,
+    pub(super) in_time: u64,
+    pub(super) duplicate: u64,
+    pub(super) reordered: u64,
+    pub(super) corrupt: u64,
+    pub(super) foreign: u64,
+    pub(super) late: u64,
+    pub(super) unverified: u64,
+    pub(super) verdicts: u64,
+    pub(super) longest_ns: u64,
+}
+
+impl Count {
+    /// The count so far. `hands_over`: frames that the link refused were lost at the far end, else they never left.
+    pub(super) fn of(program: &Program, hands_over: bool) -> Self {
+        let sum = |of: fn(&Row) -> &AtomicU64| -> u64 {
+            program.rows.iter().map(|row| of(row).load(Ordering::Relaxed)).sum()
+        };
+        let refused = sum(|row| &row.refused);
+        let errors = SendErrors {
+            refused: sum(|row| &row.nobody),
+            unreachable: sum(|row| &row.down),
+            too_long: sum(|row| &row.too_long),
+            no_buffers: if hands_over { 0 } else { refused },
+            other: sum(|row| &row.failed),
+            ..SendErrors::default()
+        };
+        let unsent = errors.total() - errors.refused;
+        Count {
+            sent: sum(|row| &row.sent).saturating_sub(unsent),
+            refused: if hands_over { refused } else { 0 },
+            errors,
+            arrivals: sum(|row| &row.arrivals),
+            answered: sum(|row| &row.answered),
+            in_time: sum(|row| &row.in_time),
+            duplicate: sum(|row| &row.duplicate),
+            reordered: sum(|row| &row.reordered),
+            corrupt: sum(|row| &row.corrupt),
+            foreign: sum(|row| &row.foreign),
+            late: sum(|row| &row.late),
+            unverified: sum(|row| &row.unverified),
+            verdicts: sum(|row| &row.verdicts),
+            longest_ns: program.rows.iter().map(|row| row.longest.load(Ordering::Relaxed)).max().unwrap_or(0),
+        }
+    }
+}
+
+/// Latencies by segment and bucket over all CPUs.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Buckets(Vec<u64>);
+
+impl Buckets {
+    pub(super) fn new() -> Self {
+        Buckets(vec![0; SEGMENTS * BUCKETS])
+    }
+
+    /// Those so far.
+    pub(super) fn of(program: &Program) -> Self {
+        let mut buckets = Buckets::new();
+        for row in program.rows.iter() {
+            if row.answered.load(Ordering::Relaxed) == 0 {
+                continue;
+            }
+            for (sum, count) in buckets.0.iter_mut().zip(row.latency.iter().flatten()) {
+                *sum += count.load(Ordering::Relaxed);
+            }
+        }
+        buckets
+    }
+
+    /// What has come since `earlier`.
+    pub(super) fn since(&self, earlier: &Buckets) -> Latency {
+        let mut latency = Latency::new();
+        for (at, (now, then)) in self.0.iter().zip(&earlier.0).enumerate() {
+            record(&mut latency, at % BUCKETS, now.saturating_sub(*then));
+        }
+        latency
+    }
+
+    /// Those of requests that were meant to leave in the given segments. None is longer than `longest_ns`.
+    pub(super) fn of_segments(&self, segments: std::ops::Range<usize>, longest_ns: u64) -> Latency {
+        let mut latency = Latency::new();
+        for segment in segments {
+            for at in 0..BUCKETS {
+                let count = self.0[segment * BUCKETS + at];
+                if at == bucket(longest_ns) {
+                    latency.record_many(longest_ns, count);
+                } else {
+                    record(&mut latency, at, count);
+                }
+            }
+        }
+        latency
+    }
+
+    /// Takes one back.
+    pub(super) fn take(&mut self, segment: usize, latency_ns: u64) {
+        if let Some(count) = self.0.get_mut(segment * BUCKETS + bucket(latency_ns)) {
+            *count = count.saturating_sub(1);
+        }
+    }
+}
+
+fn record(latency: &mut Latency, at: usize, count: u64) {
+    if count > 0 {
+        latency.record_many(middle(at), count);
+    }
+}
+
+/// The bucket of a latency: `bucket` of bpf/load.bpf.c.
+fn bucket(ns: u64) -> usize {
+    let ns = ns.min((1 << 36) - 1);
+    let shift = (ns >> SUB_BITS).checked_ilog2().unwrap_or(0);
+    let shifted = if ns >> SUB_BITS == 0 { 0 } else { shift };
+    ((u64::from(shifted) << SUB_BITS) + (ns >> shifted)) as usize
+}
+
+/// The middle of a bucket, ns.
+fn middle(at: usize) -> u64 {
+    let at = at as u64;
+    if at < 2 << SUB_BITS {
+        return at;
+    }
+    let shift = (at >> SUB_BITS) - 1;
+    let least = (at - (shift << SUB_BITS)) << shift;
+    least + (1 << shift) / 2
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_bucket_is_true_to_a_128th(ns in 0..1u64 << 36) {
+            let middle = middle(bucket(ns));
+            prop_assert!(bucket(ns) < BUCKETS);
+            prop_assert!(middle.abs_diff(ns) <= ns / 256 + 1, "{} {}", ns, middle);
+        }
+    }
+
+    #[test]
+    fn buckets_rise() {
+        assert!((0..3_839).all(|at| bucket(middle(at)) == at && middle(at) < middle(at + 1)));
+    }
+
+    #[test]
+    fn what_is_taken_back_is_gone() {
+        let mut buckets = Buckets::new();
+        buckets.0[BUCKETS + bucket(5_000)] = 2;
+        buckets.take(1, 5_000);
+        let latency = buckets.of_segments(0..SEGMENTS, 5_000);
+        assert_eq!(latency.count(), 1);
+        assert!(latency.max().is_some_and(|ns| ns.abs_diff(5_000) < 10));
+    }
+}

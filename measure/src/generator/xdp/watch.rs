@@ -1,0 +1,143 @@
+//! A slot as it runs: its intervals, its end, and the wait for stragglers.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Duration;
+
+use super::program::Program;
+use super::slot::{Buckets, Count, Frame};
+use super::worker::Report;
+use crate::generator::clock;
+use crate::outcome::{Interval, Quantiles};
+
+/// When all is answered, how long a duplicate is still waited for.
+const AFTERMATH: Duration = Duration::from_millis(5);
+
+/// When not all is answered, the least silence that ends a drain.
+const SILENCE: Duration = Duration::from_millis(50);
+
+/// Between two looks at the counters during a drain.
+const LOOK_AGAIN_NS: u64 = 1_000_000;
+
+/// What the counters said when the last interval ended.
+pub(super) struct Watch<'a> {
+    program: &'a Program,
+    hands_over: bool,
+    frame: Frame,
+    sent: u64,
+    answered: u64,
+    buckets: Buckets,
+    intervals: Vec<Interval>,
+}
+
+impl<'a> Watch<'a> {
+    pub(super) fn new(program: &'a Program, hands_over: bool, frame: Frame) -> Self {
+        let buckets = Buckets::new();
+        Watch { program, hands_over, frame, sent: 0, answered: 0, buckets, intervals: Vec::new() }
+    }
+
+    /// Waits for the reports of so many threads and tells of intervals that end until then; none if a thread is gone.
+    pub(super) fn follow(
+        &mut self,
+        reports: &Receiver<Report>,
+        threads: usize,
+        observer: &mut dyn FnMut(&Interval),
+    ) -> Option<Vec<Report>> {
+        let mut received = Vec::with_capacity(threads);
+        while received.len() < threads {
+            let wait_ns = self.boundary_ns().saturating_sub(clock::now_ns());
+            match reports.recv_timeout(Duration::from_nanos(wait_ns)) {
+                Ok(report) => received.push(report),
+                Err(RecvTimeoutError::Timeout) => self.end_interval(observer),
+                Err(RecvTimeoutError::Disconnected) => return None,
+            }
+        }
+        Some(received)
+    }
+
+    /// When the interval under way ends; far off if there is none.
+    fn boundary_ns(&self) -> u64 {
+        let Frame { start_ns, duration_ns, interval_ns, .. } = self.frame;
+        let begins_ns = interval_ns * self.intervals.len() as u64;
+        if interval_ns == 0 || begins_ns >= duration_ns {
+            return start_ns + duration_ns + 3_600_000_000_000;
+        }
+        start_ns + (begins_ns + interval_ns).min(duration_ns)
+    }
+
+    fn end_interval(&mut self, observer: &mut dyn FnMut(&Interval)) {
+        let Frame { duration_ns, interval_ns, .. } = self.frame;
+        let begins_ns = interval_ns * self.intervals.len() as u64;
+        if interval_ns == 0 || begins_ns >= duration_ns {
+            return;
+        }
+        let count = Count::of(self.program, self.hands_over);
+        let buckets = Buckets::of(self.program);
+        let latency = buckets.since(&self.buckets);
+        let interval = Interval {
+            number: self.intervals.len() as u32,
+            begins_seconds: begins_ns as f64 / 1e9,
+            seconds: interval_ns.min(duration_ns - begins_ns) as f64 / 1e9,
+            sent: count.sent.saturating_sub(self.sent),
+            received: count.answered.saturating_sub(self.answered),
+            answered: None,
+            latency_ns: if latency.count() == 0 { Quantiles::default() } else { latency.quantiles() },
+        };
+        observer(&interval);
+        (self.sent, self.answered, self.buckets) = (count.sent, count.answered, buckets);
+        self.intervals.push(interval);
+    }
+
+    /// Waits for stragglers, and returns all intervals.
+    pub(super) fn finish(
+        mut self,
+        drain: Duration,
+        cancel: &AtomicBool,
+        observer: &mut dyn FnMut(&Interval),
+    ) -> Vec<Interval> {
+        let end_ns = self.frame.start_ns + self.frame.duration_ns;
+        // A schedule may be through before its last interval is.
+        while self.frame.interval_ns > 0 && self.boundary_ns() <= end_ns {
+            if cancel.load(Ordering::Relaxed) {
+                self.end_interval(observer);
+                break;
+            }
+            let boundary_ns = self.boundary_ns();
+            clock::sleep_until(boundary_ns.min(clock::now_ns() + 10 * LOOK_AGAIN_NS));
+            if clock::now_ns() >= boundary_ns {
+                self.end_interval(observer);
+            }
+        }
+        self.drain(drain);
+        self.intervals
+    }
+
+    /// Waits until nothing more can come, nothing has come for a while, or the time is over.
+    fn drain(&self, drain: Duration) {
+        let drain_ns = clock::whole_ns(drain);
+        let aftermath_ns = clock::whole_ns(AFTERMATH).min(drain_ns);
+        let mut count = Count::of(self.program, self.hands_over);
+        let mut active_ns = clock::now_ns();
+        let deadline_ns = active_ns + drain_ns;
+        loop {
+            // A service that was slow before may be so again.
+            let quiet_ns = clock::whole_ns(SILENCE)
+                .max(drain_ns / 10)
+                .max(count.longest_ns.saturating_mul(2).min(drain_ns / 4))
+                .min(drain_ns);
+            let whole = count.answered + count.refused >= count.sent;
+            let patience_ns = if whole { aftermath_ns } else { quiet_ns };
+            let now_ns = clock::now_ns();
+            let until_ns = deadline_ns.min(active_ns + patience_ns);
+            if now_ns >= until_ns {
+                return;
+            }
+            clock::sleep_until(until_ns.min(now_ns + LOOK_AGAIN_NS));
+            let next = Count::of(self.program, self.hands_over);
+            if next.arrivals != count.arrivals {
+                active_ns = clock::now_ns();
+            }
+            count = next;
+        }
+    }
+}

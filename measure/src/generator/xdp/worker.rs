@@ -1,0 +1,320 @@
+//! The threads that send. Replies are the program's business.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Sender, SyncSender, sync_channel};
+use std::thread::{self, JoinHandle};
+
+use super::bursts::BurstLengths;
+use super::program::Program;
+use super::schedule::Schedule;
+use crate::error::Error;
+use crate::generator::clock;
+use crate::generator::socket::prepare;
+use crate::outcome::LATE_NS;
+use crate::sys::xdp::{Frames, PARTS, Row};
+
+/// The longest sleep, so that a cancellation is seen.
+const LONGEST_SLEEP_NS: u64 = 10_000_000;
+
+/// How much faster than the schedule a thread that was held up catches up: as the socket generator does.
+const CATCH_UP: f64 = 2.0;
+
+/// A hold-up of this length is still made good at once: sleeps overshoot that much on a busy machine.
+const USUAL_HOLD_UP_NS: u64 = 500_000;
+
+/// The least time given after the end for what is still due when a thread was held up at the end.
+const LEAST_OVERTIME_NS: u64 = 10_000_000;
+
+/// Floods: how long a call is to take at most, and how many frames it may make.
+const FLOOD_CALL_NS: u64 = 10_000_000;
+const FLOOD_CALL_FRAMES: u64 = 1 << 16;
+
+/// Window mode: how long a thread waits for places to be given back, and how many it fills by one call.
+const WINDOW_WAIT_NS: u64 = 30_000;
+const WINDOW_CALL_FRAMES: u64 = 1024;
+
+/// Parts of the timeout in which places are given back: one part late at most.
+pub(super) const TIMEOUT_PARTS: u64 = 8;
+
+/// What a thread does in a slot; times in ns of the monotonic clock.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Plan {
+    pub(super) start_ns: u64,
+    pub(super) duration_ns: u64,
+    pub(super) timing: Timing,
+}
+
+/// When the requests of a thread leave.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Timing {
+    Paced(Schedule),
+    /// So many requests of the thread under way.
+    Window {
+        outstanding: u64,
+        part_ns: u64,
+    },
+    Flood,
+}
+
+/// What a thread tells of a slot besides what is in its row.
+#[derive(Debug)]
+pub(super) struct Report {
+    pub(super) late_sends: u64,
+    pub(super) worst_lag_ns: u64,
+    pub(super) timed_out: u64,
+    pub(super) cpu_ratio: f64,
+    /// When the last request left; 0 if none did.
+    pub(super) last_sent_ns: u64,
+    pub(super) bursts: BurstLengths,
+    /// A call that failed with anything but EINTR ends the thread's slot.
+    pub(super) failure: Option<std::io::Error>,
+}
+
+/// A thread, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Thread {
+    /// None once the thread was told to end.
+    plans: Option<SyncSender<Plan>>,
+    handle: Option<JoinHandle<()>>,
+}
+
+impl Drop for Thread {
+    fn drop(&mut self) {
+        self.plans = None;
+        if let Some(handle) = self.handle.take() {
+            // A panic has been reported already, as `Error::Worker`.
+            let _ = handle.join();
+        }
+    }
+}
+
+impl Thread {
+    /// Starts a thread in the caller's network namespace and waits until it is pinned.
+    pub(super) fn start(
+        index: usize,
+        cpu: u32,
+        nice: Option<i32>,
+        program: Arc<Program>,
+        frames: Frames,
+        cancel: Arc<AtomicBool>,
+        reports: Sender<Report>,
+    ) -> Result<Self, Error> {
+        let (plans, orders) = sync_channel::<Plan>(1);
+        let (ready, is_ready) = sync_channel::<Result<(), Error>>(1);
+        let handle = thread::Builder::new()
+            .name(format!("load-{index}"))
+            .spawn(move || {
+                let prepared = prepare(Some(cpu), nice);
+                let failed = prepared.is_err();
+                if ready.send(prepared).is_err() || failed {
+                    return;
+                }
+                let Some(row) = program.rows.get(cpu as usize) else { return };
+                row.thread.store(thread_id(), Ordering::Relaxed);
+                while let Ok(plan) = orders.recv() {
+                    if reports.send(Worker::new(row, &frames, &cancel).run(&plan)).is_err() {
+                        return;
+                    }
+                }
+            })
+            .map_err(|source| Error::system("cannot start a generator thread", source))?;
+        is_ready.recv().map_err(|_| Error::Worker)??;
+        Ok(Thread { plans: Some(plans), handle: Some(handle) })
+    }
+
+    /// Hands it a plan; none if it is gone.
+    pub(super) fn order(&self, plan: Plan) -> Option<()> {
+        self.plans.as_ref()?.send(plan).ok()
+    }
+}
+
+fn thread_id() -> u32 {
+    rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned()
+}
+
+/// A thread's slot under way.
+struct Worker<'a> {
+    row: &'a Row,
+    frames: &'a Frames,
+    cancel: &'a AtomicBool,
+    report: Report,
+}
+
+impl<'a> Worker<'a> {
+    fn new(row: &'a Row, frames: &'a Frames, cancel: &'a AtomicBool) -> Self {
+        let report = Report {
+            late_sends: 0,
+            worst_lag_ns: 0,
+            timed_out: 0,
+            cpu_ratio: 0.0,
+            last_sent_ns: 0,
+            bursts: BurstLengths::default(),
+            failure: None,
+        };
+        Worker { row, frames, cancel, report }
+    }
+
+    fn run(mut self, plan: &Plan) -> Report {
+        self.sleep_until(plan.start_ns);
+        let (wall_before, cpu_before) = (clock::now_ns(), clock::thread_cpu_ns());
+        match plan.timing {
+            Timing::Paced(schedule) => self.pace(plan, &schedule),
+            Timing::Window { outstanding, part_ns } => self.keep_window_full(plan, outstanding, part_ns),
+            Timing::Flood => self.flood(plan),
+        }
+        let wall = clock::now_ns().saturating_sub(wall_before).max(1);
+        let cpu = clock::thread_cpu_ns().saturating_sub(cpu_before);
+        self.report.cpu_ratio = cpu as f64 / wall as f64;
+        self.report
+    }
+
+    /// Sends this thread's share of a schedule.
+    fn pace(&mut self, plan: &Plan, schedule: &Schedule) {
+        let limit_ns = plan.start_ns + plan.duration_ns + LEAST_OVERTIME_NS.max(plan.duration_ns / 100);
+        let mut last_tick_ns = plan.start_ns;
+        while !self.stopped() {
+            let tick_began_ns = clock::now_ns();
+            let done = self.sent();
+            if done >= schedule.share || tick_began_ns > limit_ns {
+                return;
+            }
+            let passed_ns =
+                tick_began_ns.saturating_sub(last_tick_ns).clamp(schedule.tick_ns, USUAL_HOLD_UP_NS);
+            last_tick_ns = tick_began_ns;
+            let most = (CATCH_UP * passed_ns as f64 / schedule.step_ns).ceil() as u64;
+            let due = schedule.due(tick_began_ns).min(done + most);
+            if done < due {
+                self.note_lag(schedule, done, due, tick_began_ns);
+                self.make(due - done);
+                continue;
+            }
+            self.sleep_until(schedule.intended(done).max(tick_began_ns + schedule.tick_ns));
+        }
+    }
+
+    /// Keeps `outstanding` requests under way until the slot ends.
+    fn keep_window_full(&mut self, plan: &Plan, outstanding: u64, part_ns: u64) {
+        let end_ns = plan.start_ns + plan.duration_ns;
+        let mut parts = Parts { oldest: 0, newest: 0 };
+        loop {
+            let now_ns = clock::now_ns();
+            if now_ns >= end_ns || self.stopped() {
+                return;
+            }
+            let part = now_ns.saturating_sub(plan.start_ns) / part_ns;
+            self.report.timed_out += parts.turn_to(part, self.row);
+            let places = outstanding.saturating_sub(parts.outstanding(self.row)).min(WINDOW_CALL_FRAMES);
+            if places == 0 {
+                clock::sleep_until((now_ns + WINDOW_WAIT_NS).min(end_ns));
+                continue;
+            }
+            self.row.looks.store(0, Ordering::Relaxed);
+            self.make(places);
+        }
+    }
+
+    fn flood(&mut self, plan: &Plan) {
+        let end_ns = plan.start_ns + plan.duration_ns;
+        let mut count = 256;
+        loop {
+            let began_ns = clock::now_ns();
+            if began_ns >= end_ns || self.stopped() {
+                return;
+            }
+            self.row.looks.store(0, Ordering::Relaxed);
+            let made = self.make(count).max(1);
+            let each_ns = (clock::now_ns().saturating_sub(began_ns) / made).max(1);
+            let left_ns = end_ns.saturating_sub(began_ns).min(FLOOD_CALL_NS);
+            count = (left_ns / each_ns).clamp(64, FLOOD_CALL_FRAMES).min(count * 2);
+        }
+    }
+
+    /// Makes so many requests and returns how many were made.
+    fn make(&mut self, count: u64) -> u64 {
+        let before = self.sent();
+        let result = self.frames.make(u32::try_from(count).unwrap_or(u32::MAX));
+        let made = self.sent().saturating_sub(before);
+        if made > 0 {
+            self.report.bursts.add(made);
+            self.report.last_sent_ns = clock::now_ns();
+        }
+        match result {
+            // What a signal left over stays due.
+            Err(error) if error.kind() != std::io::ErrorKind::Interrupted => {
+                self.report.failure = Some(error);
+            }
+            _ => {}
+        }
+        made
+    }
+
+    fn sent(&self) -> u64 {
+        self.row.sent.load(Ordering::Relaxed)
+    }
+
+    fn stopped(&self) -> bool {
+        self.report.failure.is_some() || self.cancel.load(Ordering::Relaxed)
+    }
+
+    fn note_lag(&mut self, schedule: &Schedule, done: u64, due: u64, now_ns: u64) {
+        // Intended times rise, so the first lags most.
+        let worst = now_ns.saturating_sub(schedule.intended(done));
+        self.report.worst_lag_ns = self.report.worst_lag_ns.max(worst);
+        if worst > LATE_NS {
+            let in_time = schedule.due(now_ns - LATE_NS).clamp(done, due);
+            self.report.late_sends += in_time - done;
+        }
+    }
+
+    /// Sleeps until then, in pieces.
+    fn sleep_until(&self, at_ns: u64) {
+        loop {
+            let now_ns = clock::now_ns();
+            if now_ns >= at_ns || self.cancel.load(Ordering::Relaxed) {
+                return;
+            }
+            clock::sleep_until(at_ns.min(now_ns + LONGEST_SLEEP_NS));
+        }
+    }
+}
+
+/// Which parts of a slot may have requests under way. The program counts requests and answers by part.
+struct Parts {
+    oldest: u64,
+    newest: u64,
+}
+
+impl Parts {
+    /// Begins parts up to `part` and gives up what was sent a timeout before; returns how many those were.
+    fn turn_to(&mut self, part: u64, row: &Row) -> u64 {
+        let mut given_up = 0;
+        while self.newest < part {
+            self.newest += 1;
+            // A call that began in this part may end in the next one. The place was last used by a part long given up.
+            let place = place(self.newest + 1);
+            row.made[place].store(0, Ordering::SeqCst);
+            row.returned[place].store(0, Ordering::SeqCst);
+            if self.newest - self.oldest > TIMEOUT_PARTS {
+                given_up += under_way(row, self.oldest);
+                self.oldest += 1;
+                row.oldest_part.store(self.oldest, Ordering::SeqCst);
+            }
+        }
+        given_up
+    }
+
+    fn outstanding(&self, row: &Row) -> u64 {
+        (self.oldest..=self.newest + 1).map(|part| under_way(row, part)).sum()
+    }
+}
+
+fn place(part: u64) -> usize {
+    (part % PARTS as u64) as usize
+}
+
+/// What was sent in a part and is not answered. Answers are read first: more may have been sent since, but not less.
+fn under_way(row: &Row, part: u64) -> u64 {
+    let returned = row.returned[place(part)].load(Ordering::SeqCst);
+    row.made[place(part)].load(Ordering::SeqCst).saturating_sub(returned)
+}

@@ -1,0 +1,161 @@
+//! The calls to `bpf(2)` that aya does not make, or not so.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+const PROG_TEST_RUN: libc::c_int = 10;
+const LINK_CREATE: libc::c_int = 28;
+/// `BPF_XDP` of `enum bpf_attach_type`.
+const ATTACH_XDP: u32 = 37;
+const XDP_FLAGS_SKB_MODE: u32 = 1 << 1;
+const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
+const TEST_XDP_LIVE_FRAMES: u32 = 1 << 1;
+
+/// Frames a program runs over before they leave together. A veth interface's queue holds 256 (drivers/net/veth.c,
+/// VETH_RING_SIZE), and a batch is passed on before the next one is made.
+const BATCH: u32 = 64;
+
+/// Index of the loopback interface in every network namespace (net/core/dev.c, `LOOPBACK_IFINDEX`).
+const LOOPBACK: u32 = 1;
+
+/// The fields of `union bpf_attr` for BPF_PROG_TEST_RUN.
+#[repr(C, align(8))]
+struct TestRun {
+    program: u32,
+    result: u32,
+    data_in_bytes: u32,
+    data_out_bytes: u32,
+    data_in: u64,
+    data_out: u64,
+    repeat: u32,
+    duration: u32,
+    context_in_bytes: u32,
+    context_out_bytes: u32,
+    context_in: u64,
+    context_out: u64,
+    flags: u32,
+    cpu: u32,
+    batch: u32,
+    _padding: u32,
+}
+
+/// `struct xdp_md`.
+#[derive(Debug, Default)]
+#[repr(C)]
+struct Context {
+    data: u32,
+    data_end: u32,
+    data_meta: u32,
+    ingress_interface: u32,
+    receive_queue: u32,
+    egress_interface: u32,
+}
+
+#[repr(C)]
+struct LinkCreate {
+    program: u32,
+    interface: u32,
+    kind: u32,
+    flags: u32,
+}
+
+/// # Safety
+/// `attributes` must be the form of `union bpf_attr` that `command` takes, and the addresses in it must be valid for
+/// what the kernel does with them until the call returns.
+unsafe fn bpf<T>(command: libc::c_int, attributes: &mut T) -> io::Result<libc::c_long> {
+    // SAFETY: pointer and size describe `attributes`; the rest is the caller's promise.
+    let result =
+        unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attributes), size_of::<T>()) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+fn number(descriptor: BorrowedFd<'_>) -> u32 {
+    // A borrowed descriptor is not negative.
+    descriptor.as_raw_fd().cast_unsigned()
+}
+
+/// Attaches an XDP program to the driver of an interface of the calling thread's network namespace, until the link that
+/// is returned is closed. Never takes the place of another program: that fails with EBUSY.
+pub(crate) fn attach(program: BorrowedFd<'_>, interface: u32) -> io::Result<OwnedFd> {
+    link(program, interface, XDP_FLAGS_DRV_MODE)
+}
+
+fn link(program: BorrowedFd<'_>, interface: u32, flags: u32) -> io::Result<OwnedFd> {
+    let mut attributes = LinkCreate { program: number(program), interface, kind: ATTACH_XDP, flags };
+    // SAFETY: BPF_LINK_CREATE takes these fields, without addresses, and returns a new descriptor.
+    let link = unsafe { bpf(LINK_CREATE, &mut attributes)? };
+    let link = i32::try_from(link).map_err(|_| io::Error::from_raw_os_error(libc::EBADF))?;
+    // SAFETY: the descriptor is new, so that nothing else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(link) })
+}
+
+/// A network namespace in which a program is attached to the loopback interface, where no packet ever is.
+///
+/// A call for more than one frame has the kernel enter its program into the dispatcher of XDP programs and wait until no
+/// CPU can be in the old one, some 15 ms before and after (net/bpf/test_run.c, bpf_test_run_xdp_live; kernel/bpf/dispatcher.c),
+/// but not for a program that is attached anywhere.
+#[derive(Debug)]
+pub(crate) struct Namespace {
+    _link: OwnedFd,
+    _namespace: File,
+}
+
+impl Namespace {
+    /// Makes one, which takes CAP_SYS_ADMIN; it is gone when this is dropped or the process ends.
+    pub(crate) fn with(program: BorrowedFd<'_>) -> io::Result<Self> {
+        let inside = || {
+            // SAFETY: takes no pointer; the thread is a scratch one, and leaves the others' namespace alone.
+            if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
+                return Err(io::Error::last_os_error());
+            }
+            let namespace = File::open("/proc/thread-self/ns/net")?;
+            Ok(Namespace { _link: link(program, LOOPBACK, XDP_FLAGS_SKB_MODE)?, _namespace: namespace })
+        };
+        std::thread::scope(|scope| scope.spawn(inside).join())
+            .map_err(|_| io::Error::other("the thread that makes a namespace ended"))?
+    }
+}
+
+/// A program that makes frames, and the frame it begins with.
+#[derive(Debug)]
+pub(crate) struct Frames {
+    program: OwnedFd,
+    frame: Vec<u8>,
+    interface: u32,
+}
+
+impl Frames {
+    /// Frames that leave by `interface` of the namespace of the thread that makes them.
+    pub(crate) fn new(program: BorrowedFd<'_>, frame: Vec<u8>, interface: u32) -> io::Result<Self> {
+        Ok(Frames { program: program.as_fd().try_clone_to_owned()?, frame, interface })
+    }
+
+    /// Runs the program over `count` frames; those it lets go are on their way when this returns. A signal ends it early
+    /// with EINTR (Linux 5.18; net/bpf/test_run.c, `bpf_test_run_xdp_live`).
+    pub(crate) fn make(&self, count: u32) -> io::Result<()> {
+        let bytes = u32::try_from(self.frame.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+        let context = Context { data_end: bytes, ingress_interface: self.interface, ..Context::default() };
+        let mut attributes = TestRun {
+            program: number(self.program.as_fd()),
+            result: 0,
+            data_in_bytes: bytes,
+            data_out_bytes: 0,
+            data_in: self.frame.as_ptr() as u64,
+            data_out: 0,
+            repeat: count.max(1),
+            duration: 0,
+            context_in_bytes: size_of::<Context>() as u32,
+            context_out_bytes: 0,
+            context_in: (&raw const context) as u64,
+            context_out: 0,
+            flags: TEST_XDP_LIVE_FRAMES,
+            cpu: 0,
+            batch: BATCH,
+            _padding: 0,
+        };
+        // SAFETY: BPF_PROG_TEST_RUN takes these fields; it reads `frame` and `context`, which live until it returns, and
+        // may write a result and a duration into `attributes`.
+        unsafe { bpf(PROG_TEST_RUN, &mut attributes) }.map(drop)
+    }
+}
