@@ -26,8 +26,8 @@ fn exchange(tag: Tag, requests: Vec<Vec<u8>>, order: Order, verify: Option<Arc<d
 /// each 50th.
 fn answer(tag: Tag, request: &[u8], number: u64) -> Vec<u8> {
     let mut reply = request[tag.request_offset..][..tag.bytes].to_vec();
-    reply.push(if number % 3 == 0 { 0x83 } else { 0x80 });
-    if number % 50 == 0 {
+    reply.push(if number.is_multiple_of(3) { 0x83 } else { 0x80 });
+    if number.is_multiple_of(50) {
         reply[tag.bytes] &= 0x0f;
     }
     reply.extend_from_slice(request);
@@ -46,7 +46,7 @@ fn tags_of_every_size_are_matched() {
         let service = scene.serve(v4, move |socket, request, source, account| {
             let reply = answer(tag, request, account.received);
             account.answered += 1;
-            account.corrupted += u64::from(account.received % 50 == 0);
+            account.corrupted += u64::from(account.received.is_multiple_of(50));
             socket.send_to(&reply, source).unwrap();
         });
         let workload = exchange(tag, requests, Order::InTurn, None);
@@ -91,7 +91,7 @@ fn replies_are_verified_against_their_requests() {
     let service = scene.serve(true, move |socket, request, source, account| {
         let mut reply = vec![request[0], 0x83];
         reply.extend_from_slice(request);
-        if account.received % 10 == 0 {
+        if account.received.is_multiple_of(10) {
             account.corrupted += 1;
             reply[4] ^= 1;
         }

@@ -135,7 +135,7 @@ fn a_flood_is_accounted_for() {
 fn a_window_does_not_stall_on_loss() {
     let Some(scene) = Scene::new("a_window_does_not_stall_on_loss") else { return };
     let service = scene.serve(true, |socket, request, source, account| {
-        if account.received % 2 == 0 {
+        if account.received.is_multiple_of(2) {
             socket.send_to(request, source).unwrap();
         }
     });
