@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use linerate_measure::workload::ntp;
-use linerate_measure::{Generator, Mode, Slot};
+use linerate_measure::{Mode, Slot};
 
 use crate::scene::{Scene, assert_sound, code, find};
 
@@ -42,18 +42,19 @@ fn chrony_counts_the_same() {
     scene.serve("chronyd", &["-x", "-d", "-u", "root", "-f", &config], address, &request);
 
     for version in [3, 4] {
-        let mut generator = scene.generator(ntp::client(version).unwrap(), address, 5);
-        for mode in [Mode::Rate { per_second: 4_000.0 }, Mode::Window { outstanding: 4 }] {
-            let before = counters(&scene);
-            let outcome = generator.run(&Slot::new(mode, Duration::from_millis(400))).unwrap();
-            let after = counters(&scene);
-            assert_sound(&outcome);
-            assert!(outcome.late == 0 && outcome.lost < outcome.sent / 10, "{outcome:?}");
-            assert_eq!(code(&outcome, "secondary"), outcome.answered);
-            assert!(outcome.codes.iter().all(|code| code.code == 5), "{:?}", outcome.codes);
-            let (before, after) = (before.unwrap(), after.unwrap());
-            // On a busy machine its socket may drop some.
-            assert_eq!((after.0 - before.0, after.1 - before.1), (outcome.answered, 0));
-        }
+        scene.load(ntp::client(version).unwrap(), address, 5, |generator| {
+            for mode in [Mode::Rate { per_second: 4_000.0 }, Mode::Window { outstanding: 4 }] {
+                let before = counters(&scene);
+                let outcome = generator.run(&Slot::new(mode, Duration::from_millis(400))).unwrap();
+                let after = counters(&scene);
+                assert_sound(&outcome);
+                assert!(outcome.late == 0 && outcome.lost < outcome.sent / 10, "{outcome:?}");
+                assert_eq!(code(&outcome, "secondary"), outcome.answered);
+                assert!(outcome.codes.iter().all(|code| code.code == 5), "{:?}", outcome.codes);
+                let (before, after) = (before.unwrap(), after.unwrap());
+                // On a busy machine its socket may drop some.
+                assert_eq!((after.0 - before.0, after.1 - before.1), (outcome.answered, 0));
+            }
+        });
     }
 }

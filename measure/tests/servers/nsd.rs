@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use linerate_measure::workload::dns;
-use linerate_measure::{Generator, Mode, Slot};
+use linerate_measure::{Mode, Slot, SlotOutcome};
 
 use crate::scene::{Scene, assert_sound, code, find};
 
@@ -82,31 +82,36 @@ fn nsd_counts_the_same() {
     let first = queries().requests.remove(0);
     scene.serve("nsd", &["-d", "-c", config.to_str().unwrap()], address, &first);
 
-    let mut generator = scene.generator(queries(), address, 4);
-    for mode in [Mode::Rate { per_second: 4_000.0 }, Mode::Window { outstanding: 4 }, Mode::Flood] {
-        let before = counters(&scene);
-        let outcome = generator.run(&Slot::new(mode, Duration::from_millis(500))).unwrap();
-        let after = counters(&scene);
-        assert_sound(&outcome);
-        let rise = |name: &str| after[name] - before[name];
-        let told = ["NOERROR", "NXDOMAIN", "REFUSED"].map(|name| code(&outcome, name));
-        let answers = rise("num.rcode.NOERROR") + rise("num.rcode.NXDOMAIN") + rise("num.rcode.REFUSED");
-        if mode == Mode::Flood {
-            // What a flood loses is lost before NSD or behind it.
-            assert!(outcome.answered <= answers && answers <= outcome.sent, "{answers}: {outcome:?}");
-            continue;
+    scene.load(queries(), address, 4, |generator| {
+        for mode in [Mode::Rate { per_second: 4_000.0 }, Mode::Window { outstanding: 4 }, Mode::Flood] {
+            let before = counters(&scene);
+            let outcome = generator.run(&Slot::new(mode, Duration::from_millis(500))).unwrap();
+            let after = counters(&scene);
+            assert_sound(&outcome);
+            assert_same(&outcome, |name| after[name] - before[name], mode);
         }
-        // On a busy machine NSD's socket may drop some; what NSD took it answered, and those we got.
-        assert_eq!(rise("num.queries"), outcome.sent - outcome.lost, "{outcome:?}");
-        assert_eq!(told, [rise("num.rcode.NOERROR"), rise("num.rcode.NXDOMAIN"), rise("num.rcode.REFUSED")]);
-        assert_eq!(answers, outcome.answered);
-        assert!(outcome.lost < outcome.sent / 10, "{outcome:?}");
-        // The queries take turns: of every four, two are there, one is not, one is refused. Slots begin where the last
-        // one ended.
-        let quarter = outcome.sent / 4;
-        for (count, quarters) in told.iter().zip([2, 1, 1]) {
-            let apart = count.abs_diff(quarter * quarters);
-            assert!(apart <= quarters + outcome.lost, "{told:?} of {}", outcome.sent);
-        }
+    });
+}
+
+/// Holds an outcome against how much NSD's counters rose.
+fn assert_same(outcome: &SlotOutcome, rise: impl Fn(&str) -> u64, mode: Mode) {
+    let told = ["NOERROR", "NXDOMAIN", "REFUSED"].map(|name| code(outcome, name));
+    let answers = rise("num.rcode.NOERROR") + rise("num.rcode.NXDOMAIN") + rise("num.rcode.REFUSED");
+    if mode == Mode::Flood {
+        // What a flood loses is lost before NSD or behind it.
+        assert!(outcome.answered <= answers && answers <= outcome.sent, "{answers}: {outcome:?}");
+        return;
+    }
+    // On a busy machine NSD's socket may drop some; what NSD took it answered, and those we got.
+    assert_eq!(rise("num.queries"), outcome.sent - outcome.lost, "{outcome:?}");
+    assert_eq!(told, [rise("num.rcode.NOERROR"), rise("num.rcode.NXDOMAIN"), rise("num.rcode.REFUSED")]);
+    assert_eq!(answers, outcome.answered);
+    assert!(outcome.lost < outcome.sent / 10, "{outcome:?}");
+    // The queries take turns: of every four, two are there, one is not, one is refused. Slots begin where the last
+    // one ended.
+    let quarter = outcome.sent / 4;
+    for (count, quarters) in told.iter().zip([2, 1, 1]) {
+        let apart = count.abs_diff(quarter * quarters);
+        assert!(apart <= quarters + outcome.lost, "{told:?} of {}", outcome.sent);
     }
 }

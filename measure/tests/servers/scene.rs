@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use linerate_lab::{Lab, LabChild};
-use linerate_measure::generator::Builder;
+use linerate_measure::generator::{Backend, Builder};
 use linerate_measure::workload::Exchange;
-use linerate_measure::{SlotOutcome, SocketGenerator, Workload};
+use linerate_measure::{Generator, SlotOutcome, Workload};
 
 /// How long a server may take to answer its first request.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -23,6 +23,7 @@ pub(crate) fn skip(test: &str, why: impl std::fmt::Display) {
 
 /// A lab, and a directory for a server's files. The server ends before they go.
 pub(crate) struct Scene {
+    test: &'static str,
     server: Option<LabChild>,
     pub(crate) directory: tempfile::TempDir,
     pub(crate) lab: Lab,
@@ -30,7 +31,7 @@ pub(crate) struct Scene {
 
 impl Scene {
     /// None, and said so, where there is no `program` or no lab.
-    pub(crate) fn set(test: &str, program: &str) -> Option<Self> {
+    pub(crate) fn set(test: &'static str, program: &str) -> Option<Self> {
         if find(program).is_none() {
             skip(test, format_args!("{program} is not installed"));
             return None;
@@ -40,7 +41,7 @@ impl Scene {
                 // chronyd refuses a directory that others can read.
                 let private = std::fs::Permissions::from_mode(0o700);
                 let directory = tempfile::Builder::new().permissions(private).tempdir().unwrap();
-                Some(Scene { lab, directory, server: None })
+                Some(Scene { test, lab, directory, server: None })
             }
             Err(why) => {
                 skip(test, why);
@@ -84,11 +85,23 @@ impl Scene {
         self.server = Some(server);
     }
 
-    /// A generator on the sender.
-    pub(crate) fn generator(&self, exchange: Exchange, address: SocketAddr, flows: usize) -> SocketGenerator {
+    /// Has `check` use a generator on the sender, of sockets and of live frames.
+    pub(crate) fn load(
+        &self,
+        exchange: Exchange,
+        address: SocketAddr,
+        flows: usize,
+        mut check: impl FnMut(&mut dyn Generator),
+    ) {
         let workload = Workload::Exchange(Arc::new(exchange));
-        let builder = Builder::default().targets(vec![address]).flows(flows).workload(workload);
-        self.lab.senders()[0].run(|| builder.start_socket()).unwrap().unwrap()
+        for backend in [Backend::Socket, Backend::Xdp] {
+            let builder = Builder::default().targets(vec![address]).flows(flows).workload(workload.clone());
+            match self.lab.senders()[0].run(|| builder.backend(backend).start()).unwrap() {
+                Ok(mut generator) => check(&mut *generator),
+                Err(why) if backend == Backend::Xdp => skip(self.test, why),
+                Err(why) => panic!("{why}"),
+            }
+        }
     }
 }
 
