@@ -1,11 +1,13 @@
-//! `cargo xtask bench`: promises about cost, kept by counting instructions.
+//! `cargo xtask bench`: promises about cost and speed.
 
 mod engine;
+mod generators;
 mod meter;
 mod subject;
 
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
+use anyhow::Context;
 use clap::Subcommand;
 
 #[cfg(test)]
@@ -16,6 +18,8 @@ pub(crate) use subject::Subject;
 pub(crate) enum Bench {
     /// User-space instructions a transaction: the engine's mmsg echo beside the same loop in C.
     Engine(engine::Engine),
+    /// Packets a second from one core: our generators beside others, and beside the least that sends.
+    Generators(generators::Generators),
     /// What `engine` measures: one server, one queue of requests.
     #[command(hide = true)]
     Subject(Subject),
@@ -25,7 +29,19 @@ impl Bench {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         match self {
             Self::Engine(engine) => engine.run(),
+            Self::Generators(generators) => generators.run(),
             Self::Subject(subject) => subject.run().map(|()| ExitCode::SUCCESS),
         }
     }
+}
+
+/// The same again, built as it is shipped: without optimization, figures say nothing.
+fn run_optimized() -> anyhow::Result<ExitCode> {
+    let status = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+        .args(["run", "--quiet", "--release", "--package", "xtask", "--"])
+        .args(std::env::args_os().skip(1))
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .status()
+        .context("starting cargo")?;
+    Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

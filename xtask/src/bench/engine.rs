@@ -4,9 +4,9 @@
 //! a long queue and a short one, divided by the requests between them, is the cost of a transaction: what starting and
 //! ending costs falls out.
 
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use clap::Args;
 
 use super::meter::Meter;
@@ -41,7 +41,7 @@ struct Figure {
 impl Engine {
     pub(crate) fn run(&self) -> anyhow::Result<ExitCode> {
         if cfg!(debug_assertions) {
-            return run_optimized();
+            return super::run_optimized();
         }
         let meter = match self.choose() {
             Ok(meter) => meter,
@@ -108,17 +108,6 @@ impl Engine {
         slopes.sort_by(f64::total_cmp);
         Ok(Figure { median: slopes[slopes.len() / 2], low: slopes[0], high: slopes[slopes.len() - 1] })
     }
-}
-
-/// The same again, built as it is shipped: an engine without optimization says nothing.
-fn run_optimized() -> anyhow::Result<ExitCode> {
-    let status = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-        .args(["run", "--quiet", "--release", "--package", "xtask", "--"])
-        .args(std::env::args_os().skip(1))
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .status()
-        .context("starting cargo")?;
-    Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 impl Figure {

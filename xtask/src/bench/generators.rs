@@ -1,0 +1,191 @@
+//! Generators side by side on one core: what each sends, and what matching and timing costs.
+//!
+//! All are counted by the same program at the receiving end of the same veth pair, a while after they have started,
+//! and take turns A B C ... C B A. The receiving end of a veth pair runs in a softirq on the CPU that sends, so one core
+//! is the whole cost.
+
+mod bare;
+mod contender;
+mod ours;
+mod programs;
+mod report;
+mod scene;
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+use clap::Args;
+use linerate_measure::generator::Backend;
+
+use bare::Bare;
+use contender::Contender;
+use ours::{Matching, Ours};
+use programs::{Iperf, Kxdpgun, Trafgen};
+use report::{Line, Promise, Report};
+use scene::Scene;
+
+/// Bytes of UDP payload, the same for all.
+pub(super) const PAYLOAD: usize = 100;
+
+/// From a generator's first packet to the first count: it is at its speed by then.
+const RUN_UP: Duration = Duration::from_millis(300);
+
+/// How long a generator may take to its first packet.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+#[derive(Debug, Args)]
+pub(crate) struct Generators {
+    /// How long each is counted each time, s.
+    #[arg(long, default_value_t = 2.0)]
+    seconds: f64,
+    /// How often all take their turns, there and back: two samples each.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// Source ports of our own generators.
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..))]
+    flows: u16,
+    /// The CPU that sends; servers and the bench itself run on another.
+    #[arg(long, default_value_t = 0)]
+    cpu: u32,
+    /// Only these contenders, by name.
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+    /// A document instead of a table.
+    #[arg(long)]
+    json: bool,
+}
+
+/// One that takes part, and what was seen of it.
+struct Entered {
+    contender: Box<dyn Contender>,
+    samples: Vec<f64>,
+}
+
+impl Generators {
+    pub(crate) fn run(&self) -> anyhow::Result<ExitCode> {
+        if cfg!(debug_assertions) {
+            return super::run_optimized();
+        }
+        ensure!(self.seconds >= 0.1, "--seconds {}: give 0.1 or more", self.seconds);
+        if !rustix::process::geteuid().is_root() {
+            println!("SKIP bench generators: needs root for network namespaces and BPF");
+            return Ok(ExitCode::SUCCESS);
+        }
+        let mut report = Report::new(self.seconds);
+        self.sending(&mut report).context("only sending")?;
+        self.matching(&mut report).context("matching and timing")?;
+        if self.json {
+            println!("{}", serde_json::to_string_pretty(&report)?);
+        } else {
+            print!("{report}");
+        }
+        Ok(if report.kept() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+
+    /// Into a sink.
+    fn sending(&self, report: &mut Report) -> anyhow::Result<()> {
+        let scene = Scene::sink(self.cpu)?;
+        let contenders: Vec<Box<dyn Contender>> = vec![
+            Box::new(Ours::new(Backend::Xdp, self.flows)),
+            Box::new(Bare::default()),
+            Box::new(Ours::new(Backend::Socket, self.flows)),
+            Box::new(Iperf),
+            Box::new(Trafgen),
+            Box::new(Kxdpgun),
+        ];
+        let mut entered = self.enter(contenders, &scene, report)?;
+        for _ in 0..self.rounds {
+            for index in there_and_back(entered.len()) {
+                let Entered { contender, samples } = &mut entered[index];
+                let name = contender.name();
+                let rate = self.count(contender.as_mut(), &scene).with_context(|| name.to_owned())?;
+                eprintln!("{name}: {rate:.0}/s");
+                samples.push(rate);
+            }
+        }
+        let promises = [
+            Promise { than: programs::IPERF, at_least: 10.0 },
+            Promise { than: programs::TRAFGEN, at_least: 4.0 },
+            Promise { than: programs::KXDPGUN, at_least: 4.0 },
+            Promise { than: bare::NAME, at_least: 0.9 },
+        ];
+        let lines = entered.into_iter().map(|one| Line::new(one.contender.as_ref(), &one.samples));
+        report.add("only sending", lines.collect::<anyhow::Result<_>>()?, &promises)
+    }
+
+    /// Against a service that returns everything, each taking every reply.
+    fn matching(&self, report: &mut Report) -> anyhow::Result<()> {
+        let scene = Scene::reflector(self.cpu)?;
+        let contenders: Vec<Box<dyn Contender>> =
+            vec![Box::new(Matching::new(self.flows)), Box::new(Bare::taking_replies())];
+        let mut entered = self.enter(contenders, &scene, report)?;
+        for _ in 0..self.rounds {
+            for index in there_and_back(entered.len()) {
+                let Entered { contender, samples } = &mut entered[index];
+                let name = contender.name();
+                let time = Duration::from_secs_f64(self.seconds);
+                let rate = contender.replies(&scene, time).with_context(|| name.to_owned())?;
+                eprintln!("{name}: {rate:.0}/s");
+                samples.push(rate);
+            }
+        }
+        let promises = [Promise { than: bare::NAME, at_least: 0.6 }];
+        let lines = entered.into_iter().map(|one| Line::new(one.contender.as_ref(), &one.samples));
+        report.add("matching and timing every reply", lines.collect::<anyhow::Result<_>>()?, &promises)
+    }
+
+    /// Leaves out what is not wanted or not there.
+    fn enter(
+        &self,
+        contenders: Vec<Box<dyn Contender>>,
+        scene: &Scene,
+        report: &mut Report,
+    ) -> anyhow::Result<Vec<Entered>> {
+        let mut entered = Vec::new();
+        for mut contender in contenders {
+            if !self.only.is_empty() && !self.only.iter().any(|name| name == contender.name()) {
+                continue;
+            }
+            match contender.prepare(scene) {
+                Ok(()) => entered.push(Entered { contender, samples: Vec::new() }),
+                Err(why) => {
+                    let line = format!("SKIP {}: {why:#}", contender.name());
+                    eprintln!("{line}");
+                    report.skip(line);
+                }
+            }
+        }
+        ensure!(!entered.is_empty(), "nothing to measure");
+        Ok(entered)
+    }
+
+    /// Packets a second at the receiver.
+    fn count(&self, contender: &mut dyn Contender, scene: &Scene) -> anyhow::Result<f64> {
+        let before = scene.received()?;
+        let started = Instant::now();
+        let mut sending = contender.start(scene)?;
+        while scene.received()? == before {
+            if let Some(why) = sending.over()? {
+                bail!("it ended before it sent anything: {why}");
+            }
+            ensure!(started.elapsed() < PATIENCE, "it sent nothing within {PATIENCE:?}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        std::thread::sleep(RUN_UP);
+        let (first, begun) = (scene.received()?, Instant::now());
+        std::thread::sleep(Duration::from_secs_f64(self.seconds));
+        let (last, seconds) = (scene.received()?, begun.elapsed().as_secs_f64());
+        if let Some(why) = sending.over()? {
+            bail!("it ended while it was counted: {why}");
+        }
+        sending.stop()?;
+        contender.clear(scene)?;
+        Ok((last - first) as f64 / seconds)
+    }
+}
+
+/// 0 1 2 2 1 0.
+fn there_and_back(count: usize) -> impl Iterator<Item = usize> {
+    (0..count).chain((0..count).rev())
+}

@@ -1,0 +1,180 @@
+//! The least that sends live frames.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use aya::programs::{TestRun, TestRunOptions, Xdp};
+use aya::{Ebpf, EbpfLoader, include_bytes_aligned};
+use linerate_lab::Link;
+use linerate_reflector::XdpService;
+
+use super::contender::{Contender, Sending};
+use super::scene::{Scene, pin};
+use super::{PAYLOAD, RUN_UP};
+
+pub(super) const NAME: &str = "bare-loop";
+
+static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/bare.bpf.o"));
+
+/// Frames the kernel hands on together: the most it takes (Linux 6.18, net/bpf/test_run.c, `TEST_XDP_MAX_BATCH`).
+const BATCH: u32 = 256;
+
+/// Frames a system call: a good part of a second's worth. Each call makes and destroys a page pool, which waits for RCU;
+/// with a few milliseconds' worth, the loop waits most of the time.
+const REPEAT: u32 = 1 << 20;
+
+const DESTINATION_PORT: u16 = 7;
+
+/// A loop of live frames from a program that picks a random source port and redirects: it neither matches nor times.
+#[derive(Default)]
+pub(super) struct Bare {
+    /// Whether replies come, which a program at its own end drops.
+    takes_replies: bool,
+}
+
+impl Bare {
+    /// One that has the replies dropped at its own end.
+    pub(super) fn taking_replies() -> Self {
+        Self { takes_replies: true }
+    }
+}
+
+impl Contender for Bare {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn how(&self) -> String {
+        let replies = if self.takes_replies { ", replies dropped by XDP_DROP" } else { "" };
+        format!(
+            "BPF_PROG_TEST_RUN, BPF_F_TEST_XDP_LIVE_FRAMES, batch {BATCH}, repeat {REPEAT}, bpf/bare.bpf.c{replies}"
+        )
+    }
+
+    fn prepare(&mut self, scene: &Scene) -> anyhow::Result<()> {
+        load(scene.link().sender.index).map(drop)
+    }
+
+    fn start(&mut self, scene: &Scene) -> anyhow::Result<Box<dyn Sending>> {
+        let mut ebpf = load(scene.link().sender.index)?;
+        let program: &mut Xdp =
+            ebpf.program_mut("bare").context("the object has no such program")?.try_into()?;
+        program.load()?;
+        let frame = frame(scene.link());
+        // struct xdp_md: data, data_end, data_meta, ingress_ifindex, rx_queue_index, egress_ifindex.
+        let length = u32::try_from(frame.len())?;
+        let context: Vec<u8> = [0, length, 0, scene.link().sender.index, 0, 0]
+            .iter()
+            .flat_map(|field: &u32| field.to_ne_bytes())
+            .collect();
+        let stop = Arc::new(AtomicBool::new(false));
+        let (stopped, cpu) = (Arc::clone(&stop), scene.cpu as usize);
+        // In the sender's namespace: the index above is looked up where the calling thread is.
+        let handle = scene.sender().run(|| {
+            thread::spawn(move || {
+                pin(cpu)?;
+                let program: &Xdp =
+                    ebpf.program("bare").context("the object has no such program")?.try_into()?;
+                while !stopped.load(Ordering::Relaxed) {
+                    let mut options = TestRunOptions::new();
+                    options.data_in = Some(&frame);
+                    options.ctx_in = Some(&context);
+                    options.repeat = REPEAT;
+                    options.attrs = options.attrs.xdp_live_frames(BATCH);
+                    program.test_run(options)?;
+                }
+                Ok(())
+            })
+        })?;
+        Ok(Box::new(Loop { stop, handle: Some(handle) }))
+    }
+
+    fn replies(&mut self, scene: &Scene, time: Duration) -> anyhow::Result<f64> {
+        let interface = scene.link().sender.interface.clone();
+        let taker = scene.sender().run(|| XdpService::sink().attach(&interface))??;
+        let sending = self.start(scene)?;
+        thread::sleep(RUN_UP);
+        let (first, begun) = (taker.account()?.received, Instant::now());
+        thread::sleep(time);
+        let (last, seconds) = (taker.account()?.received, begun.elapsed().as_secs_f64());
+        sending.stop()?;
+        Ok((last - first) as f64 / seconds)
+    }
+}
+
+struct Loop {
+    stop: Arc<AtomicBool>,
+    handle: Option<JoinHandle<anyhow::Result<()>>>,
+}
+
+impl Loop {
+    fn end(&mut self) -> anyhow::Result<()> {
+        self.stop.store(true, Ordering::Relaxed);
+        match self.handle.take().map(JoinHandle::join) {
+            Some(Err(_)) => anyhow::bail!("its thread panicked"),
+            Some(Ok(result)) => result,
+            None => Ok(()),
+        }
+    }
+}
+
+impl Sending for Loop {
+    fn over(&mut self) -> anyhow::Result<Option<String>> {
+        if self.handle.as_ref().is_some_and(JoinHandle::is_finished) {
+            self.end()?;
+            return Ok(Some("it stopped".to_owned()));
+        }
+        Ok(None)
+    }
+
+    fn stop(mut self: Box<Self>) -> anyhow::Result<()> {
+        self.end()
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        // What it says has been asked for by then, or comes after another error.
+        let _ = self.end();
+    }
+}
+
+fn load(interface_index: u32) -> anyhow::Result<Ebpf> {
+    EbpfLoader::new()
+        .override_global("interface_index", &interface_index, true)
+        .load(OBJECT)
+        .context("loading bpf/bare.bpf.o")
+}
+
+/// Ethernet, IPv4, UDP without a checksum, payload.
+fn frame(link: &Link) -> Vec<u8> {
+    let mut frame = Vec::new();
+    frame.extend_from_slice(&link.receiver.mac);
+    frame.extend_from_slice(&link.sender.mac);
+    frame.extend_from_slice(&[8, 0]);
+    frame.extend_from_slice(&ipv4_header(link));
+    frame.extend_from_slice(&[0, 0]);
+    frame.extend_from_slice(&DESTINATION_PORT.to_be_bytes());
+    frame.extend_from_slice(&(8 + PAYLOAD as u16).to_be_bytes());
+    frame.extend_from_slice(&[0, 0]);
+    frame.resize(frame.len() + PAYLOAD, 0x55);
+    frame
+}
+
+fn ipv4_header(link: &Link) -> [u8; 20] {
+    let mut header = [0; 20];
+    header[0] = 0x45;
+    header[2..4].copy_from_slice(&(28 + PAYLOAD as u16).to_be_bytes());
+    header[6] = 0x40; // not to be fragmented
+    header[8] = 64;
+    header[9] = 17;
+    header[12..16].copy_from_slice(&link.sender.ipv4[0].octets());
+    header[16..20].copy_from_slice(&link.receiver.ipv4[0].octets());
+    let sum: u32 = header.as_chunks::<2>().0.iter().map(|word| u32::from(u16::from_be_bytes(*word))).sum();
+    let folded = (sum & 0xffff) + (sum >> 16);
+    header[10..12].copy_from_slice(&(!(folded as u16)).to_be_bytes());
+    header
+}

@@ -1,0 +1,157 @@
+//! What came of it.
+
+use std::fmt;
+
+use linerate_measure::stats::{self, Interval};
+use serde::Serialize;
+
+use super::contender::Contender;
+use super::{PAYLOAD, ours};
+
+/// All comparisons.
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    payload_bytes: usize,
+    seconds_each: f64,
+    /// Runnable tasks over the last minute, before: other work on the machine spoils figures.
+    load_average: Option<f64>,
+    comparisons: Vec<Comparison>,
+    skipped: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Comparison {
+    what: &'static str,
+    lines: Vec<Line>,
+    promises: Vec<Kept>,
+}
+
+/// One generator.
+#[derive(Debug, Serialize)]
+pub(super) struct Line {
+    name: &'static str,
+    how: String,
+    per_second: Interval,
+    #[serde(skip)]
+    samples: Vec<f64>,
+}
+
+/// How much faster than another we are to be.
+pub(super) struct Promise {
+    pub(super) than: &'static str,
+    pub(super) at_least: f64,
+}
+
+#[derive(Debug, Serialize)]
+struct Kept {
+    than: &'static str,
+    at_least: f64,
+    ratio: Interval,
+    kept: bool,
+}
+
+impl Line {
+    pub(super) fn new(contender: &dyn Contender, samples: &[f64]) -> anyhow::Result<Self> {
+        Ok(Self {
+            name: contender.name(),
+            how: contender.how(),
+            per_second: stats::interval(samples)?,
+            samples: samples.to_vec(),
+        })
+    }
+}
+
+impl Report {
+    pub(super) fn new(seconds_each: f64) -> Self {
+        let load_average = std::fs::read_to_string("/proc/loadavg").ok();
+        let load_average = load_average.and_then(|text| text.split(' ').next()?.parse().ok());
+        Self {
+            payload_bytes: PAYLOAD,
+            seconds_each,
+            load_average,
+            comparisons: Vec::new(),
+            skipped: Vec::new(),
+        }
+    }
+
+    pub(super) fn skip(&mut self, line: String) {
+        self.skipped.push(line);
+    }
+
+    /// Adds a comparison, and holds our XDP generator to `promises`.
+    pub(super) fn add(
+        &mut self,
+        what: &'static str,
+        lines: Vec<Line>,
+        promises: &[Promise],
+    ) -> anyhow::Result<()> {
+        let find = |name| lines.iter().find(|line| line.name == name);
+        let mut kept = Vec::new();
+        if let Some(us) = find(ours::XDP) {
+            for promise in promises {
+                let Some(other) = find(promise.than) else { continue };
+                let ratio = stats::compare(&other.samples, &us.samples)?.ratio;
+                let (than, at_least) = (promise.than, promise.at_least);
+                kept.push(Kept { than, at_least, ratio, kept: ratio.median >= at_least });
+            }
+        }
+        self.comparisons.push(Comparison { what, lines, promises: kept });
+        Ok(())
+    }
+
+    /// Whether no promise that could be looked at is missed.
+    pub(super) fn kept(&self) -> bool {
+        self.comparisons.iter().flat_map(|comparison| &comparison.promises).all(|promise| promise.kept)
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "one core, UDP payload {} bytes, {} s each", self.payload_bytes, self.seconds_each)?;
+        if let Some(load) = self.load_average {
+            write!(f, ", load average before {load:.1}")?;
+        }
+        writeln!(f, "; median and 95 % interval")?;
+        for comparison in &self.comparisons {
+            write!(f, "\n{comparison}")?;
+        }
+        for line in &self.skipped {
+            writeln!(f, "{line}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Comparison {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}, packets a second:", self.what)?;
+        for line in &self.lines {
+            let Interval { samples, .. } = line.per_second;
+            writeln!(f, "  {:16} {} of {samples}", line.name, Shown(&line.per_second, 0))?;
+        }
+        for line in &self.lines {
+            writeln!(f, "  {}: {}", line.name, line.how)?;
+        }
+        for promise in &self.promises {
+            let word = if promise.kept { "ok" } else { "MISSED" };
+            let Kept { than, at_least, ratio, .. } = promise;
+            let ratio = Shown(ratio, 2);
+            writeln!(f, "  {word}: {} is {ratio} of {than}; promised at least {at_least}", ours::XDP)?;
+        }
+        Ok(())
+    }
+}
+
+/// A median with its interval, to so many decimals.
+struct Shown<'a>(&'a Interval, usize);
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Shown(interval, decimals) = self;
+        write!(f, "{:.decimals$}", interval.median)?;
+        match interval.low.zip(interval.high) {
+            Some((low, high)) => write!(f, " ({low:.decimals$} to {high:.decimals$})"),
+            None => write!(f, " (too few samples for an interval)"),
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Two hosts and the wire between them.
+
+use std::net::Ipv4Addr;
+
+use anyhow::{Context, ensure};
+use linerate_lab::{Lab, LabHost, Link};
+use linerate_reflector::{XdpBuilder, XdpService};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+/// Shorter datagrams are a tool's own greetings (iperf3 sends 4 bytes), and pass.
+const SHORTEST: u16 = 40;
+
+/// A veth pair of one queue, with a service where it ends.
+pub(super) struct Scene {
+    service: XdpService,
+    lab: Lab,
+    /// The CPU that sends.
+    pub(super) cpu: u32,
+    /// The CPU for everything else.
+    pub(super) other_cpu: u32,
+}
+
+impl Scene {
+    /// A receiver that counts datagrams and drops them.
+    pub(super) fn sink(cpu: u32) -> anyhow::Result<Self> {
+        Self::new(cpu, XdpService::sink())
+    }
+
+    /// A receiver that returns datagrams.
+    pub(super) fn reflector(cpu: u32) -> anyhow::Result<Self> {
+        Self::new(cpu, XdpService::reflector())
+    }
+
+    fn new(cpu: u32, service: XdpBuilder) -> anyhow::Result<Self> {
+        let other_cpu = move_away_from(cpu)?;
+        // One queue: kxdpgun has a thread for each.
+        let lab = Lab::builder().queues(1).start()?;
+        let interface = lab.links()[0].receiver.interface.clone();
+        let service = service.shortest_payload(SHORTEST);
+        let service = lab.receiver().run(|| service.attach(&interface))??;
+        Ok(Self { service, lab, cpu, other_cpu })
+    }
+
+    pub(super) fn link(&self) -> &Link {
+        &self.lab.links()[0]
+    }
+
+    pub(super) fn receiver(&self) -> &LabHost {
+        self.lab.receiver()
+    }
+
+    pub(super) fn sender(&self) -> &LabHost {
+        &self.lab.senders()[0]
+    }
+
+    pub(super) fn target(&self) -> Ipv4Addr {
+        self.link().receiver.ipv4[0]
+    }
+
+    /// Datagrams that the receiver has counted.
+    pub(super) fn received(&self) -> anyhow::Result<u64> {
+        Ok(self.service.account()?.received)
+    }
+}
+
+/// Puts the calling thread, and what it starts, on a CPU that is not `cpu`; says which.
+fn move_away_from(cpu: u32) -> anyhow::Result<u32> {
+    // The second scene finds the thread moved already: what matters is that it is not on `cpu`.
+    let allowed = sched_getaffinity(None).context("reading this thread's CPUs")?;
+    let other = (0..CpuSet::MAX_CPU).find(|other| allowed.is_set(*other) && *other != cpu as usize);
+    let other =
+        other.with_context(|| format!("there is no CPU but {cpu} for the servers: two are needed"))?;
+    ensure!((cpu as usize) < CpuSet::MAX_CPU, "there is no CPU {cpu}");
+    pin(other)?;
+    Ok(u32::try_from(other)?)
+}
+
+/// Puts the calling thread on one CPU.
+pub(super) fn pin(cpu: usize) -> anyhow::Result<()> {
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    sched_setaffinity(None, &set).with_context(|| format!("pinning a thread to CPU {cpu}"))
+}
