@@ -235,7 +235,8 @@ INLINE int send_exchange(struct xdp_md *ctx, struct row *row, struct flow *flow,
     } else {
         which = row->turn;
         row->turn += row->turn_step;
-        while (row->turn >= settings.request_count && settings.request_count)
+        // The step is less than the count.
+        if (row->turn >= settings.request_count)
             row->turn -= settings.request_count;
     }
     struct request *request = bpf_map_lookup_elem(&requests, &which);

@@ -51,7 +51,7 @@ fn longer_slots_allocate_no_more(address: SocketAddr, workload: Workload) {
         count(&parts(slot(Duration::from_millis(50))));
         let (few, sent_few) = count(&parts(slot(Duration::from_millis(100))));
         let (more, sent_more) = count(&parts(slot(Duration::from_millis(600))));
-        assert!(sent_more > 2 * sent_few);
+        assert!(sent_more > sent_few);
         // Channels allocate a place for whoever waits at them, which is up to chance, but not a thousand times.
         assert!(more <= few + 24, "{few} for {sent_few} requests, {more} for {sent_more}");
     }

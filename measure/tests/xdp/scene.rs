@@ -1,14 +1,14 @@
 //! A lab with a service on its receiver and a generator on its sender.
 
 use std::io::Write as _;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use linerate_lab::{Lab, Link};
 use linerate_measure::generator::Builder;
 use linerate_measure::{Error, Mode, Slot, SlotOutcome, Workload, XdpGenerator};
 
-use crate::service::Service;
+use crate::service::{Account, Service};
 
 /// Bytes of an echo request.
 pub(crate) const PAYLOAD: usize = 100;
@@ -45,6 +45,38 @@ impl Scene {
     pub(crate) fn echo(&self, v4: bool) -> Service {
         let at = self.receiver(v4);
         self.lab.receiver().run(move || Service::echo(at)).unwrap()
+    }
+
+    /// Starts a service on the receiver.
+    pub(crate) fn serve(
+        &self,
+        v4: bool,
+        serve: impl FnMut(&UdpSocket, &mut [u8], SocketAddr, &mut Account) + Send + 'static,
+    ) -> Service {
+        let at = self.receiver(v4);
+        self.lab.receiver().run(move || Service::start(at, serve)).unwrap()
+    }
+
+    /// Starts a service that drops every 10th request, answers every 100th twice and every 1000th with a changed byte.
+    pub(crate) fn faulty(&self) -> Service {
+        self.serve(true, |socket, request, source, account| {
+            let number = account.received;
+            if number % 1_000 == 1 {
+                account.corrupted += 1;
+                let at = number as usize % request.len();
+                request[at] ^= 0x20;
+                socket.send_to(request, source).unwrap();
+            } else if number % 10 == 2 {
+                account.dropped += 1;
+            } else {
+                account.answered += 1;
+                socket.send_to(request, source).unwrap();
+                if number % 100 == 3 {
+                    account.duplicated += 1;
+                    socket.send_to(request, source).unwrap();
+                }
+            }
+        })
     }
 
     /// A builder for echo requests to `target`.

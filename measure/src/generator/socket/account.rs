@@ -186,4 +186,26 @@ mod tests {
         let outcome = of(&Slot::rate(1_000.0, SECOND), true, &[none]);
         assert_eq!((outcome.sent, outcome.loss_ratio()), (0, 1.0));
     }
+
+    #[test]
+    fn codes_and_bursts_of_all_threads_are_counted() {
+        let (mut one, mut other) = (report(30, 30), report(12, 12));
+        one.tally.codes[0] = 28;
+        one.tally.codes[3] = 2;
+        other.tally.codes[3] = 12;
+        one.bursts[1] = 6;
+        one.bursts[24] = 1;
+        other.bursts[3] = 4;
+        let name = |code| (code == 3).then_some("NXDOMAIN");
+        let code = Code { offset: 3, mask: 0x0f, name };
+        let reports = [one, other];
+        let counted = codes(code, &reports);
+        let of = |counted: &CodeCount| (counted.code, counted.name.clone(), counted.count);
+        assert_eq!(
+            counted.iter().map(of).collect::<Vec<_>>(),
+            [(0, None, 28), (3, Some("NXDOMAIN".to_owned()), 14)]
+        );
+        assert_eq!(bursts(&reports), Bursts { median_requests: 1, max_requests: 24 });
+        assert_eq!(bursts(&[report(0, 0)]), Bursts::default());
+    }
 }

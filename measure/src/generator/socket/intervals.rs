@@ -215,3 +215,76 @@ pub(super) fn complete(intervals: &mut Vec<Interval>, duration: Duration, report
         interval.seconds = interval.seconds.min(duration.as_secs_f64() - interval.begins_seconds);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+
+    const CUT: Cut = Cut { start_ns: 1_000, duration_ns: 250, interval_ns: 100 };
+
+    fn book() -> (Book, Receiver<Message>, Sender<Latency>) {
+        let (tell, messages) = channel();
+        let (emptied, empty) = channel();
+        let mut book = Book::new(tell, empty);
+        book.begin(Some(CUT));
+        (book, messages, emptied)
+    }
+
+    fn parts(messages: &Receiver<Message>) -> Vec<(u64, u64, u64)> {
+        let part = |message| match message {
+            Message::Over(part) => (part.counts.sent, part.counts.received, part.latency.count()),
+            Message::Done(_) => panic!("the book does not end a slot"),
+        };
+        messages.try_iter().map(part).collect()
+    }
+
+    #[test]
+    fn requests_count_when_meant_and_replies_when_they_came() {
+        let (mut book, messages, _emptied) = book();
+        book.sent(3, |index| 1_000 + 90 * index);
+        book.answered(1_000, 1_050);
+        book.answered(1_090, 1_130);
+        assert_eq!(parts(&messages), [(2, 1, 1)], "a reply of the next interval ends the first");
+        // It came to another socket before, but is seen only now.
+        book.answered(1_010, 1_080);
+        // After the slot: it answers a request of the slot, but came in no interval.
+        book.answered(1_180, 1_900);
+        let counts = book.end(false);
+        assert_eq!(parts(&messages), [(1, 2, 2), (0, 0, 0)]);
+        let of = |sent, received, answered| Counts { sent, received, answered };
+        assert_eq!(counts, [of(2, 1, 3), of(1, 2, 1), of(0, 0, 0)]);
+    }
+
+    #[test]
+    fn without_intervals_nothing_is_told() {
+        let (mut book, messages, _emptied) = book();
+        book.begin(None);
+        book.sent(2, |_| 1_000);
+        book.answered(1_000, 1_300);
+        book.pass();
+        assert!(book.end(false).is_empty() && parts(&messages).is_empty());
+    }
+
+    #[test]
+    fn a_thread_that_is_gone_is_told() {
+        let (mut book, messages, emptied) = book();
+        book.answered(1_000, 1_150);
+        drop(book);
+        let sources = [Source { messages: &messages, emptied: &emptied }];
+        let mut seen = 0;
+        assert!(follow(&sources, Some(CUT), &mut |_| seen += 1).is_none());
+        assert_eq!(seen, 1);
+    }
+
+    #[test]
+    fn a_slot_that_ended_early_has_the_intervals_it_had() {
+        let mut intervals: Vec<Interval> =
+            (0..3).map(|number| CUT.interval(number, Duration::from_nanos(250))).collect();
+        assert!((intervals[2].seconds - 50e-9).abs() < 1e-15);
+        complete(&mut intervals, Duration::from_nanos(120), &[]);
+        assert_eq!(intervals.len(), 2);
+        assert!((intervals[1].seconds - 20e-9).abs() < 1e-15);
+        assert_eq!(intervals[1].answered, Some(0));
+    }
+}

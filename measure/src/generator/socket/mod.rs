@@ -30,7 +30,7 @@ use account::{Course, account};
 use carried::{Carried, Echo, Script};
 use inbox::Flow;
 use intervals::Cut;
-use open::{RECEIVE_BUFFER_BYTES, open};
+use open::{RECEIVE_BUFFER_BYTES, Sources, open};
 use thread::Thread;
 pub(super) use thread::prepare;
 use trail::Track;
@@ -58,11 +58,12 @@ pub struct SocketGenerator {
 impl SocketGenerator {
     pub(super) fn start(builder: &Builder) -> Result<Self, Error> {
         let run = fastrand::u64(..);
+        let sources = Sources::of(builder);
         let mut receive_buffer_bytes = u64::MAX;
         let mut shares: Vec<Vec<Flow>> = Vec::new();
         shares.resize_with(builder.threads, Vec::new);
         for id in 0..builder.flows {
-            let socket = open(builder, id)?;
+            let socket = open(builder, &sources, id)?;
             let granted = socket
                 .recv_buffer_size()
                 .map_err(|source| Error::system("cannot read SO_RCVBUF of a generator socket", source))?;

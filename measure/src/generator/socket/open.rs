@@ -18,8 +18,21 @@ const fn headers_bytes(v4: bool) -> usize {
     if v4 { 28 } else { 48 }
 }
 
+/// Source addresses by family.
+pub(super) struct Sources {
+    v4: Vec<IpAddr>,
+    v6: Vec<IpAddr>,
+}
+
+impl Sources {
+    pub(super) fn of(builder: &Builder) -> Self {
+        let (v4, v6) = builder.sources.iter().copied().partition(IpAddr::is_ipv4);
+        Sources { v4, v6 }
+    }
+}
+
 /// Opens and connects the socket of a flow.
-pub(super) fn open(builder: &Builder, id: usize) -> Result<Socket, Error> {
+pub(super) fn open(builder: &Builder, sources: &Sources, id: usize) -> Result<Socket, Error> {
     let target = builder.targets[id % builder.targets.len()];
     let v4 = target.is_ipv4();
     let domain = if v4 { Domain::IPV4 } else { Domain::IPV6 };
@@ -34,7 +47,7 @@ pub(super) fn open(builder: &Builder, id: usize) -> Result<Socket, Error> {
             _ => Error::system(format!("cannot open socket {id} of {}", builder.flows), source),
         }
     })?;
-    if let Some(from) = from(builder, id, v4)? {
+    if let Some(from) = from(builder, sources, id, v4)? {
         socket.bind(&from.into()).map_err(|source| cannot_bind(from, source))?;
     }
     socket.connect(&target.into()).map_err(|source| {
@@ -68,16 +81,15 @@ pub(super) fn open(builder: &Builder, id: usize) -> Result<Socket, Error> {
 }
 
 /// Where a flow sends from, if that is asked for; port 0 for any.
-fn from(builder: &Builder, id: usize, v4: bool) -> Result<Option<SocketAddr>, Error> {
-    let mut sources: Vec<IpAddr> = builder.sources.iter().copied().filter(|ip| ip.is_ipv4() == v4).collect();
+fn from(builder: &Builder, sources: &Sources, id: usize, v4: bool) -> Result<Option<SocketAddr>, Error> {
+    let sources: &[IpAddr] = if v4 { &sources.v4 } else { &sources.v6 };
     let Some(ports) = &builder.source_ports else {
         // Flows of one target differ by the number of targets, so that is divided out first.
         let turn = id / builder.targets.len();
         return Ok(turn.checked_rem(sources.len()).map(|at| SocketAddr::new(sources[at], 0)));
     };
-    if sources.is_empty() {
-        sources.push(if v4 { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() });
-    }
+    let any = [if v4 { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() }];
+    let sources = if sources.is_empty() { &any[..] } else { sources };
     let row = id / sources.len();
     let port = ports.clone().nth(row).ok_or(Error::TooFewPorts {
         flows: builder.flows,
@@ -117,8 +129,12 @@ mod tests {
     use super::*;
     use std::collections::HashSet;
 
+    fn of(builder: &Builder, id: usize) -> Result<Option<SocketAddr>, Error> {
+        from(builder, &Sources::of(builder), id, true)
+    }
+
     fn all(builder: &Builder) -> Vec<(usize, SocketAddr)> {
-        let flow = |id| (id % builder.targets.len(), from(builder, id, true).unwrap().unwrap());
+        let flow = |id| (id % builder.targets.len(), of(builder, id).unwrap().unwrap());
         (0..builder.flows).map(flow).collect()
     }
 
@@ -133,14 +149,14 @@ mod tests {
         let ways: HashSet<(usize, IpAddr)> = flows.iter().map(|(to, from)| (*to, from.ip())).collect();
         assert_eq!(ways.len(), 4);
         assert!(flows.iter().take(2).all(|(_, from)| from.port() == 5000));
-        let error = from(&builder.flows(9), 8, true).unwrap_err();
+        let error = of(&builder.flows(9), 8).unwrap_err();
         assert!(matches!(error, Error::TooFewPorts { flows: 9, ports: 4, sources: 2 }), "{error}");
     }
 
     #[test]
     fn ports_without_sources_leave_the_address_to_the_kernel() {
         let builder = Builder::default().targets(vec!["10.0.0.1:7".parse().unwrap()]).flows(2);
-        assert!(from(&builder, 0, true).unwrap().is_none());
+        assert!(of(&builder, 0).unwrap().is_none());
         let builder = builder.source_ports(9..=10);
         assert_eq!(all(&builder)[1].1, "0.0.0.0:10".parse().unwrap());
     }

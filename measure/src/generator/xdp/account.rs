@@ -172,7 +172,7 @@ fn due(program: &Program, timings: &[Timing], span: std::ops::Range<u64>) -> Opt
         let Timing::Paced(schedule) = timing else { return None };
         let row = rows.clone().find(|row| row.first_flow.load(Ordering::Relaxed) == schedule.thread());
         let sent = row.map_or(0, made);
-        total += schedule.due(span.end - 1).min(sent) - schedule.due(span.start - 1).min(sent);
+        total += schedule.before(span.end).min(sent) - schedule.before(span.start).min(sent);
     }
     Some(total)
 }

@@ -46,6 +46,11 @@ impl Schedule {
         ((elapsed_ns / self.step_ns + 1.0).floor() as u64).min(self.share)
     }
 
+    /// How many are meant to leave before then.
+    pub(super) fn before(&self, at_ns: u64) -> u64 {
+        if at_ns <= self.start_ns { 0 } else { self.due(at_ns - 1) }
+    }
+
     /// The step in whole ns and 2^-32 of one, as the program adds it up.
     pub(super) fn step(&self) -> (u64, u64) {
         split(self.step_ns)
