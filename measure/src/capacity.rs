@@ -57,9 +57,10 @@ pub struct SearchOptions<'a> {
     pub resolution: f64,
     /// How often the rate found must hold again; 2 by default.
     pub confirm: u32,
-    /// How often a rate may fail without that being counted, where the loss was in a few of the slot's intervals only: a
-    /// machine that was held up loses much in one of them, a service that is offered too much loses a little in all. It
-    /// takes a lead-in, by which the slot is divided. 0 by default.
+    /// How often a rate may fail without that being counted, where it may have been the machine: much left late, or the
+    /// loss was in a few of the slot's intervals only, since a machine that was held up loses much in one of them, a
+    /// service that is offered too much a little in all. Intervals take a lead-in, by which the slot is divided. 0 by
+    /// default.
     pub excused: u32,
     /// The most time to take; 30 s by default. When it is over, what is known by then is the result. Up to four times
     /// as long if no rate held by then.

@@ -83,9 +83,13 @@ impl Probe {
         !is_late(&self.bound_because)
     }
 
-    /// Whether the loss came of something that happened, and not of the rate.
+    /// Whether it may be the machine's doing, and not the rate's, that this did not hold.
     pub(super) fn excusable(&self, max_loss: f64) -> bool {
-        self.verdict == Verdict::Loss && self.steady_loss_ratio.is_some_and(|loss| loss <= max_loss)
+        match self.verdict {
+            Verdict::Loss => !self.punctual() || self.steady_loss_ratio.is_some_and(|loss| loss <= max_loss),
+            Verdict::GeneratorBound => !falls_short(&self.bound_because),
+            _ => false,
+        }
     }
 }
 
@@ -94,6 +98,11 @@ const LATE_MATTERS: f64 = 0.1;
 
 fn is_late(reasons: &[BoundReason]) -> bool {
     reasons.iter().any(|reason| matches!(reason, BoundReason::SentLate { ratio } if *ratio > LATE_MATTERS))
+}
+
+/// Whether the generator could not offer the rate, or not take the replies; that it was late is something else.
+fn falls_short(reasons: &[BoundReason]) -> bool {
+    reasons.iter().any(|reason| !matches!(reason, BoundReason::SentLate { .. }))
 }
 
 /// The part of a slot that is judged for loss.
@@ -151,9 +160,8 @@ fn judge(outcome: &SlotOutcome, judged: &Judged, options: &SearchOptions<'_>) ->
     }
     // Requests that leave late but all in all at the rate asked for are a harder load, not a lighter one: a service
     // that answers them holds. On a busy machine they come at any rate.
-    let short =
-        outcome.self_watch.bound_because.iter().any(|reason| !matches!(reason, BoundReason::SentLate { .. }));
-    let late = is_late(&outcome.self_watch.bound_because);
+    let reasons = &outcome.self_watch.bound_because;
+    let short = falls_short(reasons);
     let slow = options.max_p99.is_some_and(|most| {
         outcome.latency_ns.quantile(0.99).is_some_and(|p99| u128::from(p99) > most.as_nanos())
     });
@@ -161,7 +169,9 @@ fn judge(outcome: &SlotOutcome, judged: &Judged, options: &SearchOptions<'_>) ->
     match () {
         () if short || judged.sent == 0 || judged.loss_ratio() > options.max_loss => Verdict::GeneratorBound,
         // Latency runs from the intended time, so a generator that lags more and more makes it grow by itself.
-        () if (slow || grows) && late => Verdict::GeneratorBound,
+        () if grows && is_late(reasons) => Verdict::GeneratorBound,
+        // One request in a hundred is what a 99th percentile shows.
+        () if slow && !reasons.is_empty() => Verdict::GeneratorBound,
         () if grows => Verdict::QueueGrows,
         () if slow => Verdict::TooSlow,
         () => Verdict::Holds,
