@@ -87,7 +87,8 @@ impl Probe {
     pub(super) fn excusable(&self, max_loss: f64) -> bool {
         match self.verdict {
             Verdict::Loss => !self.punctual() || self.steady_loss_ratio.is_some_and(|loss| loss <= max_loss),
-            Verdict::GeneratorBound => !falls_short(&self.bound_because),
+            // At its limit it is late and short, too, but then in every try.
+            Verdict::GeneratorBound => !self.bound_because.is_empty(),
             _ => false,
         }
     }
