@@ -83,7 +83,7 @@ fn one_after_the_other_and_nothing_is_left() {
         let Some(mut generator) = scene.generator(&service, 4) else { return };
         assert!(scene.attached().is_some());
         let outcome = generator.run(&slot(rate(1_000.0), 100)).unwrap();
-        assert_eq!((outcome.answered, outcome.late), (100, 0), "{outcome:?}");
+        assert_eq!((outcome.lost, outcome.late), (0, 0), "{outcome:?}");
         drop(generator);
         assert_eq!(scene.attached(), None);
     }

@@ -36,6 +36,7 @@ pub(super) fn account(program: &Program, mut course: Course<'_>) -> SlotOutcome 
     let intervals = std::mem::take(&mut course.intervals);
     let Course { slot, frame, failures, .. } = &course;
     let failed = failures.len() as u64;
+    let failed_late = failures.iter().filter(|failure| failure.late).count() as u64;
     let mut buckets = Buckets::of(program);
     for failure in failures {
         buckets.take(segment(frame, failure.intended_ns), failure.latency_ns);
@@ -72,9 +73,9 @@ pub(super) fn account(program: &Program, mut course: Course<'_>) -> SlotOutcome 
         lost: count.sent - answered,
         duplicate: count.duplicate,
         reordered: count.reordered,
-        corrupt: count.corrupt + failed,
+        corrupt: count.corrupt + failed - failed_late,
         foreign: count.foreign,
-        late: count.late,
+        late: count.late + failed_late,
         send_errors: count.errors,
         duration,
         asked_per_second,

@@ -17,6 +17,9 @@ const LOOK_AGAIN: Duration = Duration::from_micros(500);
 /// How long the end of a slot waits for what is in the ring.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// How many times round the tags a reply that does not verify is looked for.
+const ROUNDS: u64 = 4;
+
 /// A reply that was counted as an answer and is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Failure {
@@ -24,6 +27,8 @@ pub(super) struct Failure {
     pub(super) intended_ns: u64,
     pub(super) in_time: bool,
     pub(super) code: Option<u8>,
+    /// It answers an earlier request with the same tag: the service was slower than the tags came round.
+    pub(super) late: bool,
 }
 
 /// The thread, until it is dropped.
@@ -105,15 +110,21 @@ impl Drop for Judge {
 
 fn judge(record: &[u8], exchange: &Exchange, verify: &dyn Verify) -> Option<Failure> {
     let record = read(record)?;
-    let request = request(exchange, record.flow, record.sequence)?;
-    if verify.verify(request, record.reply) {
+    let is_answer = |sequence| {
+        let request = request(exchange, record.flow, sequence);
+        request.is_some_and(|request| verify.verify(request, record.reply))
+    };
+    if is_answer(record.sequence) {
         return None;
     }
+    let range = exchange.tag.map_or(0, |tag| tag.mask().wrapping_add(1));
+    let before = record.sequence.checked_div(range).unwrap_or(0).min(ROUNDS);
     Some(Failure {
         latency_ns: record.latency_ns,
         intended_ns: record.intended_ns,
         in_time: record.in_time,
         code: exchange.code_of(record.reply),
+        late: (1..=before).any(|rounds| is_answer(record.sequence - rounds * range)),
     })
 }
 
