@@ -88,7 +88,7 @@ pub(super) fn account(program: &Program, mut course: Course<'_>) -> SlotOutcome 
         queue: QueueMedians { first_half_ns: quarters(0..1), last_quarter_ns: quarters(2..3) },
         generator_bound: !watch.bound_because.is_empty(),
         self_watch: watch,
-        intervals: complete(program, frame, failures, intervals, course.timings, duration),
+        intervals: complete(program, &course, intervals, count.sent, duration),
     }
 }
 
@@ -133,12 +133,12 @@ fn codes(program: &Program, code: Code, failures: &[Failure]) -> Vec<CodeCount> 
 /// Fills in what was known only at the end.
 fn complete(
     program: &Program,
-    frame: &Frame,
-    failures: &[Failure],
+    course: &Course<'_>,
     mut intervals: Vec<Interval>,
-    timings: &[Timing],
+    sent: u64,
     duration: Duration,
 ) -> Vec<Interval> {
+    let Course { frame, failures, timings, .. } = course;
     if frame.interval_ns == 0 {
         return Vec::new();
     }
@@ -160,6 +160,11 @@ fn complete(
         interval.seconds = interval.seconds.min(duration.as_secs_f64() - interval.begins_seconds);
     }
     debug_assert!(intervals.len() <= INTERVALS);
+    // The last look may have been just before the last request, and errors are told only in all.
+    let counted: u64 = intervals.iter().map(|interval| interval.sent).sum();
+    if let Some(last) = intervals.last_mut() {
+        last.sent = (last.sent + sent).saturating_sub(counted);
+    }
     intervals
 }
 
