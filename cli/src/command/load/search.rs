@@ -5,8 +5,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
-use linerate_measure::capacity::{self, Capacity, CapacitySample, Ended, Event, Overload, SearchOptions};
-use linerate_measure::{Description, Error};
+use linerate_measure::capacity::{
+    self, Capacity, CapacitySample, Ended, Event, Overload, SearchOptions, Verdict,
+};
+use linerate_measure::{Description, Error, stats};
 use serde::Serialize;
 
 use super::arguments::Bounds;
@@ -151,6 +153,12 @@ fn warnings(capacity: &Capacity, method: &Method) -> Vec<String> {
         let why = why.map_or_else(String::new, |why| format!(": {why}"));
         warnings.push(format!("the generator was the limit, capacity is a lower bound{why}"));
     }
+    if let Some(late) = late_where_it_failed(capacity).filter(|late| *late > LATE_MATTERS) {
+        let late = format::percent(late);
+        warnings.push(format!(
+            "the machine was busy: {late} of the requests left late where rates did not hold, so capacity may be higher"
+        ));
+    }
     let (done, wanted) = (capacity.searches.len(), method.searches_wanted);
     let all = || capacity.searches.iter().chain([&capacity.neighbourhood]);
     let ended = |how: Ended| all().any(|search| search.ended == how);
@@ -167,6 +175,16 @@ fn warnings(capacity: &Capacity, method: &Method) -> Vec<String> {
         warnings.push(format!("no rate holds: {why}"));
     }
     warnings
+}
+
+/// A search whose failures left late to this share may have been misled.
+const LATE_MATTERS: f64 = 0.1;
+
+/// The median share of late requests over all rates of the searches proper that did not hold.
+fn late_where_it_failed(capacity: &Capacity) -> Option<f64> {
+    let probes = capacity.searches.iter().flat_map(|search| &search.slots);
+    let failed = probes.filter(|probe| probe.verdict != Verdict::Holds);
+    stats::median(&failed.map(|probe| probe.late_ratio).collect::<Vec<_>>())
 }
 
 fn bound_because(search: &CapacitySample) -> Option<String> {
