@@ -22,6 +22,7 @@ impl Reflector {
             faults: Faults::default(),
             swap: Every::default(),
             delay: Duration::ZERO,
+            busy: false,
             bucket: None,
             freeze: None,
         }
@@ -38,6 +39,7 @@ pub struct Builder {
     pub(crate) faults: Faults,
     pub(crate) swap: Every,
     pub(crate) delay: Duration,
+    pub(crate) busy: bool,
     pub(crate) bucket: Option<(f64, u32)>,
     pub(crate) freeze: Option<(Duration, Duration)>,
 }
@@ -91,6 +93,14 @@ impl Builder {
     #[must_use]
     pub fn delay(mut self, delay: Duration) -> Self {
         self.delay = delay;
+        self
+    }
+
+    /// Never sleeps while it waits for a request. Without, a service that answers at once has to wake up first, and one
+    /// that delays is awake when it answers: not only the delay differs between them.
+    #[must_use]
+    pub fn busy(mut self) -> Self {
+        self.busy = true;
         self
     }
 

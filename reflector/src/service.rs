@@ -40,6 +40,7 @@ pub(crate) struct Service {
     faults: Faults,
     pairs: Option<Pairs>,
     delay_ns: u64,
+    busy: bool,
     /// When the first request arrived.
     first_ns: Option<u64>,
     number: u64,
@@ -64,6 +65,7 @@ impl Service {
             faults: builder.faults.clone(),
             pairs: builder.swap.is_set().then(|| Pairs::new(builder.swap.clone())),
             delay_ns: whole_ns(builder.delay),
+            busy: builder.busy,
             first_ns: None,
             number: 0,
             overflowed: 0,
@@ -177,6 +179,9 @@ impl Service {
 
     /// Waits for a request, or until something else is to be done.
     fn wait(&mut self) {
+        if self.busy {
+            return std::hint::spin_loop();
+        }
         self.count_overflow();
         let now_ns = clock::now_ns();
         let freeze_ns = self.freeze.zip(self.first_ns).map(|(freeze, first)| freeze.next_ns(first, now_ns));

@@ -111,7 +111,7 @@ fn a_first_without_a_second_is_answered_alone() {
 #[test]
 fn a_delay_is_kept() {
     for delay in [Duration::from_micros(100), Duration::from_millis(1), Duration::from_millis(30)] {
-        let service = Reflector::builder().delay(delay).start().unwrap();
+        let service = Reflector::builder().delay(delay).busy().start().unwrap();
         let client = client(&service);
         for _ in 0..50 {
             client.send(b"request").unwrap();
