@@ -1,0 +1,175 @@
+// How the load program makes a request.
+#ifndef LINERATE_LOAD_SEND_H
+#define LINERATE_LOAD_SEND_H
+
+#include "load_maps.h"
+
+// When the next request is meant to leave.
+INLINE __u64 schedule(struct row *row) {
+    if (row->clocked) {
+        if (!row->looks) {
+            row->when = bpf_ktime_get_ns();
+            row->looks = LOOK_EVERY;
+            if (row->part)
+                row->made_in = (row->when - row->start) / row->part % PARTS;
+        }
+        row->looks--;
+        if (row->part)
+            row->made[row->made_in % PARTS]++;
+        return row->when;
+    }
+    __u64 when = row->when;
+    __u64 fraction = row->fraction + row->step_fraction;
+    row->when = when + row->step + (fraction >> 32);
+    row->fraction = (__u32)fraction;
+    return when;
+}
+
+INLINE void copy_head(__u8 *data, const struct flow *flow) {
+    __u32 bytes = payload_offset();
+#pragma unroll
+    for (__u32 at = 0; at < HEAD_BYTES; at += 8)
+        if (at < bytes)
+            put64(data + at, get64(flow->head + at));
+}
+
+// Forgets what was answered a whole view ago, a word at a time.
+INLINE void forget(__u32 number, __u64 sequence) {
+    if (sequence % 64)
+        return;
+    __u32 at = (number * settings.view + (sequence & (settings.view - 1))) / 64;
+    __u64 *word = bpf_map_lookup_elem(&views, &at);
+    if (word)
+        *word = 0;
+}
+
+INLINE int send_echo(__u8 *data, const __u8 *end, struct flow *flow, __u32 number, __u64 when) {
+    __u8 *payload = data + payload_offset();
+    __u32 length = settings.payload;
+    if (length < HEADER_BYTES || length > FILL_BYTES || payload + length > end || data + HEAD_BYTES > end)
+        return -1;
+    copy_head(data, flow);
+    __u64 sequence = flow->next++;
+    forget(number, sequence);
+    __u32 state = step64(step64(flow->state, sequence), when);
+    // Magic, run, epoch and flow are in the page already, but perhaps not as they were.
+    put64(payload, bpf_htonl(MAGIC) | (__u64)bpf_htonl(state) << 32);
+    put64(payload + 8, bpf_cpu_to_be64(settings.run));
+    put64(payload + 16, get64(flow->head + HEAD_BYTES - 8));
+    put64(payload + 24, bpf_cpu_to_be64(sequence));
+    put64(payload + 32, bpf_cpu_to_be64(when));
+    __u32 at = HEADER_BYTES;
+    if (length >= HEADER_BYTES + 8) {
+        for (; at + 32 <= length; at += 32) {
+            put64(payload + at, fill64(at));
+            put64(payload + at + 8, fill64(at + 8));
+            put64(payload + at + 16, fill64(at + 16));
+            put64(payload + at + 24, fill64(at + 24));
+        }
+        for (; at + 8 <= length; at += 8)
+            put64(payload + at, fill64(at));
+        put64(payload + length - 8, fill64(length - 8));
+    } else {
+        for (; at < length; at++)
+            payload[at] = fill[at];
+    }
+    __u64 sum = flow->sum + (__u64)bpf_htonl(state);
+    sum = add64(add64(sum, bpf_cpu_to_be64(sequence)), bpf_cpu_to_be64(when));
+    put16(data + udp_offset() + 6, udp_checksum(sum));
+    return 0;
+}
+
+// The lengths that vary, and the checksum of the IPv4 header that goes with them.
+INLINE void put_lengths(__u8 *data, const struct flow *flow, __u32 length) {
+    __u8 *ip = data + ip_offset();
+    __u16 udp = bpf_htons(length + sizeof(struct udphdr));
+    if (settings.ipv6) {
+        put16(ip + 4, udp);
+    } else {
+        __u16 total = bpf_htons(length + sizeof(struct udphdr) + sizeof(struct iphdr));
+        put16(ip + 2, total);
+        put16(ip + 10, ~fold((__u64)flow->ip_sum + total));
+    }
+    put16(data + udp_offset() + 4, udp);
+}
+
+// Writes a tag, and returns what it adds to the checksum.
+INLINE __u64 put_tag(__u8 *at, __u64 tag) {
+    __u64 sum = 0;
+    if (settings.tag_bytes == 1) {
+        *at = tag;
+        sum = (__u8)tag;
+    } else if (settings.tag_bytes == 2) {
+        sum = bpf_htons(tag);
+        put16(at, sum);
+    } else if (settings.tag_bytes == 4) {
+        sum = bpf_htonl(tag);
+        put32(at, sum);
+    } else {
+        __u64 words = bpf_cpu_to_be64(tag);
+        put64(at, words);
+        sum = add64(0, words);
+    }
+    sum = fold(sum);
+    // At an odd place its bytes are the other halves of their words.
+    return settings.tag_request % 2 ? (__u16)(sum << 8 | sum >> 8) : sum;
+}
+
+INLINE int send_exchange(struct xdp_md *ctx, struct row *row, struct flow *flow, __u32 number, __u64 when) {
+    __u64 sequence = flow->next;
+    __u32 which;
+    if (settings.by_tag) {
+        which = (sequence + number * (tag_mask() + 1)) & settings.request_mask;
+    } else {
+        which = row->turn;
+        row->turn += row->turn_step;
+        // The step is less than the count.
+        if (row->turn >= settings.request_count)
+            row->turn -= settings.request_count;
+    }
+    struct request *request = bpf_map_lookup_elem(&requests, &which);
+    if (!request)
+        return -1;
+    __u32 length = settings.one_length ? settings.longest : request->length;
+    if (length < 1 || length > REQUEST_BYTES)
+        return -1;
+    if (!settings.one_length && bpf_xdp_adjust_tail(ctx, (int)length - (int)settings.longest))
+        return -1;
+    __u8 *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+    if (data + HEAD_BYTES <= end) {
+        copy_head(data, flow);
+    } else {
+        // A short frame: the head's last words would reach beyond it.
+        if (data + payload_offset() > end)
+            return -1;
+        __u32 at = 0;
+        for (; at + 8 <= payload_offset(); at += 8)
+            put64(data + at, get64(flow->head + at));
+        for (; at < payload_offset(); at += 2)
+            put16(data + at, *(__u16 *)(flow->head + at));
+    }
+    if (bpf_xdp_store_bytes(ctx, payload_offset(), request->bytes, length))
+        return -1;
+    data = (void *)(long)ctx->data;
+    end = (void *)(long)ctx->data_end;
+    if (data + payload_offset() > end)
+        return -1;
+    put_lengths(data, flow, length);
+    __u64 sum = (__u64)flow->sum + request->sum + bpf_htons(length + sizeof(struct udphdr)) * 2ull;
+    if (!settings.by_tag) {
+        __u8 *tag = data + payload_offset() + settings.tag_request;
+        if (settings.tag_request > REQUEST_BYTES || tag + settings.tag_bytes > end)
+            return -1;
+        sum += put_tag(tag, sequence + flow->salt);
+    }
+    put16(data + udp_offset() + 6, udp_checksum(sum));
+    __u32 at = number * settings.view + (sequence & (settings.view - 1));
+    __u64 *time = bpf_map_lookup_elem(&views, &at);
+    if (!time)
+        return -1;
+    *time = when << 1;
+    flow->next = sequence + 1;
+    return 0;
+}
+
+#endif
