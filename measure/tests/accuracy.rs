@@ -2,6 +2,7 @@
 
 use std::io::Write as _;
 use std::net::SocketAddr;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use linerate_lab::Lab;
@@ -24,8 +25,12 @@ struct Scene {
     backend: Backend,
 }
 
+/// A test that keeps a CPU busy would spoil the times of another.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
 /// Runs `test` once with each backend that there is.
 fn with_each_backend(name: &str, test: impl Fn(&Scene)) {
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     for backend in [Backend::Socket, Backend::Xdp] {
         match Lab::builder().start() {
             Ok(lab) => test(&Scene { lab, backend }),
