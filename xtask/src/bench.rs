@@ -3,6 +3,7 @@
 mod engine;
 mod generators;
 mod meter;
+mod pacing;
 mod subject;
 
 use std::process::{Command, ExitCode};
@@ -20,6 +21,8 @@ pub(crate) enum Bench {
     Engine(engine::Engine),
     /// Packets a second from one core: our generators beside others, and beside the least that sends.
     Generators(generators::Generators),
+    /// Whether the rates asked for are those that leave.
+    Pacing(pacing::Pacing),
     /// What `engine` measures: one server, one queue of requests.
     #[command(hide = true)]
     Subject(Subject),
@@ -30,6 +33,7 @@ impl Bench {
         match self {
             Self::Engine(engine) => engine.run(),
             Self::Generators(generators) => generators.run(),
+            Self::Pacing(pacing) => pacing.run(),
             Self::Subject(subject) => subject.run().map(|()| ExitCode::SUCCESS),
         }
     }

@@ -1,0 +1,92 @@
+//! Whether the rate asked for is the rate that leaves, counted by a program at the receiving end.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use clap::Args;
+use linerate_lab::Lab;
+use linerate_measure::generator::{Backend, Builder};
+use linerate_measure::{Slot, Workload};
+use linerate_reflector::XdpService;
+
+/// How far the rate may be off.
+const ALLOWED: f64 = 0.001;
+
+const PAYLOAD: usize = 100;
+
+/// Shorter datagrams are not requests.
+const SHORTEST: u16 = 40;
+
+#[derive(Debug, Args)]
+pub(crate) struct Pacing {
+    /// How long each rate is kept, s.
+    #[arg(long, default_value_t = 10.0)]
+    seconds: f64,
+    /// Requests a second: one or several rates, each measured.
+    #[arg(long, value_delimiter = ',', default_values_t = [1e3, 1e4, 1e5, 1e6])]
+    rates: Vec<f64>,
+    /// The CPU that sends.
+    #[arg(long, default_value_t = 0)]
+    cpu: u32,
+}
+
+impl Pacing {
+    pub(crate) fn run(&self) -> anyhow::Result<ExitCode> {
+        if cfg!(debug_assertions) {
+            return super::run_optimized();
+        }
+        ensure!(self.seconds >= 0.1, "--seconds {}: give 0.1 or more", self.seconds);
+        if !rustix::process::geteuid().is_root() {
+            println!("SKIP bench pacing: needs root for network namespaces and BPF");
+            return Ok(ExitCode::SUCCESS);
+        }
+        println!("requests of {PAYLOAD} bytes for {} s at each rate, one thread:", self.seconds);
+        let mut kept = true;
+        for backend in [Backend::Xdp, Backend::Socket] {
+            for per_second in &self.rates {
+                // Sockets cannot send a million a second from one core: their figures are for the reader.
+                kept &= self.measure(backend, *per_second)? || backend == Backend::Socket;
+            }
+        }
+        if kept {
+            println!("ok: with xdp every rate is within {} %", ALLOWED * 100.0);
+            Ok(ExitCode::SUCCESS)
+        } else {
+            println!("FAILED: with xdp a rate is off by more than {} %", ALLOWED * 100.0);
+            Ok(ExitCode::FAILURE)
+        }
+    }
+
+    /// Whether the rate is within what is allowed.
+    fn measure(&self, backend: Backend, per_second: f64) -> anyhow::Result<bool> {
+        let lab = Lab::builder().start()?;
+        let end = &lab.links()[0].receiver;
+        let attach = || XdpService::sink().shortest_payload(SHORTEST).attach(&end.interface);
+        let sink = lab.receiver().run(attach)??;
+        let builder = Builder::default()
+            .targets(vec![(end.ipv4[0], 7).into()])
+            .cpus(Some(vec![self.cpu]))
+            .workload(Workload::Echo { payload_bytes: PAYLOAD })
+            .backend(backend);
+        let mut generator = lab.senders()[0].run(|| builder.start())??;
+        let slot = Slot::rate(per_second, Duration::from_secs_f64(self.seconds));
+        let outcome = generator.run(&Slot { drain: Duration::from_millis(1), ..slot });
+        let outcome = outcome.with_context(|| format!("{backend:?} at {per_second}/s"))?;
+        let arrived = sink.account()?.received as f64 / outcome.duration.as_secs_f64();
+        let off = arrived / per_second - 1.0;
+        let watch = &outcome.self_watch;
+        println!(
+            "  {:6} {per_second:9.0}/s: {arrived:11.1}/s arrived ({:+.4} %), bursts of {} (at most {}), {} over 1 ms late, \
+             worst {:.0} us, {} refused by the link",
+            generator.describe().backend,
+            off * 100.0,
+            outcome.bursts.median_requests,
+            outcome.bursts.max_requests,
+            watch.late_sends,
+            watch.worst_lag_ns as f64 / 1e3,
+            watch.refused_by_link
+        );
+        Ok(off.abs() <= ALLOWED)
+    }
+}
