@@ -31,9 +31,13 @@ fn counters(scene: &Scene) -> Option<(u64, u64)> {
 fn chrony_counts_the_same() {
     let Some(mut scene) = Scene::set("chrony_counts_the_same", "chronyd") else { return };
     let control = scene.path("control").display().to_string();
+    // In its place and nowhere else: chronyd removes what it finds there, a device too.
+    let pid = scene.path("chronyd.pid").display().to_string();
     scene.write(
         "chrony.conf",
-        &format!("local stratum 5\nallow all\nport {PORT}\ncmdport 0\nbindcmdaddress {control}\npidfile /dev/null\n"),
+        &format!(
+            "local stratum 5\nallow all\nport {PORT}\ncmdport 0\nbindcmdaddress {control}\npidfile {pid}\n"
+        ),
     );
     let config = scene.path("chrony.conf").display().to_string();
     let address = SocketAddr::new(scene.address(), PORT);
