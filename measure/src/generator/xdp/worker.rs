@@ -187,9 +187,9 @@ impl<'a> Worker<'a> {
             if done < due {
                 self.note_lag(schedule, done, due, tick_began_ns);
                 self.make(due - done);
-                continue;
             }
-            self.sleep_until(schedule.intended(done).max(tick_began_ns + schedule.tick_ns));
+            // Even where more has become due meanwhile, or a call would be made for each few.
+            self.sleep_until(schedule.intended(self.sent()).max(tick_began_ns + schedule.tick_ns));
         }
     }
 
