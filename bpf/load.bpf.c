@@ -3,6 +3,10 @@
 // `send` runs once a frame under BPF_PROG_TEST_RUN with BPF_F_TEST_XDP_LIVE_FRAMES, `receive` on the interface, `sent` on
 // the tracepoints that tell what became of frames. A page's content is whatever its last holder left there
 // (net/bpf/test_run.c, xdp_test_run_init_page is called for new pages only), so `send` writes every byte anew.
+//
+// A call for live frames makes a page pool, which lives on for a second or more while frames are in sockets' buffers, and
+// there can be 65535 (net/core/page_pool.c, net/core/xdp.c): calls for a few frames every tick would use them up.
+// `send_clone` is for these. It runs once a request under BPF_PROG_TEST_RUN for a socket buffer and sends a clone of it.
 #include "load_maps.h"
 #include "load_receive.h"
 #include "load_send.h"
@@ -13,25 +17,30 @@ int send(struct xdp_md *ctx) {
     struct row *row = bpf_map_lookup_elem(&rows, &cpu);
     if (!row)
         return XDP_DROP;
-    __u32 number = row->flow;
-    struct flow *flow = bpf_map_lookup_elem(&flows, &number);
-    if (!flow)
-        return XDP_DROP;
-    __u64 when = schedule(row);
-    __u32 next = number + row->flow_step;
-    row->flow = next < row->flow_count ? next : row->first_flow;
-    row->sent++;
-    int failed;
-    if (settings.echo)
-        failed = send_echo((void *)(long)ctx->data, (void *)(long)ctx->data_end, flow, number, when);
-    else
-        failed = send_exchange(ctx, row, flow, number, when);
-    if (failed) {
-        row->failed++;
-        return XDP_DROP;
+    if (row->least_gap) {
+        int due = is_due(row);
+        note_batch(row, due);
+        if (!due)
+            return XDP_DROP;
     }
+    if (make(ctx, 0, row))
+        return XDP_DROP;
     // Out of the interface that the frame claims to come from (net/bpf/test_run.c, xdp_test_run_batch).
     return XDP_TX;
+}
+
+SEC("classifier")
+int send_clone(struct __sk_buff *ctx) {
+    __u32 cpu = bpf_get_smp_processor_id();
+    struct row *row = bpf_map_lookup_elem(&rows, &cpu);
+    if (!row || make(ctx, 1, row))
+        return TC_ACT_SHOT;
+    int result = bpf_clone_redirect(ctx, settings.interface, 0);
+    if (result == NET_XMIT_DROP)
+        row->refused++;
+    else if (result < 0)
+        note_error(row, result, 1);
+    return TC_ACT_SHOT;
 }
 
 SEC("xdp.frags")
@@ -81,20 +90,6 @@ INLINE struct row *sender(void) {
     __u32 cpu = bpf_get_smp_processor_id();
     struct row *row = bpf_map_lookup_elem(&rows, &cpu);
     return row && row->thread && row->thread == (__u32)bpf_get_current_pid_tgid() ? row : 0;
-}
-
-#define ENETDOWN 100
-#define EMSGSIZE 90
-#define ENXIO 6
-#define EOPNOTSUPP 95
-
-INLINE void note_error(struct row *row, int error, __u64 count) {
-    if (error == -ENETDOWN || error == -ENXIO || error == -EOPNOTSUPP)
-        row->down += count;
-    else if (error == -EMSGSIZE)
-        row->too_long += count;
-    else
-        row->failed += count;
 }
 
 // xdp:xdp_devmap_xmit: (from_dev, to_dev, sent, drops, err). Only our frames come from the interface they leave by.

@@ -10,10 +10,16 @@
 #define BUCKETS 4096
 #define LONGEST_NS ((1ull << 36) - 1)
 
+// A request that leaves later than this after its time is late.
+#define LATE_NS 1000000
+
 // Latency is kept apart by when the request was meant to leave.
 #define SEGMENTS 3
 
 #define INTERVALS 1024
+
+// Frames that leave together.
+#define BATCH 64
 
 // Window mode: parts of the timeout that are kept in view.
 #define PARTS 16
@@ -61,9 +67,11 @@ struct settings {
     __u32 code_offset;
     __u32 code_mask;    // 0 if nothing is counted by value
     __u32 verify;
+    __u32 interface; // by which clones leave
+    __u32 unused;
     struct mark marks[MARKS];
 };
-_Static_assert(sizeof(struct settings) == 96 + 4 * MARKS, "settings");
+_Static_assert(sizeof(struct settings) == 104 + 4 * MARKS, "settings");
 
 // A flow. The first 128 bytes are the sender's, the rest the receiver's.
 struct flow {
@@ -127,7 +135,16 @@ struct row {
     __u64 oldest_part;
     __u64 returned[PARTS];
     __u64 made[PARTS];
-    __u64 pad2[14];
+    // Frames that wait for their time.
+    __u64 least_gap;     // ns between two that catch up; 0 if they do not wait
+    __u64 not_before;    // when the next one may leave
+    __u64 share;         // frames to make in all
+    __u64 worst_lag;     // ns behind the time it was meant to leave
+    __u64 late_sends;    // more than LATE_NS behind
+    __u32 run_over;      // frames of the batch that the program has run over, and made
+    __u32 made_of;
+    __u64 bursts[BATCH + 1]; // batches by frames made in them
+    __u64 pad2[23];
     // Receiving: the slot...
     __u64 start;
     __u64 half;
@@ -153,6 +170,6 @@ struct row {
     __u64 intervals[INTERVALS]; // answered, by when the request was meant to leave
     __u64 latency[SEGMENTS][BUCKETS];
 };
-_Static_assert(sizeof(struct row) == 512 + 256 + 2048 + 8192 + 98304, "row");
+_Static_assert(sizeof(struct row) == 1152 + 256 + 2048 + 8192 + 98304, "row");
 
 #endif

@@ -4,6 +4,22 @@
 
 #include "load_maps.h"
 
+// What became of requests that did not leave. Errors are those of asm-generic/errno.h, NET_XMIT_DROP is linux/netdevice.h's.
+#define ENETDOWN 100
+#define EMSGSIZE 90
+#define ENXIO 6
+#define EOPNOTSUPP 95
+#define NET_XMIT_DROP 1
+
+INLINE void note_error(struct row *row, int error, __u64 count) {
+    if (error == -ENETDOWN || error == -ENXIO || error == -EOPNOTSUPP)
+        row->down += count;
+    else if (error == -EMSGSIZE)
+        row->too_long += count;
+    else
+        row->failed += count;
+}
+
 // When the next request is meant to leave.
 INLINE __u64 schedule(struct row *row) {
     if (row->clocked) {
@@ -43,7 +59,33 @@ INLINE void forget(__u32 number, __u64 sequence) {
         *word = 0;
 }
 
-INLINE int send_echo(__u8 *data, const __u8 *end, struct flow *flow, __u32 number, __u64 when) {
+// What a request is made in, a frame or a socket buffer: `clone` is a constant, so that one of the two is compiled.
+INLINE __u8 *beginning(void *ctx, int clone) {
+    return clone ? (void *)(long)((struct __sk_buff *)ctx)->data : (void *)(long)((struct xdp_md *)ctx)->data;
+}
+INLINE __u8 *ending(void *ctx, int clone) {
+    return clone ? (void *)(long)((struct __sk_buff *)ctx)->data_end : (void *)(long)((struct xdp_md *)ctx)->data_end;
+}
+
+// Makes room for so much payload, and the bytes ours: the last clone may still share them.
+INLINE int make_room(void *ctx, int clone, __u32 length) {
+    if (clone) {
+        __u32 bytes = payload_offset() + length;
+        return (!settings.one_length && bpf_skb_change_tail(ctx, bytes, 0)) || bpf_skb_pull_data(ctx, bytes);
+    }
+    return !settings.one_length && bpf_xdp_adjust_tail(ctx, (int)length - (int)settings.longest);
+}
+
+INLINE int store_payload(void *ctx, int clone, const void *bytes, __u32 length) {
+    return clone ? bpf_skb_store_bytes(ctx, payload_offset(), bytes, length, 0)
+                 : bpf_xdp_store_bytes(ctx, payload_offset(), (void *)bytes, length);
+}
+
+INLINE int send_echo(void *ctx, int clone, struct flow *flow, __u32 number, __u64 when) {
+    if (clone && bpf_skb_pull_data(ctx, payload_offset() + settings.payload))
+        return -1;
+    __u8 *data = beginning(ctx, clone);
+    const __u8 *end = ending(ctx, clone);
     __u8 *payload = data + payload_offset();
     __u32 length = settings.payload;
     if (length < HEADER_BYTES || length > FILL_BYTES || payload + length > end || data + HEAD_BYTES > end)
@@ -115,7 +157,7 @@ INLINE __u64 put_tag(__u8 *at, __u64 tag) {
     return settings.tag_request % 2 ? (__u16)(sum << 8 | sum >> 8) : sum;
 }
 
-INLINE int send_exchange(struct xdp_md *ctx, struct row *row, struct flow *flow, __u32 number, __u64 when) {
+INLINE int send_exchange(void *ctx, int clone, struct row *row, struct flow *flow, __u32 number, __u64 when) {
     __u64 sequence = flow->next;
     __u32 which;
     if (settings.by_tag) {
@@ -133,9 +175,9 @@ INLINE int send_exchange(struct xdp_md *ctx, struct row *row, struct flow *flow,
     __u32 length = settings.one_length ? settings.longest : request->length;
     if (length < 1 || length > REQUEST_BYTES)
         return -1;
-    if (!settings.one_length && bpf_xdp_adjust_tail(ctx, (int)length - (int)settings.longest))
+    if (make_room(ctx, clone, length))
         return -1;
-    __u8 *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+    __u8 *data = beginning(ctx, clone), *end = ending(ctx, clone);
     if (data + HEAD_BYTES <= end) {
         copy_head(data, flow);
     } else {
@@ -148,10 +190,10 @@ INLINE int send_exchange(struct xdp_md *ctx, struct row *row, struct flow *flow,
         for (; at < payload_offset(); at += 2)
             put16(data + at, *(__u16 *)(flow->head + at));
     }
-    if (bpf_xdp_store_bytes(ctx, payload_offset(), request->bytes, length))
+    if (store_payload(ctx, clone, request->bytes, length))
         return -1;
-    data = (void *)(long)ctx->data;
-    end = (void *)(long)ctx->data_end;
+    data = beginning(ctx, clone);
+    end = ending(ctx, clone);
     if (data + payload_offset() > end)
         return -1;
     put_lengths(data, flow, length);
@@ -170,6 +212,47 @@ INLINE int send_exchange(struct xdp_md *ctx, struct row *row, struct flow *flow,
     *time = when << 1;
     flow->next = sequence + 1;
     return 0;
+}
+
+// Makes the next request in a frame or a socket buffer.
+INLINE int make(void *ctx, int clone, struct row *row) {
+    __u32 number = row->flow;
+    struct flow *flow = bpf_map_lookup_elem(&flows, &number);
+    if (!flow)
+        return -1;
+    __u64 when = schedule(row);
+    __u32 next = number + row->flow_step;
+    row->flow = next < row->flow_count ? next : row->first_flow;
+    row->sent++;
+    int failed = settings.echo ? send_echo(ctx, clone, flow, number, when)
+                               : send_exchange(ctx, clone, row, flow, number, when);
+    if (failed)
+        row->failed++;
+    return failed;
+}
+
+// Whether the next request is to leave now: at its time, or, after a hold-up, not much faster than the schedule.
+INLINE int is_due(struct row *row) {
+    __u64 now = bpf_ktime_get_ns();
+    if (row->when > now || row->not_before > now || row->sent >= row->share)
+        return 0;
+    row->not_before = now + row->least_gap;
+    __u64 lag = now - row->when;
+    if (lag > row->worst_lag)
+        row->worst_lag = lag;
+    if (lag > LATE_NS)
+        row->late_sends++;
+    return 1;
+}
+
+// Counts the frames that leave with a batch.
+INLINE void note_batch(struct row *row, int made) {
+    row->made_of += made;
+    if (++row->run_over < BATCH)
+        return;
+    if (row->made_of <= BATCH)
+        row->bursts[row->made_of]++;
+    row->run_over = row->made_of = 0;
 }
 
 #endif

@@ -57,7 +57,7 @@ pub use generator::{Description, Generator, Mode, Slot, SocketGenerator, XdpGene
 pub use latency::Latency;
 pub use linerate_host::Known;
 pub use outcome::{
-    BoundReason, Bursts, CodeCount, FEW, Interval, Quantiles, QueueMedians, SelfWatch, SendErrors,
+    BoundReason, Bursts, CodeCount, FEW, Interval, LeftAs, Quantiles, QueueMedians, SelfWatch, SendErrors,
     SlotOutcome,
 };
 pub use workload::Workload;

@@ -222,6 +222,9 @@ pub struct SelfWatch {
     /// The length of a tick, ns: how far a request may leave behind its intended time by design, which its latency
     /// includes. 0 in window mode.
     pub tick_ns: u64,
+    /// How requests left this host.
+    #[serde(default)]
+    pub left_as: LeftAs,
     /// Share of the wall clock each thread spent on a CPU.
     pub thread_cpu_ratio: Vec<f64>,
     /// Replies the generator's own sockets dropped for want of buffer space.
@@ -233,6 +236,19 @@ pub struct SelfWatch {
     pub timed_out: u64,
     /// Why the generator was the limit; empty if it was not.
     pub bound_because: Vec<BoundReason>,
+}
+
+/// How requests leave the generator's host.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LeftAs {
+    /// Through sockets.
+    #[default]
+    Datagrams,
+    /// As XDP frames that a program made, in calls that last.
+    LiveFrames,
+    /// As clones of a socket buffer that a program made, in calls for those due.
+    Clones,
 }
 
 /// Why the generator, and not what it loads, was the limit.

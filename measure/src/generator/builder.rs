@@ -40,6 +40,7 @@ pub struct Builder {
     pub(super) flows: usize,
     pub(super) workload: Workload,
     pub(super) backend: Backend,
+    pub(super) shared_cpus: bool,
     pub(super) source_ports: Option<RangeInclusive<u16>>,
     pub(super) burst: usize,
     pub(super) cpus: Option<Vec<u32>>,
@@ -59,6 +60,7 @@ impl Default for Builder {
             flows: 16,
             workload: Workload::Echo { payload_bytes: 100 },
             backend: Backend::Auto,
+            shared_cpus: false,
             source_ports: None,
             burst: MAX_BURST,
             cpus: None,
@@ -123,6 +125,14 @@ impl Builder {
     #[must_use]
     pub fn backend(mut self, backend: Backend) -> Self {
         self.backend = backend;
+        self
+    }
+
+    /// Whether the CPUs are shared with what is loaded: then no thread waits for a request's time by looking at the clock,
+    /// which live frames at high rates do else.
+    #[must_use]
+    pub fn shared_cpus(mut self, shared: bool) -> Self {
+        self.shared_cpus = shared;
         self
     }
 

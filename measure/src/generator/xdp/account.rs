@@ -10,7 +10,7 @@ use super::slot::{Buckets, Count, Frame};
 use super::worker::{Report, Timing};
 use crate::generator::bound::bound_because;
 use crate::generator::{Mode, Slot};
-use crate::outcome::{CodeCount, Interval, QueueMedians, SelfWatch, SlotOutcome};
+use crate::outcome::{CodeCount, Interval, LeftAs, QueueMedians, SelfWatch, SlotOutcome};
 use crate::sys::xdp::{INTERVALS, SEGMENTS};
 use crate::workload::Code;
 
@@ -103,13 +103,14 @@ fn segment(frame: &Frame, intended_ns: u64) -> usize {
 fn self_watch(course: &Course<'_>) -> SelfWatch {
     let reports = course.reports;
     let tick_ns = course.timings.first().map_or(0, |timing| match timing {
-        Timing::Paced(schedule) => schedule.delay_ns(),
-        Timing::Window { .. } | Timing::Flood => 0,
+        Timing::Ticks(schedule) => schedule.delay_ns(),
+        Timing::Waits(_) | Timing::Window { .. } | Timing::Flood => 0,
     });
     SelfWatch {
         late_sends: reports.iter().map(|report| report.late_sends).sum(),
         worst_lag_ns: reports.iter().map(|report| report.worst_lag_ns).max().unwrap_or(0),
         tick_ns,
+        left_as: reports.first().map_or(LeftAs::Clones, |report| report.left_as),
         thread_cpu_ratio: reports.iter().map(|report| report.cpu_ratio).collect(),
         timed_out: reports.iter().map(|report| report.timed_out).sum(),
         ..SelfWatch::default()
@@ -175,7 +176,7 @@ fn due(program: &Program, timings: &[Timing], span: std::ops::Range<u64>) -> Opt
     // Rows are in the order of CPUs, threads perhaps not: what counts is that each schedule is cut off where its row is.
     let mut total = 0;
     for timing in timings {
-        let Timing::Paced(schedule) = timing else { return None };
+        let schedule = timing.schedule()?;
         let row = rows.clone().find(|row| row.first_flow.load(Ordering::Relaxed) == schedule.thread());
         let sent = row.map_or(0, made);
         total += schedule.before(span.end).min(sent) - schedule.before(span.start).min(sent);

@@ -9,8 +9,10 @@ use crate::outcome::Bursts;
 pub(super) struct BurstLengths(BTreeMap<u64, u64>);
 
 impl BurstLengths {
-    pub(super) fn add(&mut self, length: u64) {
-        *self.0.entry(length).or_default() += 1;
+    pub(super) fn add(&mut self, length: u64, count: u64) {
+        if length > 0 && count > 0 {
+            *self.0.entry(length).or_default() += count;
+        }
     }
 
     pub(super) fn merge(&mut self, other: &BurstLengths) {
@@ -43,11 +45,11 @@ mod tests {
         let mut bursts = BurstLengths::default();
         assert_eq!(bursts.summary(), Bursts::default());
         for length in [1, 1, 100, 4, 4, 4] {
-            bursts.add(length);
+            bursts.add(length, 1);
         }
         assert_eq!(bursts.summary(), Bursts { median_requests: 4, max_requests: 100 });
         let mut other = BurstLengths::default();
-        (0..10).for_each(|_| other.add(1));
+        (0..10).for_each(|_| other.add(1, 1));
         bursts.merge(&other);
         assert_eq!(bursts.summary(), Bursts { median_requests: 1, max_requests: 100 });
     }

@@ -45,6 +45,10 @@ const LEAD_NS: u64 = 2_000_000;
 /// The same for each flow, which is made ready first.
 const FLOW_LEAD_NS: u64 = 500;
 
+/// Requests of a thread closer together than this leave as live frames, which cost less each, and keep their CPU busy while
+/// none is due; others as clones.
+const WAITS_BELOW_NS: f64 = 4_000.0;
+
 /// The same for each CPU's counters.
 const ROW_LEAD_NS: u64 = 50_000;
 
@@ -63,6 +67,8 @@ pub struct XdpGenerator {
     cpus: Vec<u32>,
     hands_over: bool,
     requests: u64,
+    /// Whether threads may wait for a request's time without giving their CPU away.
+    waits: bool,
     code: Option<Code>,
     timeout_ns: u64,
     epoch: u32,
@@ -88,19 +94,19 @@ impl XdpGenerator {
                 (judge, exchange.requests.len() as u64, exchange.code)
             }
         };
-        let frames = cpus.iter().map(|_| program.frames()).collect::<Result<Vec<_>, _>>()?;
+        let outlets = cpus.iter().map(|_| program.outlets()).collect::<Result<Vec<_>, _>>()?;
         let program = Arc::new(program);
         let (tell, reports) = channel();
         let mut threads = Vec::with_capacity(cpus.len());
-        for ((index, cpu), frames) in cpus.iter().enumerate().zip(frames) {
+        for ((index, cpu), outlets) in cpus.iter().enumerate().zip(outlets) {
             let (program, cancel) = (Arc::clone(&program), Arc::clone(&builder.cancel));
-            threads.push(Thread::start(index, *cpu, builder.nice, program, frames, cancel, tell.clone())?);
+            threads.push(Thread::start(index, *cpu, builder.nice, program, outlets, cancel, tell.clone())?);
         }
         let description = Description {
             backend: "xdp".to_owned(),
             cpus: cpus.clone(),
             sources: sources(&routes),
-            ..builder.describe(0, Vec::new())
+            ..builder.describe(0, no_frames(&routes))
         };
         Ok(XdpGenerator {
             threads,
@@ -110,6 +116,7 @@ impl XdpGenerator {
             cpus,
             hands_over: routes.hands_over,
             requests,
+            waits: routes.no_frames.is_none() && !builder.shared_cpus,
             code,
             timeout_ns: clock::whole_ns(builder.timeout).max(1_000_000),
             epoch: 0,
@@ -123,7 +130,12 @@ impl XdpGenerator {
         let timing = |thread: u64| match slot.mode {
             Mode::Rate { per_second } => {
                 let total = (per_second * slot.duration.as_secs_f64()).round().max(1.0) as u64;
-                Timing::Paced(Schedule::new(start_ns, 1e9 / per_second, total, thread, threads))
+                let schedule = Schedule::new(start_ns, 1e9 / per_second, total, thread, threads);
+                if self.waits && schedule.step_ns < WAITS_BELOW_NS {
+                    Timing::Waits(schedule)
+                } else {
+                    Timing::Ticks(schedule)
+                }
             }
             Mode::Window { outstanding } => {
                 let flows = (self.program.flows.len() as u64 - thread).div_ceil(threads);
@@ -222,6 +234,11 @@ fn cpus(builder: &Builder) -> Result<Vec<u32>, Error> {
     }
     cpus.truncate(builder.threads);
     Ok(cpus)
+}
+
+fn no_frames(routes: &Routes) -> Vec<String> {
+    let fallback = |why| format!("all requests leave as clones, fewer a second than live frames: {why}");
+    routes.no_frames.iter().map(fallback).collect()
 }
 
 fn sources(routes: &Routes) -> Vec<std::net::IpAddr> {

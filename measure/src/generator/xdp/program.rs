@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;
 
 use aya::maps::{Map, MapData, RingBuf};
-use aya::programs::{RawTracePoint, Xdp};
+use aya::programs::{ProgramFd, RawTracePoint, SchedClassifier, Xdp};
 use aya::{Ebpf, EbpfLoader};
 
 use super::frame::{self, head};
@@ -12,7 +12,7 @@ use super::route::Routes;
 use crate::error::Error;
 use crate::header::Codec;
 use crate::sys::xdp::{
-    self, FILL_BYTES, Flow, Frames, Mapped, Namespace, PROBES, Request, Row, Settings, Tuple,
+    self, FILL_BYTES, Flow, Mapped, Namespace, Outlet, PROBES, Request, Row, Settings, Tuple,
 };
 use crate::workload::{Exchange, Workload};
 
@@ -45,7 +45,19 @@ pub(super) struct Program {
     sums: Vec<u32>,
     head_bytes: usize,
     longest: usize,
-    index: u32,
+    /// The type of the frames, as their headers have it.
+    ethertype: [u8; 2],
+    /// The interface live frames leave by; none if it takes none.
+    frames_by: Option<u32>,
+}
+
+/// What makes a thread's requests.
+#[derive(Debug)]
+pub(super) struct Outlets {
+    /// Live frames, where the interface takes them.
+    pub(super) frames: Option<Outlet>,
+    /// Clones of a socket buffer.
+    pub(super) clones: Outlet,
 }
 
 impl Program {
@@ -72,6 +84,10 @@ impl Program {
         for program in ["send", "receive"] {
             xdp_program(&mut ebpf, program)?.load().map_err(|error| refused(program, &error))?;
         }
+        let program = ebpf.program_mut("send_clone").ok_or_else(|| missing("send_clone"))?;
+        let program: &mut SchedClassifier =
+            program.try_into().map_err(|error| refused("send_clone", &error))?;
+        program.load().map_err(|error| refused("send_clone", &error))?;
         for (program, event) in [("sent", "xdp_devmap_xmit"), ("not_redirected", "xdp_redirect_err")] {
             trace(&mut ebpf, program, event)?;
         }
@@ -95,17 +111,32 @@ impl Program {
             sums: Vec::new(),
             head_bytes: frame::head_bytes(settings.ipv6 != 0, settings.vlan != 0),
             longest: workload.longest_bytes(),
-            index: routes.index,
+            ethertype: ethertype(&settings),
+            frames_by: routes.no_frames.is_none().then_some(routes.index),
         };
         program.fill_flows(routes, workload, cpus);
         Ok(program)
     }
 
-    /// What makes frames, for a thread.
-    pub(super) fn frames(&mut self) -> Result<Frames, Error> {
-        let frame = vec![0; self.head_bytes + self.longest];
-        Frames::new(descriptor(&mut self.ebpf, "send")?, frame, self.index)
-            .map_err(|error| Error::system("cannot duplicate a program's descriptor", error))
+    /// What makes requests, for a thread.
+    pub(super) fn outlets(&mut self) -> Result<Outlets, Error> {
+        let mut bytes = vec![0; self.head_bytes + self.longest];
+        // The kernel reads what kind of packet a socket buffer holds before the program writes it.
+        bytes[12..14].copy_from_slice(&self.ethertype);
+        let not_had = |error| Error::system("cannot duplicate a program's descriptor", error);
+        let frames = match self.frames_by {
+            None => None,
+            Some(interface) => {
+                let program = descriptor(&mut self.ebpf, "send")?;
+                Some(Outlet::frames(program, bytes.clone(), interface).map_err(not_had)?)
+            }
+        };
+        let clones = match self.ebpf.program("send_clone") {
+            Some(aya::programs::Program::SchedClassifier(program)) => program.fd(),
+            _ => return Err(missing("send_clone")),
+        };
+        let clones: &ProgramFd = clones.map_err(|error| refused("send_clone", &error))?;
+        Ok(Outlets { frames, clones: Outlet::clones(clones.as_fd(), bytes).map_err(not_had)? })
     }
 
     /// The replies to be judged.
@@ -183,6 +214,7 @@ fn settings(routes: &Routes, workload: &Workload, run: u64) -> Result<Settings, 
         run,
         ipv6: u32::from(way.to.is_ipv6()),
         vlan: u32::from(way.vlan.is_some()),
+        interface: routes.index,
         tuple_mask: mask,
         tuple_factor: factor,
         ..Settings::default()
@@ -244,6 +276,15 @@ fn exchange_settings(common: Settings, exchange: &Exchange, flows: u64) -> Resul
         marks,
         ..common
     })
+}
+
+/// What frames are: 802.1Q, IPv6 or IPv4 (linux/if_ether.h).
+fn ethertype(settings: &Settings) -> [u8; 2] {
+    match (settings.vlan != 0, settings.ipv6 != 0) {
+        (true, _) => [0x81, 0x00],
+        (false, true) => [0x86, 0xdd],
+        (false, false) => [0x08, 0x00],
+    }
 }
 
 /// How far into a reply a program looks.
@@ -380,6 +421,9 @@ fn cannot_attach(interface: &str, error: &std::io::Error) -> Error {
 
 impl std::fmt::Debug for Program {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Program").field("interface", &self.index).field("flows", &self.flows.len()).finish()
+        f.debug_struct("Program")
+            .field("frames_by", &self.frames_by)
+            .field("flows", &self.flows.len())
+            .finish()
     }
 }

@@ -27,6 +27,8 @@ pub(super) struct Routes {
     pub(super) index: u32,
     /// Whether frames the link does not take are those the far end's queue has no room for.
     pub(super) hands_over: bool,
+    /// Why no live frames leave by it; none if they do.
+    pub(super) no_frames: Option<String>,
 }
 
 impl Routes {
@@ -76,7 +78,8 @@ impl Routes {
             .map_err(|error| Error::xdp(error.to_string()))?;
         check_interface(&way_out.interface, &state)?;
         let hands_over = state.driver.value().is_some_and(|driver| driver == "veth");
-        Ok(Routes { ways, interface: way_out.interface, index: way_out.index, hands_over })
+        let no_frames = why_no_frames(&way_out.interface, &state);
+        Ok(Routes { ways, interface: way_out.interface, index: way_out.index, hands_over, no_frames })
     }
 }
 
@@ -162,17 +165,22 @@ fn check_interface(interface: &str, state: &XdpState) -> Result<(), Error> {
     if !features.basic {
         return Err(Error::xdp(format!("{interface} ({driver}) runs no XDP programs in the driver")));
     }
-    if !features.transmit && driver == "veth" {
-        return Err(Error::xdp(format!(
-            "the far end of {interface} takes no frames: switch GRO on there (ethtool -K INTERFACE gro on), or attach an XDP program to it"
-        )));
-    }
-    if !features.transmit {
-        return Err(Error::xdp(format!(
-            "{interface} ({driver}) does not send redirected frames (ndo_xdp_xmit)"
-        )));
-    }
     Ok(())
+}
+
+/// Why the interface sends no live frames, so that all requests leave as clones; none if it does, or if only the attempt
+/// tells.
+fn why_no_frames(interface: &str, state: &XdpState) -> Option<String> {
+    if state.features.value().is_none_or(|features| features.transmit) {
+        return None;
+    }
+    let driver = state.driver.value().map_or("its driver", String::as_str);
+    Some(match driver {
+        "veth" => format!(
+            "the far end of {interface} takes no frames: switch GRO on there (ethtool -K INTERFACE gro on), or attach an XDP program to it"
+        ),
+        _ => format!("{interface} ({driver}) does not send redirected frames (ndo_xdp_xmit)"),
+    })
 }
 
 /// Programs need rights over the whole machine, which no user namespace has.
@@ -231,8 +239,11 @@ mod tests {
         let why = |state| check_interface("eth7", &state).map_err(|error| error.to_string());
         assert_eq!(why(state(None, able, "veth")), Ok(()));
         let deaf = XdpFeatures { transmit: false, ..able };
-        assert!(why(state(None, deaf, "veth")).unwrap_err().contains("switch GRO on"));
-        assert!(why(state(None, deaf, "e1000e")).unwrap_err().contains("ndo_xdp_xmit"));
+        assert_eq!(why(state(None, deaf, "veth")), Ok(()));
+        let no_frames = |features, driver| why_no_frames("eth7", &state(None, features, driver));
+        assert!(no_frames(deaf, "veth").is_some_and(|why| why.contains("switch GRO on")));
+        assert!(no_frames(deaf, "e1000e").is_some_and(|why| why.contains("ndo_xdp_xmit")));
+        assert_eq!(no_frames(able, "e1000e"), None);
         let none = XdpFeatures { basic: false, redirect: false, transmit: false };
         assert!(why(state(None, none, "lo")).unwrap_err().contains("no XDP programs in the driver"));
         let taken = Attached { id: Some(42), mode: Mode::Generic };

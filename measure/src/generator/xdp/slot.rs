@@ -46,7 +46,9 @@ fn reset(row: &Row, frame: &Frame) {
     let zero = |counter: &AtomicU64| counter.store(0, Ordering::Relaxed);
     [&row.sent, &row.refused, &row.down, &row.too_long, &row.failed].into_iter().for_each(zero);
     [&row.part, &row.oldest_part].into_iter().for_each(zero);
-    row.returned.iter().chain(&row.made).for_each(zero);
+    [&row.least_gap, &row.not_before, &row.share, &row.worst_lag, &row.late_sends].into_iter().for_each(zero);
+    [&row.run_over, &row.made_of].into_iter().for_each(|count| count.store(0, Ordering::Relaxed));
+    row.returned.iter().chain(&row.made).chain(&row.bursts).for_each(zero);
     [&row.arrivals, &row.answered, &row.in_time, &row.duplicate, &row.reordered].into_iter().for_each(zero);
     [&row.corrupt, &row.foreign, &row.late, &row.nobody, &row.unverified, &row.verdicts]
         .into_iter()
@@ -72,13 +74,18 @@ fn arm(row: &Row, timing: &Timing, thread: usize, threads: usize, flows: usize, 
     row.turn.store(thread as u64 % requests.max(1), Ordering::Relaxed);
     row.turn_step.store(threads as u64 % requests.max(1), Ordering::Relaxed);
     row.looks.store(0, Ordering::Relaxed);
-    row.clocked.store(u32::from(!matches!(timing, Timing::Paced(_))), Ordering::Relaxed);
-    if let Timing::Paced(schedule) = timing {
+    row.clocked.store(u32::from(timing.schedule().is_none()), Ordering::Relaxed);
+    if let Some(schedule) = timing.schedule() {
         let ((when, fraction), (step, step_fraction)) = (schedule.first(), schedule.step());
         row.when.store(when, Ordering::Relaxed);
         row.fraction.store(fraction, Ordering::Relaxed);
         row.step.store(step, Ordering::Relaxed);
         row.step_fraction.store(step_fraction, Ordering::Relaxed);
+    }
+    if let Timing::Waits(schedule) = timing {
+        // Twice as fast as the schedule, until a hold-up is made good.
+        row.least_gap.store((schedule.step_ns / 2.0).max(1.0) as u64, Ordering::Relaxed);
+        row.share.store(schedule.share, Ordering::Relaxed);
     }
     if let Timing::Window { part_ns, .. } = timing {
         row.part.store(*part_ns, Ordering::Relaxed);

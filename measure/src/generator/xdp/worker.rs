@@ -6,13 +6,13 @@ use std::sync::mpsc::{Sender, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 
 use super::bursts::BurstLengths;
-use super::program::Program;
+use super::program::{Outlets, Program};
 use super::schedule::Schedule;
 use crate::error::Error;
 use crate::generator::clock;
 use crate::generator::socket::prepare;
-use crate::outcome::LATE_NS;
-use crate::sys::xdp::{Frames, PARTS, Row};
+use crate::outcome::{LATE_NS, LeftAs};
+use crate::sys::xdp::{BATCH, PARTS, Row};
 
 /// The longest sleep, so that a cancellation is seen.
 const LONGEST_SLEEP_NS: u64 = 10_000_000;
@@ -26,13 +26,19 @@ const USUAL_HOLD_UP_NS: u64 = 500_000;
 /// The least time given after the end for what is still due when a thread was held up at the end.
 const LEAST_OVERTIME_NS: u64 = 10_000_000;
 
-/// Floods: how long a call is to take at most, and how many frames it may make.
-const FLOOD_CALL_NS: u64 = 10_000_000;
-const FLOOD_CALL_FRAMES: u64 = 1 << 16;
+/// Live frames: how long a call is to take, and over how many frames it may run. Each call makes a page pool that lives on
+/// for a second or more, so that there are to be few of them.
+const CALL_NS: u64 = 10_000_000;
+const CALL_FRAMES: u64 = 1 << 18;
 
-/// Window mode: how long a thread waits for places to be given back, and how many it fills by one call.
+/// Frames that leave together in a flood, where what a batch costs counts. With 192, queues were seen to overflow.
+const FLOOD_BATCH: u64 = 128;
+
+/// Clones made by a call: a veth interface's queue holds 256, and may not be read meanwhile.
+const CALL_CLONES: u64 = 64;
+
+/// Window mode: how long a thread waits for places to be given back.
 const WINDOW_WAIT_NS: u64 = 30_000;
-const WINDOW_CALL_FRAMES: u64 = 1024;
 
 /// Parts of the timeout in which places are given back: one part late at most.
 pub(super) const TIMEOUT_PARTS: u64 = 8;
@@ -48,13 +54,26 @@ pub(super) struct Plan {
 /// When the requests of a thread leave.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Timing {
-    Paced(Schedule),
+    /// Each tick the requests that are due, as clones.
+    Ticks(Schedule),
+    /// Live frames that wait for their time in the program.
+    Waits(Schedule),
     /// So many requests of the thread under way.
     Window {
         outstanding: u64,
         part_ns: u64,
     },
     Flood,
+}
+
+impl Timing {
+    /// The schedule that is kept, if there is one.
+    pub(super) fn schedule(&self) -> Option<&Schedule> {
+        match self {
+            Timing::Ticks(schedule) | Timing::Waits(schedule) => Some(schedule),
+            Timing::Window { .. } | Timing::Flood => None,
+        }
+    }
 }
 
 /// What a thread tells of a slot besides what is in its row.
@@ -67,6 +86,7 @@ pub(super) struct Report {
     /// When the last request left; 0 if none did.
     pub(super) last_sent_ns: u64,
     pub(super) bursts: BurstLengths,
+    pub(super) left_as: LeftAs,
     /// A call that failed with anything but EINTR ends the thread's slot.
     pub(super) failure: Option<std::io::Error>,
 }
@@ -96,7 +116,7 @@ impl Thread {
         cpu: u32,
         nice: Option<i32>,
         program: Arc<Program>,
-        frames: Frames,
+        outlets: Outlets,
         cancel: Arc<AtomicBool>,
         reports: Sender<Report>,
     ) -> Result<Self, Error> {
@@ -113,7 +133,7 @@ impl Thread {
                 let Some(row) = program.rows.get(cpu as usize) else { return };
                 row.thread.store(thread_id(), Ordering::Relaxed);
                 while let Ok(plan) = orders.recv() {
-                    if reports.send(Worker::new(row, &frames, &cancel).run(&plan)).is_err() {
+                    if reports.send(Worker::new(row, &outlets, &cancel).run(&plan)).is_err() {
                         return;
                     }
                 }
@@ -136,13 +156,13 @@ fn thread_id() -> u32 {
 /// A thread's slot under way.
 struct Worker<'a> {
     row: &'a Row,
-    frames: &'a Frames,
+    outlets: &'a Outlets,
     cancel: &'a AtomicBool,
     report: Report,
 }
 
 impl<'a> Worker<'a> {
-    fn new(row: &'a Row, frames: &'a Frames, cancel: &'a AtomicBool) -> Self {
+    fn new(row: &'a Row, outlets: &'a Outlets, cancel: &'a AtomicBool) -> Self {
         let report = Report {
             late_sends: 0,
             worst_lag_ns: 0,
@@ -150,16 +170,18 @@ impl<'a> Worker<'a> {
             cpu_ratio: 0.0,
             last_sent_ns: 0,
             bursts: BurstLengths::default(),
+            left_as: LeftAs::Clones,
             failure: None,
         };
-        Worker { row, frames, cancel, report }
+        Worker { row, outlets, cancel, report }
     }
 
     fn run(mut self, plan: &Plan) -> Report {
         self.sleep_until(plan.start_ns);
         let (wall_before, cpu_before) = (clock::now_ns(), clock::thread_cpu_ns());
         match plan.timing {
-            Timing::Paced(schedule) => self.pace(plan, &schedule),
+            Timing::Ticks(schedule) => self.tick(plan, &schedule),
+            Timing::Waits(schedule) => self.wait(plan, &schedule),
             Timing::Window { outstanding, part_ns } => self.keep_window_full(plan, outstanding, part_ns),
             Timing::Flood => self.flood(plan),
         }
@@ -169,9 +191,9 @@ impl<'a> Worker<'a> {
         self.report
     }
 
-    /// Sends this thread's share of a schedule.
-    fn pace(&mut self, plan: &Plan, schedule: &Schedule) {
-        let limit_ns = plan.start_ns + plan.duration_ns + LEAST_OVERTIME_NS.max(plan.duration_ns / 100);
+    /// Sends this thread's share of a schedule, each tick what is due.
+    fn tick(&mut self, plan: &Plan, schedule: &Schedule) {
+        let limit_ns = limit_ns(plan);
         let mut last_tick_ns = plan.start_ns;
         while !self.stopped() {
             let tick_began_ns = clock::now_ns();
@@ -186,11 +208,25 @@ impl<'a> Worker<'a> {
             let due = schedule.due(tick_began_ns).min(done + most);
             if done < due {
                 self.note_lag(schedule, done, due, tick_began_ns);
-                self.make(due - done);
+                self.clone_requests(due - done);
             }
             // Even where more has become due meanwhile, or a call would be made for each few.
             self.sleep_until(schedule.intended(self.sent()).max(tick_began_ns + schedule.tick_ns));
         }
+    }
+
+    /// Has live frames wait for their time in calls that last: a program run over a frame that is not due lets it go
+    /// back.
+    fn wait(&mut self, plan: &Plan, schedule: &Schedule) {
+        let limit_ns = limit_ns(plan);
+        self.run_calls(BATCH as u64, |worker, began_ns| {
+            let left_ns = limit_ns.saturating_sub(began_ns);
+            if worker.sent() >= schedule.share { 0 } else { left_ns }
+        });
+        self.report.worst_lag_ns = self.row.worst_lag.load(Ordering::Relaxed);
+        self.report.late_sends = self.row.late_sends.load(Ordering::Relaxed);
+        let bursts = (0..).zip(&self.row.bursts).skip(1);
+        bursts.for_each(|(made, count)| self.report.bursts.add(made, count.load(Ordering::Relaxed)));
     }
 
     /// Keeps `outstanding` requests under way until the slot ends.
@@ -204,39 +240,62 @@ impl<'a> Worker<'a> {
             }
             let part = now_ns.saturating_sub(plan.start_ns) / part_ns;
             self.report.timed_out += parts.turn_to(part, self.row);
-            let places = outstanding.saturating_sub(parts.outstanding(self.row)).min(WINDOW_CALL_FRAMES);
+            let places = outstanding.saturating_sub(parts.outstanding(self.row));
             if places == 0 {
                 clock::sleep_until((now_ns + WINDOW_WAIT_NS).min(end_ns));
                 continue;
             }
-            self.row.looks.store(0, Ordering::Relaxed);
-            self.make(places);
+            self.clone_requests(places);
         }
     }
 
     fn flood(&mut self, plan: &Plan) {
         let end_ns = plan.start_ns + plan.duration_ns;
-        let mut count = 256;
+        if self.outlets.frames.is_none() {
+            while clock::now_ns() < end_ns && !self.stopped() {
+                self.clone_requests(CALL_CLONES);
+            }
+            return;
+        }
+        self.run_calls(FLOOD_BATCH, |_, began_ns| end_ns.saturating_sub(began_ns));
+        self.report.bursts.add(FLOOD_BATCH, self.sent() / FLOOD_BATCH);
+    }
+
+    /// Runs the program over frames, batch after batch and call after call, until `left_ns`, told of the time, says that no time is left.
+    fn run_calls(&mut self, batch: u64, left_ns: impl Fn(&Self, u64) -> u64) {
+        let Some(frames) = &self.outlets.frames else { return };
+        self.report.left_as = LeftAs::LiveFrames;
+        let mut count = 4 * batch;
         loop {
             let began_ns = clock::now_ns();
-            if began_ns >= end_ns || self.stopped() {
+            let left_ns = left_ns(self, began_ns);
+            if left_ns == 0 || self.stopped() {
                 return;
             }
             self.row.looks.store(0, Ordering::Relaxed);
-            let made = self.make(count).max(1);
-            let each_ns = (clock::now_ns().saturating_sub(began_ns) / made).max(1);
-            let left_ns = end_ns.saturating_sub(began_ns).min(FLOOD_CALL_NS);
-            count = (left_ns / each_ns).clamp(64, FLOOD_CALL_FRAMES).min(count * 2);
+            let before = self.sent();
+            self.note(frames.make(count as u32, batch as u32), before);
+            let each_ns = (clock::now_ns().saturating_sub(began_ns) / count).max(1);
+            let most = (left_ns.min(CALL_NS) / each_ns).clamp(batch, CALL_FRAMES);
+            count = most.min(count * 2) / batch * batch;
         }
     }
 
-    /// Makes so many requests and returns how many were made.
-    fn make(&mut self, count: u64) -> u64 {
-        let before = self.sent();
-        let result = self.frames.make(u32::try_from(count).unwrap_or(u32::MAX));
-        let made = self.sent().saturating_sub(before);
-        if made > 0 {
-            self.report.bursts.add(made);
+    /// Sends `count` requests as clones.
+    fn clone_requests(&mut self, count: u64) {
+        let (first, mut made) = (self.sent(), 0);
+        while made < count && !self.stopped() {
+            self.row.looks.store(0, Ordering::Relaxed);
+            let result = self.outlets.clones.make((count - made).min(CALL_CLONES) as u32, 0);
+            self.note(result, first + made);
+            made = self.sent().saturating_sub(first);
+        }
+        self.report.bursts.add(made, 1);
+    }
+
+    /// Notes how a call ended that began with so many sent.
+    fn note(&mut self, result: std::io::Result<()>, before: u64) {
+        if self.sent() > before {
             self.report.last_sent_ns = clock::now_ns();
         }
         match result {
@@ -246,7 +305,6 @@ impl<'a> Worker<'a> {
             }
             _ => {}
         }
-        made
     }
 
     fn sent(&self) -> u64 {
@@ -277,6 +335,11 @@ impl<'a> Worker<'a> {
             clock::sleep_until(at_ns.min(now_ns + LONGEST_SLEEP_NS));
         }
     }
+}
+
+/// Until when requests are sent: a little beyond the end, for a thread that was held up.
+fn limit_ns(plan: &Plan) -> u64 {
+    plan.start_ns + plan.duration_ns + LEAST_OVERTIME_NS.max(plan.duration_ns / 100)
 }
 
 /// Which parts of a slot may have requests under way. The program counts requests and answers by part.

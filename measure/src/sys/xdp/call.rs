@@ -12,18 +12,11 @@ const XDP_FLAGS_SKB_MODE: u32 = 1 << 1;
 const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
 const TEST_XDP_LIVE_FRAMES: u32 = 1 << 1;
 
-/// Frames a program runs over before they leave together. A veth interface's queue holds 256 (drivers/net/veth.c,
-/// VETH_RING_SIZE), and a batch is passed on before the next one is made.
-const BATCH: u32 = 64;
-
-/// The same where so many are made that what a batch costs counts. With 192, queues were seen to overflow.
-const LARGE_BATCH: u32 = 128;
-const MANY: u32 = 1024;
-
 /// Index of the loopback interface in every network namespace (net/core/dev.c, `LOOPBACK_IFINDEX`).
 const LOOPBACK: u32 = 1;
 
 /// The fields of `union bpf_attr` for BPF_PROG_TEST_RUN.
+#[derive(Default)]
 #[repr(C, align(8))]
 struct TestRun {
     program: u32,
@@ -121,45 +114,53 @@ impl Namespace {
     }
 }
 
-/// A program that makes frames, and the frame it begins with.
+/// A program that makes requests, and the bytes it begins with.
 #[derive(Debug)]
-pub(crate) struct Frames {
+pub(crate) struct Outlet {
     program: OwnedFd,
-    frame: Vec<u8>,
-    interface: u32,
+    bytes: Vec<u8>,
+    made: Made,
 }
 
-impl Frames {
-    /// Frames that leave by `interface` of the namespace of the thread that makes them.
-    pub(crate) fn new(program: BorrowedFd<'_>, frame: Vec<u8>, interface: u32) -> io::Result<Self> {
-        Ok(Frames { program: program.as_fd().try_clone_to_owned()?, frame, interface })
+/// What requests are made in.
+#[derive(Debug)]
+enum Made {
+    Frames { interface: u32 },
+    Clones,
+}
+
+impl Outlet {
+    /// An XDP program whose live frames leave by `interface` of the namespace of the thread that makes them.
+    pub(crate) fn frames(program: BorrowedFd<'_>, bytes: Vec<u8>, interface: u32) -> io::Result<Self> {
+        Ok(Outlet { program: program.try_clone_to_owned()?, bytes, made: Made::Frames { interface } })
     }
 
-    /// Runs the program over `count` frames; those it lets go are on their way when this returns. A signal ends it early
-    /// with EINTR (Linux 5.18; net/bpf/test_run.c, `bpf_test_run_xdp_live`).
-    pub(crate) fn make(&self, count: u32) -> io::Result<()> {
-        let bytes = u32::try_from(self.frame.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
-        let context = Context { data_end: bytes, ingress_interface: self.interface, ..Context::default() };
+    /// A traffic control program that sends clones of its socket buffer itself.
+    pub(crate) fn clones(program: BorrowedFd<'_>, bytes: Vec<u8>) -> io::Result<Self> {
+        Ok(Outlet { program: program.try_clone_to_owned()?, bytes, made: Made::Clones })
+    }
+
+    /// Runs the program `count` times; live frames leave after each `batch` of them, clones at once. What it lets go is on its way when this returns. A signal ends it early with EINTR
+    /// (Linux 5.18; net/bpf/test_run.c, `bpf_test_timer_continue`).
+    pub(crate) fn make(&self, count: u32, batch: u32) -> io::Result<()> {
+        let bytes = u32::try_from(self.bytes.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
         let mut attributes = TestRun {
             program: number(self.program.as_fd()),
-            result: 0,
             data_in_bytes: bytes,
-            data_out_bytes: 0,
-            data_in: self.frame.as_ptr() as u64,
-            data_out: 0,
+            data_in: self.bytes.as_ptr() as u64,
             repeat: count.max(1),
-            duration: 0,
-            context_in_bytes: size_of::<Context>() as u32,
-            context_out_bytes: 0,
-            context_in: (&raw const context) as u64,
-            context_out: 0,
-            flags: TEST_XDP_LIVE_FRAMES,
-            cpu: 0,
-            batch: if count < MANY { BATCH } else { LARGE_BATCH },
-            _padding: 0,
+            ..TestRun::default()
         };
-        // SAFETY: BPF_PROG_TEST_RUN takes these fields; it reads `frame` and `context`, which live until it returns, and
-        // may write a result and a duration into `attributes`.
+        let context;
+        if let Made::Frames { interface } = self.made {
+            context = Context { data_end: bytes, ingress_interface: interface, ..Context::default() };
+            attributes.context_in_bytes = size_of::<Context>() as u32;
+            attributes.context_in = (&raw const context) as u64;
+            attributes.flags = TEST_XDP_LIVE_FRAMES;
+            attributes.batch = batch;
+        }
+        // SAFETY: BPF_PROG_TEST_RUN takes these fields; it reads the bytes and the context, which live until it returns,
+        // and may write a result and a duration into `attributes`.
         unsafe { bpf(PROG_TEST_RUN, &mut attributes) }.map(drop)
     }
 }

@@ -9,6 +9,9 @@ pub(crate) const SUB_BITS: u32 = 7;
 pub(crate) const SEGMENTS: usize = 3;
 /// The most intervals a slot is cut into.
 pub(crate) const INTERVALS: usize = 1024;
+/// Frames that leave together. A veth interface's queue holds 256 (drivers/net/veth.c, VETH_RING_SIZE), and a batch is
+/// passed on before the next one is made.
+pub(crate) const BATCH: usize = 64;
 /// Window mode: parts of the timeout kept in view.
 pub(crate) const PARTS: usize = 16;
 pub(crate) const MARKS: usize = 16;
@@ -58,13 +61,15 @@ pub(crate) struct Settings {
     pub(crate) code_offset: u32,
     pub(crate) code_mask: u32,
     pub(crate) verify: u32,
+    pub(crate) interface: u32,
+    pub(crate) _unused: u32,
     pub(crate) marks: [Mark; MARKS],
 }
 
 // SAFETY: `repr(C)`, only integers, and no padding: its size is the sum of its fields' (asserted below).
 unsafe impl aya::Pod for Settings {}
 
-const _: () = assert!(size_of::<Settings>() == 96 + 4 * MARKS);
+const _: () = assert!(size_of::<Settings>() == 104 + 4 * MARKS);
 
 /// `struct flow`.
 #[derive(Debug, Default)]
@@ -131,7 +136,15 @@ pub(crate) struct Row {
     pub(crate) oldest_part: AtomicU64,
     pub(crate) returned: [AtomicU64; PARTS],
     pub(crate) made: [AtomicU64; PARTS],
-    _pad2: [AtomicU64; 14],
+    pub(crate) least_gap: AtomicU64,
+    pub(crate) not_before: AtomicU64,
+    pub(crate) share: AtomicU64,
+    pub(crate) worst_lag: AtomicU64,
+    pub(crate) late_sends: AtomicU64,
+    pub(crate) run_over: AtomicU32,
+    pub(crate) made_of: AtomicU32,
+    pub(crate) bursts: [AtomicU64; BATCH + 1],
+    _pad2: [AtomicU64; 23],
     pub(crate) start: AtomicU64,
     pub(crate) half: AtomicU64,
     pub(crate) last_quarter: AtomicU64,
@@ -156,4 +169,4 @@ pub(crate) struct Row {
     pub(crate) latency: [[AtomicU64; BUCKETS]; SEGMENTS],
 }
 
-const _: () = assert!(size_of::<Row>() == 512 + 256 + 2048 + 8192 + 98304);
+const _: () = assert!(size_of::<Row>() == 1152 + 256 + 2048 + 8192 + 98304);

@@ -4,9 +4,9 @@ mod call;
 mod layout;
 mod mapped;
 
-pub(crate) use call::{Frames, Namespace, attach};
+pub(crate) use call::{Namespace, Outlet, attach};
 pub(crate) use layout::{
-    BUCKETS, FILL_BYTES, Flow, HEAD_BYTES, INTERVALS, MARKS, Mark, PARTS, PROBES, REQUEST_BYTES, Request,
-    Row, SEGMENTS, SUB_BITS, Settings, Tuple, VERDICT_BYTES,
+    BATCH, BUCKETS, FILL_BYTES, Flow, HEAD_BYTES, INTERVALS, MARKS, Mark, PARTS, PROBES, REQUEST_BYTES,
+    Request, Row, SEGMENTS, SUB_BITS, Settings, Tuple, VERDICT_BYTES,
 };
 pub(crate) use mapped::{Mapped, Shared};
