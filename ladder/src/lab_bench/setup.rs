@@ -208,6 +208,7 @@ fn generator(
                     .workload(Workload::Echo { payload_bytes: options.payload as usize })
                     .no_fragment(options.no_fragment)
                     .backend(options.backend)
+                    .shared_cpus(placement.shared)
                     .nice(nice)
                     .cancel(options.cancel.clone())
                     .start()
