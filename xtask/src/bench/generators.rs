@@ -31,6 +31,9 @@ pub(super) const PAYLOAD: usize = 100;
 /// From a generator's first packet to the first count: it is at its speed by then.
 const RUN_UP: Duration = Duration::from_millis(300);
 
+/// How often a program may give up.
+const ATTEMPTS: u32 = 4;
+
 /// How long a generator may take to its first packet.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -99,7 +102,7 @@ impl Generators {
             for index in there_and_back(entered.len()) {
                 let Entered { contender, samples } = &mut entered[index];
                 let name = contender.name();
-                let rate = self.count(contender.as_mut(), &scene).with_context(|| name.to_owned())?;
+                let rate = self.count_anew(contender.as_mut(), &scene).with_context(|| name.to_owned())?;
                 eprintln!("{name}: {rate:.0}/s");
                 samples.push(rate);
             }
@@ -158,6 +161,18 @@ impl Generators {
         }
         ensure!(!entered.is_empty(), "nothing to measure");
         Ok(entered)
+    }
+
+    /// Packets a second at the receiver, counted anew where a program gave up: trafgen does when its ring is full once too
+    /// often.
+    fn count_anew(&self, contender: &mut dyn Contender, scene: &Scene) -> anyhow::Result<f64> {
+        for _ in 1..ATTEMPTS {
+            match self.count(contender, scene) {
+                Ok(rate) => return Ok(rate),
+                Err(error) => eprintln!("{}: {error:#}; again", contender.name()),
+            }
+        }
+        self.count(contender, scene)
     }
 
     /// Packets a second at the receiver.
