@@ -4,6 +4,7 @@ mod engine;
 mod generators;
 mod meter;
 mod pacing;
+mod search;
 mod subject;
 
 use std::process::{Command, ExitCode};
@@ -23,6 +24,8 @@ pub(crate) enum Bench {
     Generators(generators::Generators),
     /// Whether the rates asked for are those that leave.
     Pacing(pacing::Pacing),
+    /// Whether a search finds a capacity that is known.
+    Search(search::Search),
     /// What `engine` measures: one server, one queue of requests.
     #[command(hide = true)]
     Subject(Subject),
@@ -34,6 +37,7 @@ impl Bench {
             Self::Engine(engine) => engine.run(),
             Self::Generators(generators) => generators.run(),
             Self::Pacing(pacing) => pacing.run(),
+            Self::Search(search) => search.run(),
             Self::Subject(subject) => subject.run().map(|()| ExitCode::SUCCESS),
         }
     }

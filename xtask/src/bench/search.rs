@@ -1,0 +1,114 @@
+//! Whether `linerate load --search` finds the capacity of a service whose capacity is known.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode, Stdio};
+
+use anyhow::{Context, ensure};
+use clap::Args;
+use linerate_lab::{Lab, LabHost};
+use linerate_measure::stats;
+use linerate_reflector::Reflector;
+
+/// How far a result may be from the truth.
+const ALLOWED: f64 = 0.02;
+
+/// How far apart the results may be.
+const ALLOWED_SPREAD: f64 = 0.03;
+
+/// What the bucket holds: ten milliseconds of its rate.
+const DEPTH_SECONDS: f64 = 0.01;
+
+const PORT: u16 = 7777;
+
+#[derive(Debug, Args)]
+pub(crate) struct Search {
+    /// The service's capacity, transactions a second.
+    #[arg(long, default_value_t = 50_000.0)]
+    capacity: f64,
+    /// How often it is searched for.
+    #[arg(long, default_value_t = 10)]
+    runs: usize,
+    /// More arguments for `linerate load`.
+    #[arg(last = true)]
+    arguments: Vec<String>,
+}
+
+impl Search {
+    pub(crate) fn run(&self) -> anyhow::Result<ExitCode> {
+        if cfg!(debug_assertions) {
+            return super::run_optimized();
+        }
+        ensure!(self.runs > 0, "--runs 0: give at least 1");
+        if !rustix::process::geteuid().is_root() {
+            println!("SKIP bench search: needs root for network namespaces and BPF");
+            return Ok(ExitCode::SUCCESS);
+        }
+        let linerate = build()?;
+        let lab = Lab::builder().start()?;
+        let address = SocketAddr::from((lab.links()[0].receiver.ipv4[0], PORT));
+        let depth = (self.capacity * DEPTH_SECONDS) as u32;
+        let service = lab
+            .receiver()
+            .run(|| Reflector::builder().address(address).token_bucket(self.capacity, depth).start())??;
+        println!(
+            "linerate load {address} --search {} against a token bucket of {}/s, {depth} deep:",
+            self.arguments.join(" "),
+            self.capacity
+        );
+        let mut found = Vec::new();
+        for _ in 0..self.runs {
+            let rate = search(&lab.senders()[0], &linerate, &address, &self.arguments)?;
+            println!("  {rate:.0}/s ({:+.2} %)", (rate / self.capacity - 1.0) * 100.0);
+            found.push(rate);
+        }
+        drop(service);
+        Ok(self.judge(&found))
+    }
+
+    fn judge(&self, found: &[f64]) -> ExitCode {
+        let highest = found.iter().copied().fold(0.0, f64::max);
+        let lowest = found.iter().copied().fold(f64::INFINITY, f64::min);
+        let median = stats::median(found).unwrap_or(0.0);
+        let spread = (highest - lowest) / self.capacity;
+        let off = found.iter().map(|rate| (rate / self.capacity - 1.0).abs()).fold(0.0, f64::max);
+        let kept = off <= ALLOWED && spread <= ALLOWED_SPREAD;
+        println!(
+            "{}: median {median:.0}/s, farthest off {:.2} % (allowed {:.0} %), spread {:.2} % (allowed {:.0} %)",
+            if kept { "ok" } else { "FAILED" },
+            off * 100.0,
+            ALLOWED * 100.0,
+            spread * 100.0,
+            ALLOWED_SPREAD * 100.0
+        );
+        if kept { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    }
+}
+
+/// Builds the command as it is shipped; where it is.
+fn build() -> anyhow::Result<PathBuf> {
+    let status = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+        .args(["build", "--quiet", "--release", "--package", "linerate"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .status()
+        .context("starting cargo")?;
+    ensure!(status.success(), "the command does not build");
+    Ok(std::env::current_exe()?.with_file_name("linerate"))
+}
+
+/// Runs one search as a user would; the capacity it tells.
+fn search(
+    sender: &LabHost,
+    linerate: &PathBuf,
+    address: &SocketAddr,
+    arguments: &[String],
+) -> anyhow::Result<f64> {
+    let result = tempfile::NamedTempFile::new()?;
+    let mut command = Command::new(linerate);
+    command.arg("load").arg(address.to_string()).args(["--search", "--quiet", "--json"]);
+    command.arg(result.path()).args(arguments).stdout(Stdio::null());
+    let status = sender.spawn(command)?.wait()?;
+    ensure!(status.success(), "linerate load ended with {status}");
+    let document: serde_json::Value = serde_json::from_slice(&std::fs::read(result.path())?)?;
+    document["transactions_per_second"]["median"].as_f64().context("the document tells no capacity")
+}
