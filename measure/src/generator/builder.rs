@@ -268,7 +268,13 @@ impl Builder {
         if self.cpus.as_ref().is_some_and(Vec::is_empty) {
             return Err(Error::NoCpus);
         }
-        let wanted = flows as u64 + threads as u64 + OTHER_FILES;
+        Ok(())
+    }
+
+    /// Whether this process may open a socket a flow.
+    pub(super) fn check_files(&self) -> Result<(), Error> {
+        let flows = self.flows;
+        let wanted = flows as u64 + self.threads as u64 + OTHER_FILES;
         match getrlimit(Resource::Nofile).current {
             Some(limit) if wanted > limit => Err(Error::TooManyFlows { flows, wanted, limit }),
             _ => Ok(()),

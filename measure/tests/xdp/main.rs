@@ -4,6 +4,7 @@ mod exchange;
 mod manners;
 mod scene;
 mod service;
+mod ways;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

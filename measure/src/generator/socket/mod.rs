@@ -57,6 +57,7 @@ pub struct SocketGenerator {
 
 impl SocketGenerator {
     pub(super) fn start(builder: &Builder) -> Result<Self, Error> {
+        builder.check_files()?;
         let run = fastrand::u64(..);
         let sources = Sources::of(builder);
         let mut receive_buffer_bytes = u64::MAX;

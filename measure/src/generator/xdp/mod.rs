@@ -1,8 +1,8 @@
-//! The generator of live XDP frames.
+//! The generator whose requests are made, and whose replies are taken, in the kernel.
 //!
-//! A BPF program makes requests where BPF_PROG_TEST_RUN runs it over pages that then leave as frames (Linux 5.18), and
-//! another on the same interface takes, matches and times the replies. Nothing of a request passes through this process,
-//! which only says how many are due. Everything else that arrives is passed on untouched.
+//! A BPF program makes requests under BPF_PROG_TEST_RUN, in pages that then leave as live XDP frames (Linux 5.18) or in a
+//! socket buffer whose clones leave, and another on the same interface takes, matches and times the replies. Nothing of a
+//! request passes through this process. Everything else that arrives is passed on untouched.
 
 mod account;
 mod bursts;

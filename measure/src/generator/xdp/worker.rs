@@ -223,6 +223,11 @@ impl<'a> Worker<'a> {
             let left_ns = limit_ns.saturating_sub(began_ns);
             if worker.sent() >= schedule.share { 0 } else { left_ns }
         });
+        if self.sent() > 0 {
+            // A call goes on when all is sent, so its end says nothing; the next one may leave a gap after the last.
+            let next_ns = self.row.not_before.load(Ordering::Relaxed);
+            self.report.last_sent_ns = next_ns.saturating_sub(self.row.least_gap.load(Ordering::Relaxed));
+        }
         self.report.worst_lag_ns = self.row.worst_lag.load(Ordering::Relaxed);
         self.report.late_sends = self.row.late_sends.load(Ordering::Relaxed);
         let bursts = (0..).zip(&self.row.bursts).skip(1);
@@ -261,7 +266,8 @@ impl<'a> Worker<'a> {
         self.report.bursts.add(FLOOD_BATCH, self.sent() / FLOOD_BATCH);
     }
 
-    /// Runs the program over frames, batch after batch and call after call, until `left_ns`, told of the time, says that no time is left.
+    /// Runs the program over frames, batch after batch and call after call, until `left_ns`, told of the time, says that
+    /// no time is left.
     fn run_calls(&mut self, batch: u64, left_ns: impl Fn(&Self, u64) -> u64) {
         let Some(frames) = &self.outlets.frames else { return };
         self.report.left_as = LeftAs::LiveFrames;
