@@ -2,7 +2,7 @@
 
 use linerate_measure::capacity::Overload;
 use linerate_measure::load_document::LoadDocument;
-use linerate_measure::{Description, Latency, SlotOutcome};
+use linerate_measure::{Description, Latency, LeftAs, SlotOutcome};
 
 use super::format;
 use crate::command::load::overload::OverloadDocument;
@@ -29,6 +29,7 @@ pub(crate) fn slot(document: &LoadDocument) -> String {
         format::grouped(outcome.lost),
         format::percent(outcome.loss_ratio()),
     ));
+    lines.extend(left(outcome));
     lines.push(format!(
         "apart    duplicate {}   reordered {}   corrupt {}   foreign {}   late {}",
         outcome.duplicate, outcome.reordered, outcome.corrupt, outcome.foreign, outcome.late
@@ -43,6 +44,19 @@ pub(crate) fn slot(document: &LoadDocument) -> String {
     }
     lines.extend(document.generator.fallbacks.iter().map(|fallback| format!("instead  {fallback}")));
     ended(lines, &document.missed, &document.warnings)
+}
+
+/// How requests left, if any did.
+fn left(outcome: &SlotOutcome) -> Option<String> {
+    let way = match outcome.self_watch.left_as {
+        LeftAs::Datagrams => "through sockets",
+        LeftAs::LiveFrames => "as live frames",
+        LeftAs::Clones => "as clones",
+    };
+    let bursts = &outcome.bursts;
+    (bursts.max_requests > 0).then(|| {
+        format!("left     {way}, {} at a time, at most {}", bursts.median_requests, bursts.max_requests)
+    })
 }
 
 /// What came of each rate.
