@@ -105,6 +105,7 @@ impl Load {
             .cpus(cpus)
             .sources(destinations::sources(&flows.sources)?)
             .backend(flows.backend.into())
+            .live_frames(!flows.no_live_frames)
             .no_fragment(flows.no_fragment)
             .cancel(interrupt.flag());
         if let Some(ports) = &flows.source_ports {

@@ -208,7 +208,8 @@ fn generator(
                     .workload(Workload::Echo { payload_bytes: options.payload as usize })
                     .no_fragment(options.no_fragment)
                     .backend(options.backend)
-                    .shared_cpus(placement.shared)
+                    // A rung switches GRO off, and with it what takes live frames at the far end.
+                    .live_frames(false)
                     .nice(nice)
                     .cancel(options.cancel.clone())
                     .start()

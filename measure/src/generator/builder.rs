@@ -40,7 +40,7 @@ pub struct Builder {
     pub(super) flows: usize,
     pub(super) workload: Workload,
     pub(super) backend: Backend,
-    pub(super) shared_cpus: bool,
+    pub(super) live_frames: bool,
     pub(super) source_ports: Option<RangeInclusive<u16>>,
     pub(super) burst: usize,
     pub(super) cpus: Option<Vec<u32>>,
@@ -60,7 +60,7 @@ impl Default for Builder {
             flows: 16,
             workload: Workload::Echo { payload_bytes: 100 },
             backend: Backend::Auto,
-            shared_cpus: false,
+            live_frames: true,
             source_ports: None,
             burst: MAX_BURST,
             cpus: None,
@@ -128,11 +128,11 @@ impl Builder {
         self
     }
 
-    /// Whether the CPUs are shared with what is loaded: then no thread waits for a request's time by looking at the clock,
-    /// which live frames at high rates do else.
+    /// Whether requests may leave as live frames where they can; else all leave as clones, fewer a second. Threads that
+    /// pace live frames never give their CPU away, and a veth whose far end loses its NAPI takes no more of them.
     #[must_use]
-    pub fn shared_cpus(mut self, shared: bool) -> Self {
-        self.shared_cpus = shared;
+    pub fn live_frames(mut self, may: bool) -> Self {
+        self.live_frames = may;
         self
     }
 

@@ -32,16 +32,16 @@ fn high_rates_leave_as_frames_and_low_ones_as_clones() {
     let reflector =
         scene.lab.receiver().run(|| XdpService::reflector().port(PORT).attach(&interface)).unwrap();
     let mut seen = 0;
-    for shared in [false, true] {
-        let Some(mut generator) = scene.generator_of(scene.builder(target, 8).shared_cpus(shared)) else {
+    for frames in [true, false] {
+        let Some(mut generator) = scene.generator_of(scene.builder(target, 8).live_frames(frames)) else {
             return;
         };
-        let high = if shared { LeftAs::Clones } else { LeftAs::LiveFrames };
+        let high = if frames { LeftAs::LiveFrames } else { LeftAs::Clones };
         let modes = [
             (rate(HIGH), high),
             (rate(5_000.0), LeftAs::Clones),
             (Mode::Window { outstanding: 4 }, LeftAs::Clones),
-            (Mode::Flood, LeftAs::LiveFrames),
+            (Mode::Flood, high),
         ];
         for (mode, left_as) in modes {
             let outcome = generator.run(&slot(mode, 200)).unwrap();

@@ -81,6 +81,9 @@ pub(crate) struct Flows {
     /// The way into the kernel
     #[arg(long, value_enum, default_value_t = BackendArgument::Auto)]
     pub(crate) backend: BackendArgument,
+    /// Never send live frames, whose threads keep their CPUs busy: for CPUs shared with the service
+    #[arg(long)]
+    pub(crate) no_live_frames: bool,
 }
 
 /// What is good enough.

@@ -81,7 +81,7 @@ impl XdpGenerator {
         let routes = Routes::find(builder)?;
         let cpus = cpus(builder)?;
         let run = fastrand::u64(..);
-        let mut program = Program::start(&routes, &builder.workload, run, &cpus)?;
+        let mut program = Program::start(&routes, builder, run, &cpus)?;
         let (judge, requests, code) = match &builder.workload {
             Workload::Echo { .. } => (None, 1, None),
             Workload::Exchange(exchange) => {
@@ -116,7 +116,7 @@ impl XdpGenerator {
             cpus,
             hands_over: routes.hands_over,
             requests,
-            waits: routes.no_frames.is_none() && !builder.shared_cpus,
+            waits: routes.no_frames.is_none() && builder.live_frames,
             code,
             timeout_ns: clock::whole_ns(builder.timeout).max(1_000_000),
             epoch: 0,

@@ -10,6 +10,7 @@ use aya::{Ebpf, EbpfLoader};
 use super::frame::{self, head};
 use super::route::Routes;
 use crate::error::Error;
+use crate::generator::builder::Builder;
 use crate::header::Codec;
 use crate::sys::xdp::{
     self, FILL_BYTES, Flow, Mapped, Namespace, Outlet, PROBES, Request, Row, Settings, Tuple,
@@ -62,7 +63,8 @@ pub(super) struct Outlets {
 
 impl Program {
     /// Loads the programs and attaches them; flow `id` is kept in the row of CPU `cpus[id % cpus.len()]`.
-    pub(super) fn start(routes: &Routes, workload: &Workload, run: u64, cpus: &[u32]) -> Result<Self, Error> {
+    pub(super) fn start(routes: &Routes, builder: &Builder, run: u64, cpus: &[u32]) -> Result<Self, Error> {
+        let workload = &builder.workload;
         let settings = settings(routes, workload, run)?;
         let requests = match workload {
             Workload::Echo { .. } => 1,
@@ -112,7 +114,7 @@ impl Program {
             head_bytes: frame::head_bytes(settings.ipv6 != 0, settings.vlan != 0),
             longest: workload.longest_bytes(),
             ethertype: ethertype(&settings),
-            frames_by: routes.no_frames.is_none().then_some(routes.index),
+            frames_by: (builder.live_frames && routes.no_frames.is_none()).then_some(routes.index),
         };
         program.fill_flows(routes, workload, cpus);
         Ok(program)
