@@ -80,7 +80,8 @@ pub enum Mode {
         /// Requests a second over all flows.
         per_second: f64,
     },
-    /// Closed loop: each flow keeps a number of requests outstanding.
+    /// Closed loop: each flow keeps a number of requests outstanding; of live frames and clones, the flows of a thread
+    /// together keep as many a flow.
     Window {
         /// Requests a flow.
         outstanding: u32,

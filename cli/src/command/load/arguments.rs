@@ -18,7 +18,8 @@ pub(crate) struct Pace {
     /// Open loop: requests a second over all flows, whatever the answers do
     #[arg(long, value_name = "PER_SECOND", group = "mode", value_parser = quantity::rate)]
     pub(crate) rate: Option<f64>,
-    /// Closed loop: requests each flow keeps outstanding [default: 8]
+    /// Closed loop: requests each flow keeps outstanding (with xdp: all flows of a thread together, as many a flow)
+    /// [default: 8]
     #[arg(long, value_name = "N", group = "mode")]
     pub(crate) window: Option<u32>,
     /// As fast as it goes, whatever the answers do
@@ -69,7 +70,7 @@ pub(crate) struct Flows {
     /// Source addresses and networks, whose addresses the flows take in turn
     #[arg(long, value_name = "NET,...", value_delimiter = ',')]
     pub(crate) sources: Vec<Net>,
-    /// Source ports to use, such as 20000-29999 [default: those the kernel chooses]
+    /// Source ports to use, such as 20000-29999 [default: free ones]
     #[arg(long, value_name = "A-B")]
     pub(crate) source_ports: Option<Ports>,
     /// Send to this address or network although it is neither loopback, lab nor private
