@@ -6,6 +6,7 @@
 
 mod bare;
 mod contender;
+mod looping;
 mod ours;
 mod programs;
 mod report;

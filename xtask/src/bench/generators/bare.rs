@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -12,6 +12,7 @@ use linerate_lab::Link;
 use linerate_reflector::XdpService;
 
 use super::contender::{Contender, Sending};
+use super::looping::Looping;
 use super::scene::{Scene, pin};
 use super::{PAYLOAD, RUN_UP};
 
@@ -89,7 +90,7 @@ impl Contender for Bare {
                 Ok(())
             })
         })?;
-        Ok(Box::new(Loop { stop, handle: Some(handle) }))
+        Ok(Box::new(Looping::new(stop, handle)))
     }
 
     fn replies(&mut self, scene: &Scene, time: Duration) -> anyhow::Result<f64> {
@@ -102,43 +103,6 @@ impl Contender for Bare {
         let (last, seconds) = (taker.account()?.received, begun.elapsed().as_secs_f64());
         sending.stop()?;
         Ok((last - first) as f64 / seconds)
-    }
-}
-
-struct Loop {
-    stop: Arc<AtomicBool>,
-    handle: Option<JoinHandle<anyhow::Result<()>>>,
-}
-
-impl Loop {
-    fn end(&mut self) -> anyhow::Result<()> {
-        self.stop.store(true, Ordering::Relaxed);
-        match self.handle.take().map(JoinHandle::join) {
-            Some(Err(_)) => anyhow::bail!("its thread panicked"),
-            Some(Ok(result)) => result,
-            None => Ok(()),
-        }
-    }
-}
-
-impl Sending for Loop {
-    fn over(&mut self) -> anyhow::Result<Option<String>> {
-        if self.handle.as_ref().is_some_and(JoinHandle::is_finished) {
-            self.end()?;
-            return Ok(Some("it stopped".to_owned()));
-        }
-        Ok(None)
-    }
-
-    fn stop(mut self: Box<Self>) -> anyhow::Result<()> {
-        self.end()
-    }
-}
-
-impl Drop for Loop {
-    fn drop(&mut self) {
-        // What it says has been asked for by then, or comes after another error.
-        let _ = self.end();
     }
 }
 

@@ -1,15 +1,16 @@
 //! Our own generators.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, JoinHandle};
+use std::sync::atomic::AtomicBool;
+use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 use linerate_measure::generator::{Backend, Builder};
-use linerate_measure::{Generator, Mode, Slot, SlotOutcome, Workload};
+use linerate_measure::{Generator, Mode, Slot, Workload};
 
 use super::contender::{Contender, Sending};
+use super::looping::Looping;
 use super::scene::Scene;
 use super::{PAYLOAD, RUN_UP};
 
@@ -67,45 +68,8 @@ impl Contender for Ours {
         let cancel = Arc::new(AtomicBool::new(false));
         let mut generator = self.make(scene, &cancel)?;
         let slot = Slot { drain: Duration::from_millis(1), ..Slot::new(Mode::Flood, WITHOUT_END) };
-        let handle = thread::spawn(move || generator.run(&slot));
-        Ok(Box::new(Flood { cancel, handle: Some(handle) }))
-    }
-}
-
-struct Flood {
-    cancel: Arc<AtomicBool>,
-    handle: Option<JoinHandle<Result<SlotOutcome, linerate_measure::Error>>>,
-}
-
-impl Flood {
-    fn end(&mut self) -> anyhow::Result<()> {
-        self.cancel.store(true, Ordering::Relaxed);
-        match self.handle.take().map(JoinHandle::join) {
-            Some(Err(_)) => bail!("its thread panicked"),
-            Some(Ok(outcome)) => outcome.map(drop).map_err(Into::into),
-            None => Ok(()),
-        }
-    }
-}
-
-impl Sending for Flood {
-    fn over(&mut self) -> anyhow::Result<Option<String>> {
-        if self.handle.as_ref().is_some_and(JoinHandle::is_finished) {
-            self.end()?;
-            return Ok(Some("it stopped".to_owned()));
-        }
-        Ok(None)
-    }
-
-    fn stop(mut self: Box<Self>) -> anyhow::Result<()> {
-        self.end()
-    }
-}
-
-impl Drop for Flood {
-    fn drop(&mut self) {
-        // What it says has been asked for by then, or comes after another error.
-        let _ = self.end();
+        let handle = thread::spawn(move || Ok(generator.run(&slot).map(drop)?));
+        Ok(Box::new(Looping::new(cancel, handle)))
     }
 }
 
