@@ -114,6 +114,22 @@ impl CpuSet {
     }
 }
 
+impl IntoIterator for CpuSet {
+    type Item = u32;
+    type IntoIter = std::collections::btree_set::IntoIter<u32>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
+/// As a list, `0-4,10`: a set of 128 CPUs is one word, not 128 numbers.
+impl serde::Serialize for CpuSet {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
 impl FromIterator<u32> for CpuSet {
     fn from_iter<I: IntoIterator<Item = u32>>(cpus: I) -> Self {
         Self(cpus.into_iter().collect())

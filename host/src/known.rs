@@ -55,6 +55,18 @@ impl<T> Known<T> {
     }
 }
 
+impl<T> Known<Option<T>> {
+    /// What a host offers: no value where it says that it has no such thing, unknown where it does not say.
+    #[must_use]
+    pub fn offered(result: Result<T, crate::HostError>) -> Self {
+        match result {
+            Ok(value) => Known::Value(Some(value)),
+            Err(error) if error.is_unsupported() => Known::Value(None),
+            Err(error) => Known::unknown(error.to_string()),
+        }
+    }
+}
+
 impl<T, E: std::fmt::Display> From<Result<T, E>> for Known<T> {
     fn from(result: Result<T, E>) -> Self {
         match result {

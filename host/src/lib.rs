@@ -3,15 +3,24 @@
 //! Every read and write goes through a [`Host`] handle that is passed in: the live host, a
 //! directory captured from another machine, or a scripted fake. Nothing here prints.
 
+pub mod counter;
 mod cpu_set;
+pub mod diagnosis;
+pub mod finding;
 mod known;
 pub mod netlink;
+pub mod recording;
 mod root;
 pub mod setting;
 pub mod stage;
 mod sys;
 
+pub use counter::Counter;
 pub use cpu_set::{CpuSet, ParseCpuSetError};
+pub use diagnosis::Diagnosis;
+pub use finding::{Change, Evidence, Finding, Severity};
 pub use known::Known;
+pub use recording::Recording;
 pub use root::{Host, HostError};
 pub use setting::{Setting, SettingError, Value};
+pub use stage::{PacketPath, Scope, StageName, View};

@@ -1,27 +1,37 @@
 //! The handle through which every file and system call of a host passes.
 
-use std::collections::BTreeMap;
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::sync::Mutex;
+mod program;
 
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::recording::{Entry, Failure, Recording};
 use crate::setting::Offload;
+use crate::stage::link::Driver;
 use crate::sys;
 
-/// A host: live, captured in a directory, or scripted.
+/// No file of /proc or /sys that is read here comes near this; a captured tree might hold anything.
+const LARGEST_FILE: u64 = 16 << 20;
+
+/// A host: live, captured in a directory or an archive, or scripted.
 ///
-/// `/proc/sys/net` and system calls act in the network namespace of the calling thread.
+/// `/proc/sys/net`, `/proc/net` and system calls are about the network namespace of the calling thread.
 #[derive(Debug)]
 pub struct Host {
     source: Source,
+    record: Option<Mutex<Recording>>,
 }
 
 #[derive(Debug)]
 enum Source {
     Live { sys: PathBuf },
-    Captured(PathBuf),
-    Scripted(Mutex<BTreeMap<String, String>>),
+    Directory(PathBuf),
+    Recorded(Recording),
+    Scripted(Mutex<Recording>),
 }
 
 /// What a host refused.
@@ -61,6 +71,14 @@ pub enum HostError {
         /// The system's reason.
         source: io::Error,
     },
+    /// An answer in a capture is not what it should be.
+    #[error("{path}: {reason}")]
+    Garbled {
+        /// The file in the capture.
+        path: String,
+        /// What is wrong with it, with line and column.
+        reason: String,
+    },
     /// The handle is not of the live host.
     #[error("{what}: not to be had from a capture")]
     NotLive {
@@ -75,6 +93,12 @@ impl HostError {
     pub fn is_missing(&self) -> bool {
         matches!(self, HostError::Read { source, .. } if source.kind() == io::ErrorKind::NotFound)
     }
+
+    /// Whether the host says that it has no such thing: `EOPNOTSUPP`.
+    #[must_use]
+    pub fn is_unsupported(&self) -> bool {
+        matches!(self, HostError::Call { source, .. } if source.raw_os_error() == Some(libc::EOPNOTSUPP))
+    }
 }
 
 impl Host {
@@ -86,28 +110,52 @@ impl Host {
 
     /// The live host, with sysfs mounted elsewhere than on `/sys`, as for a network namespace.
     pub fn live_with_sys(sys: impl Into<PathBuf>) -> Self {
-        Self { source: Source::Live { sys: sys.into() } }
+        Self { source: Source::Live { sys: sys.into() }, record: None }
     }
 
-    /// A host captured in a directory that holds its `proc` and `sys`.
+    /// A host captured in a directory that holds its `proc` and `sys`, and in `calls` what the kernel answered.
     pub fn captured(directory: impl Into<PathBuf>) -> Self {
-        Self { source: Source::Captured(directory.into()) }
+        Self { source: Source::Directory(directory.into()), record: None }
+    }
+
+    /// A host of which this was recorded.
+    #[must_use]
+    pub fn recorded(recording: Recording) -> Self {
+        Self { source: Source::Recorded(recording), record: None }
     }
 
     /// A fake host made of the files given: absolute path and content. Writes change it.
     pub fn scripted<P: Into<String>, C: Into<String>>(files: impl IntoIterator<Item = (P, C)>) -> Self {
-        let files = files.into_iter().map(|(path, content)| (path.into(), content.into())).collect();
-        Self { source: Source::Scripted(Mutex::new(files)) }
+        let mut recording = Recording::new();
+        for (path, content) in files {
+            recording.insert(path, Entry::File(content.into().into_bytes()));
+        }
+        Self { source: Source::Scripted(Mutex::new(recording)), record: None }
+    }
+
+    /// The same host, which keeps all that is read from now on.
+    #[must_use]
+    pub fn recording(self) -> Self {
+        Self { record: Some(Mutex::default()), ..self }
+    }
+
+    /// What was read since [`Host::recording`].
+    #[must_use]
+    pub fn into_recording(self) -> Recording {
+        self.record
+            .map_or_else(Recording::new, |record| record.into_inner().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn locate(&self, path: &str) -> PathBuf {
         match &self.source {
-            Source::Live { sys } => match path.strip_prefix("/sys/") {
-                Some(rest) => sys.join(rest),
-                None => PathBuf::from(path),
+            Source::Live { sys } => match (path.strip_prefix("/sys/"), path.strip_prefix("/proc/net/")) {
+                (Some(rest), _) => sys.join(rest),
+                // /proc/net is that of the process; a thread may be in another network namespace.
+                (_, Some(rest)) => Path::new("/proc/thread-self/net").join(rest),
+                _ => PathBuf::from(path),
             },
-            Source::Captured(root) => root.join(path.trim_start_matches('/')),
-            Source::Scripted(_) => PathBuf::from(path),
+            Source::Directory(root) => root.join(path.trim_start_matches('/')),
+            Source::Recorded(_) | Source::Scripted(_) => PathBuf::from(path),
         }
     }
 
@@ -117,12 +165,14 @@ impl Host {
     /// [`HostError::Read`] with the path.
     pub fn read(&self, path: &str) -> Result<String, HostError> {
         let content = match &self.source {
-            Source::Scripted(files) => {
-                lock(files).get(path).cloned().ok_or_else(|| io::ErrorKind::NotFound.into())
-            }
-            _ => std::fs::read(self.locate(path)).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()),
+            Source::Recorded(recording) => recording.read(path),
+            Source::Scripted(recording) => lock(recording).read(path),
+            Source::Live { .. } | Source::Directory(_) => read_file(&self.locate(path)),
         };
-        content.map_err(|source| HostError::Read { path: path.to_owned(), source })
+        self.keep(path, &content, |content| Entry::File(content.clone()));
+        content
+            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+            .map_err(|source| HostError::Read { path: path.to_owned(), source })
     }
 
     /// Names in a directory, sorted.
@@ -131,10 +181,75 @@ impl Host {
     /// [`HostError::Read`] with the path.
     pub fn list(&self, path: &str) -> Result<Vec<String>, HostError> {
         let names = match &self.source {
-            Source::Scripted(files) => scripted_names(&lock(files), path),
-            _ => directory_names(&self.locate(path)),
+            Source::Recorded(recording) => recording.list(path),
+            Source::Scripted(recording) => lock(recording).list(path),
+            Source::Live { .. } | Source::Directory(_) => directory_names(&self.locate(path)),
         };
+        self.keep(path, &names, |names| Entry::Directory(names.clone()));
         names.map_err(|source| HostError::Read { path: path.to_owned(), source })
+    }
+
+    /// The target of a symbolic link, as it is written there.
+    ///
+    /// # Errors
+    /// [`HostError::Read`] with the path.
+    pub fn read_link(&self, path: &str) -> Result<String, HostError> {
+        let target = match &self.source {
+            Source::Recorded(recording) => recording.read_link(path),
+            Source::Scripted(recording) => lock(recording).read_link(path),
+            Source::Live { .. } | Source::Directory(_) => {
+                std::fs::read_link(self.locate(path)).map(|target| target.to_string_lossy().into_owned())
+            }
+        };
+        self.keep(path, &target, |target| Entry::Link(target.clone()));
+        target.map_err(|source| HostError::Read { path: path.to_owned(), source })
+    }
+
+    /// Asks the kernel something that is no file, by `ask`. Captures answer from `/calls/KEY.json`: the answer, or
+    /// `{"errno": N}`.
+    ///
+    /// # Errors
+    /// [`HostError::Call`] with `what` was asked; for a capture also [`HostError::NotLive`] where it has no such
+    /// answer, and [`HostError::Garbled`].
+    pub(crate) fn call<T: Serialize + DeserializeOwned>(
+        &self,
+        key: &str,
+        what: &str,
+        ask: impl FnOnce() -> io::Result<T>,
+    ) -> Result<T, HostError> {
+        let path = format!("/calls/{key}.json");
+        let refused = |source| HostError::Call { what: what.to_owned(), source };
+        if let Source::Live { .. } = self.source {
+            let answer = ask();
+            let json = match &answer {
+                _ if self.record.is_none() => Ok(Vec::new()),
+                Ok(answer) => serde_json::to_vec_pretty(answer),
+                Err(error) => serde_json::to_vec_pretty(&Failure::of(error)),
+            };
+            self.keep(&path, &json, |json| Entry::File(json.clone()));
+            return answer.map_err(refused);
+        }
+        let text = match self.read(&path) {
+            Ok(text) => text,
+            Err(error) if error.is_missing() => return Err(HostError::NotLive { what: what.to_owned() }),
+            Err(error) => return Err(error),
+        };
+        if let Ok(failure) = serde_json::from_str::<Failure>(&text) {
+            return Err(refused(failure.error()));
+        }
+        serde_json::from_str(&text).map_err(|error| HostError::Garbled { path, reason: error.to_string() })
+    }
+
+    fn keep<T, E>(&self, path: &str, result: &Result<T, E>, entry: impl FnOnce(&T) -> Entry)
+    where
+        for<'e> &'e E: Into<Failure>,
+    {
+        let Some(record) = &self.record else { return };
+        let entry = match result {
+            Ok(value) => entry(value),
+            Err(error) => Entry::Failed(error.into()),
+        };
+        lock(record).insert(path, entry);
     }
 
     /// Writes a file in a single `write(2)`, as sysfs and sysctl files want it.
@@ -148,42 +263,15 @@ impl Host {
                 .truncate(true)
                 .open(self.locate(path))
                 .and_then(|mut file| file.write_all(value.as_bytes())),
-            Source::Captured(_) => return Err(HostError::NotLive { what: format!("writing {path}") }),
-            Source::Scripted(files) => {
-                lock(files).insert(path.to_owned(), value.to_owned());
+            Source::Directory(_) | Source::Recorded(_) => {
+                return Err(HostError::NotLive { what: format!("writing {path}") });
+            }
+            Source::Scripted(recording) => {
+                lock(recording).insert(path, Entry::File(value.as_bytes().to_vec()));
                 Ok(())
             }
         };
         written.map_err(|source| HostError::Write { path: path.to_owned(), value: value.to_owned(), source })
-    }
-
-    /// Runs a program of the host, gives it `input`, and returns what it printed.
-    ///
-    /// # Errors
-    /// [`HostError::Program`] with the program's own last words.
-    pub fn program(&self, program: &str, arguments: &[&str], input: &str) -> Result<String, HostError> {
-        self.must_be_live(program)?;
-        let error = |reason: String| HostError::Program { program: program.to_owned(), reason };
-        let path = locate_program(program).ok_or_else(|| error("not installed".to_owned()))?;
-        let mut child = Command::new(path)
-            .args(arguments)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .map_err(|source| error(source.to_string()))?;
-        if let Some(mut stdin) = child.stdin.take() {
-            // A program that ends early closes its input; its exit status tells more than EPIPE.
-            let _ = stdin.write_all(input.as_bytes());
-        }
-        let output = child.wait_with_output().map_err(|source| error(source.to_string()))?;
-        if output.status.success() {
-            Ok(String::from_utf8_lossy(&output.stdout).into_owned())
-        } else {
-            let words = String::from_utf8_lossy(&output.stderr);
-            let first = words.lines().find(|line| !line.trim().is_empty()).unwrap_or("no reason given");
-            Err(error(format!("{first} ({})", output.status)))
-        }
     }
 
     /// Whether an offload of an interface is on (`SIOCETHTOOL`).
@@ -192,8 +280,9 @@ impl Host {
     /// [`HostError::Call`] naming the interface.
     pub fn offload(&self, interface: &str, offload: Offload) -> Result<bool, HostError> {
         let what = format!("reading {offload} of {interface}");
-        self.must_be_live(&what)?;
-        sys::ethtool::offload(interface, offload).map_err(|source| HostError::Call { what, source })
+        self.call(&format!("ethtool/{interface}/{offload}"), &what, || {
+            sys::ethtool::offload(interface, offload)
+        })
     }
 
     /// Switches an offload of an interface (`SIOCETHTOOL`).
@@ -211,9 +300,7 @@ impl Host {
     /// # Errors
     /// [`HostError::Call`]; the kernel answers only in the initial user namespace.
     pub fn audit_enabled(&self) -> Result<u32, HostError> {
-        let what = "reading the audit status".to_owned();
-        self.must_be_live(&what)?;
-        sys::audit::enabled().map_err(|source| HostError::Call { what, source })
+        self.call("audit/enabled", "reading the audit status", sys::audit::enabled)
     }
 
     /// Switches auditing of system calls (`AUDIT_SET`). Acts on the whole machine.
@@ -226,14 +313,13 @@ impl Host {
         sys::audit::set_enabled(enabled).map_err(|source| HostError::Call { what, source })
     }
 
-    /// The name of an interface's driver, as `ethtool -i` has it.
+    /// An interface's driver (`ETHTOOL_GDRVINFO`).
     ///
     /// # Errors
-    /// [`HostError::Call`] if it does not exist or its driver has none, [`HostError::NotLive`] for a capture.
-    pub fn driver(&self, interface: &str) -> Result<String, HostError> {
+    /// [`HostError::Call`] if the interface does not exist or its driver does not say.
+    pub fn driver(&self, interface: &str) -> Result<Driver, HostError> {
         let what = format!("reading the driver of {interface}");
-        self.must_be_live(&what)?;
-        sys::ethtool::driver(interface).map_err(|source| HostError::Call { what, source })
+        self.call(&format!("ethtool/{interface}/driver"), &what, || sys::ethtool::driver(interface))
     }
 
     pub(crate) fn must_be_live(&self, what: &str) -> Result<(), HostError> {
@@ -244,19 +330,14 @@ impl Host {
     }
 }
 
-fn lock(files: &Mutex<BTreeMap<String, String>>) -> std::sync::MutexGuard<'_, BTreeMap<String, String>> {
-    files.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+fn lock(recording: &Mutex<Recording>) -> MutexGuard<'_, Recording> {
+    recording.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The file of a program: in `PATH`, or where administrators' programs are, which the `PATH` of
-/// other users often leaves out.
-fn locate_program(program: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let administrators = ["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from);
-    std::env::split_paths(&path)
-        .chain(administrators)
-        .map(|directory| directory.join(program))
-        .find(|file| rustix::fs::access(file, rustix::fs::Access::EXEC_OK).is_ok() && file.is_file())
+fn read_file(path: &Path) -> io::Result<Vec<u8>> {
+    let mut content = Vec::new();
+    std::fs::File::open(path)?.take(LARGEST_FILE).read_to_end(&mut content)?;
+    Ok(content)
 }
 
 fn directory_names(path: &Path) -> io::Result<Vec<String>> {
@@ -265,18 +346,6 @@ fn directory_names(path: &Path) -> io::Result<Vec<String>> {
         .collect::<io::Result<Vec<_>>>()?;
     names.sort();
     Ok(names)
-}
-
-fn scripted_names(files: &BTreeMap<String, String>, path: &str) -> io::Result<Vec<String>> {
-    let prefix = format!("{}/", path.trim_end_matches('/'));
-    let mut names: Vec<String> = files
-        .keys()
-        .filter_map(|file| file.strip_prefix(&prefix))
-        .filter_map(|rest| rest.split('/').next())
-        .map(str::to_owned)
-        .collect();
-    names.dedup();
-    if names.is_empty() { Err(io::ErrorKind::NotFound.into()) } else { Ok(names) }
 }
 
 #[cfg(test)]
@@ -309,10 +378,27 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_program_says_so() {
-        let error = Host::live().program("linerate-no-such-program", &[], "").expect_err("not there");
-        assert_eq!(error.to_string(), "linerate-no-such-program: not installed");
-        let error = Host::live().program("false", &[], "").expect_err("fails");
-        assert!(error.to_string().starts_with("false: no reason given"), "{error}");
+    fn an_answer_of_the_kernel_is_recorded_and_given_again() {
+        let live = Host::live().recording();
+        let answer: u32 = live.call("a/number", "a number", || Ok(7)).expect("an answer");
+        let refusal = || Err::<u32, _>(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
+        let refused = live.call("a/refusal", "a refusal", refusal).expect_err("refused");
+        assert!(refused.is_unsupported());
+        let _ = live.read("/proc/no-such-file");
+        let again = Host::recorded(live.into_recording());
+        let never = || -> io::Result<u32> { panic!("a capture asks no kernel") };
+        assert_eq!(again.call("a/number", "a number", never).expect("an answer"), answer);
+        let error = again.call("a/refusal", "a refusal", never).expect_err("refused again");
+        assert_eq!(error.to_string(), refused.to_string());
+        let error = again.call("a/question", "a question", never).expect_err("not asked");
+        assert_eq!(error.to_string(), "a question: not to be had from a capture");
+        assert!(again.read("/proc/no-such-file").expect_err("not there").is_missing());
+    }
+
+    #[test]
+    fn a_garbled_answer_names_its_file() {
+        let host = Host::scripted([("/calls/a/number.json", "seven")]);
+        let error = host.call::<u32>("a/number", "a number", || Ok(7)).expect_err("no number");
+        assert!(error.to_string().starts_with("/calls/a/number.json: expected "), "{error}");
     }
 }

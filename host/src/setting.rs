@@ -40,6 +40,16 @@ pub enum Setting {
         /// Name of the table.
         table: String,
     },
+    /// The CPUs an interrupt may go to, as a mask (`/proc/irq/N/smp_affinity`).
+    IrqAffinity {
+        /// Its number.
+        irq: u32,
+    },
+    /// The frequency governor of a CPU, such as `performance`.
+    Governor {
+        /// The CPU.
+        cpu: u32,
+    },
     /// Auditing of system calls, of the whole machine: `0`, `1` or `2` (locked).
     Audit,
 }
@@ -121,6 +131,8 @@ impl Setting {
                 host.offload(interface, *offload).map(|on| Value::new(if on { "on" } else { "off" }))
             }
             Setting::NftTable { table } => nft_table::read(host, table),
+            Setting::IrqAffinity { irq } => host.read(&irq_path(*irq)).map(Value::new),
+            Setting::Governor { cpu } => host.read(&governor_path(*cpu)).map(Value::new),
             Setting::Audit => host.audit_enabled().map(|enabled| Value::new(enabled.to_string())),
         };
         value.map_err(|source| self.host_error(source))
@@ -135,10 +147,7 @@ impl Setting {
         match self {
             Setting::Sysctl(name) => host.write(&sysctl_path(name), value.as_str()),
             Setting::QueueCpus { interface, direction, queue } => {
-                let Ok(cpus) = crate::CpuSet::from_mask(value.as_str()) else {
-                    return Err(self.bad_value(value, "a mask of CPUs such as 00000003"));
-                };
-                queue_cpus::write(host, interface, *direction, *queue, &cpus)
+                queue_cpus::write(host, interface, *direction, *queue, &self.mask(value)?)
             }
             Setting::Offload { interface, offload } => match value.as_str() {
                 "on" => host.set_offload(interface, *offload, true),
@@ -146,6 +155,8 @@ impl Setting {
                 _ => return Err(self.bad_value(value, "on or off")),
             },
             Setting::NftTable { table } => nft_table::write(host, table, value),
+            Setting::IrqAffinity { irq } => host.write(&irq_path(*irq), &self.mask(value)?.to_mask()),
+            Setting::Governor { cpu } => host.write(&governor_path(*cpu), value.as_str()),
             Setting::Audit => match value.as_str().parse::<u32>() {
                 Ok(enabled @ 0..=2) => host.set_audit_enabled(enabled),
                 _ => return Err(self.bad_value(value, "0, 1 or 2")),
@@ -168,7 +179,7 @@ impl Setting {
     #[must_use]
     pub fn same(&self, one: &Value, other: &Value) -> bool {
         match self {
-            Setting::QueueCpus { .. } => {
+            Setting::QueueCpus { .. } | Setting::IrqAffinity { .. } => {
                 let set = |value: &Value| crate::CpuSet::from_mask(value.as_str()).ok();
                 set(one).is_some() && set(one) == set(other)
             }
@@ -176,8 +187,34 @@ impl Setting {
             // apart without parsing it is whether the table is there.
             Setting::NftTable { .. } => one.as_str().is_empty() == other.as_str().is_empty(),
             Setting::Sysctl(_) => one.as_str().split_whitespace().eq(other.as_str().split_whitespace()),
-            Setting::Offload { .. } | Setting::Audit => one == other,
+            Setting::Offload { .. } | Setting::Governor { .. } | Setting::Audit => one == other,
         }
+    }
+
+    /// What a person would type to turn the knob; none where no single command does.
+    #[must_use]
+    pub fn command(&self, value: &Value) -> Option<String> {
+        let echo = |path: &str| format!("echo {value} > {path}");
+        match self {
+            Setting::Sysctl(name) => Some(format!("sysctl -w {name}={}", quoted(value.as_str()))),
+            Setting::QueueCpus { interface, direction, queue } => {
+                Some(echo(&queue_cpus::path(interface, *direction, *queue)))
+            }
+            Setting::Offload { interface, offload } => {
+                Some(format!("ethtool -K {interface} {offload} {value}"))
+            }
+            Setting::NftTable { table } => {
+                value.as_str().is_empty().then(|| format!("nft delete table inet {table}"))
+            }
+            Setting::IrqAffinity { irq } => Some(echo(&irq_path(*irq))),
+            Setting::Governor { cpu } => Some(echo(&governor_path(*cpu))),
+            Setting::Audit => Some(format!("auditctl -e {value}")),
+        }
+    }
+
+    fn mask(&self, value: &Value) -> Result<crate::CpuSet, SettingError> {
+        crate::CpuSet::from_mask(value.as_str())
+            .map_err(|_| self.bad_value(value, "a mask of CPUs such as 00000003"))
     }
 
     fn host_error(&self, source: HostError) -> SettingError {
@@ -198,9 +235,24 @@ impl fmt::Display for Setting {
             }
             Setting::Offload { interface, offload } => write!(f, "{interface} {offload}"),
             Setting::NftTable { table } => write!(f, "nftables table inet {table}"),
+            Setting::IrqAffinity { irq } => write!(f, "affinity of IRQ {irq}"),
+            Setting::Governor { cpu } => write!(f, "governor of CPU {cpu}"),
             Setting::Audit => f.write_str("audit enabled"),
         }
     }
+}
+
+fn irq_path(irq: u32) -> String {
+    format!("/proc/irq/{irq}/smp_affinity")
+}
+
+fn governor_path(cpu: u32) -> String {
+    format!("/sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor")
+}
+
+/// A word a shell takes as one.
+fn quoted(word: &str) -> String {
+    if word.contains(char::is_whitespace) { format!("'{word}'") } else { word.to_owned() }
 }
 
 /// The file of a sysctl. As `sysctl(8)` has it: a slash in the name stands for a dot in the path,

@@ -86,7 +86,7 @@ pub fn xdp_state(host: &Host, interface: &str, index: u32) -> Result<XdpState, H
         |error| Known::unknown(format!("the kernel does not tell (it does from Linux 6.3 on): {error}")),
         |bits| Known::Value(XdpFeatures::of(bits)),
     );
-    let driver = host.driver(interface).map_or_else(|error| Known::unknown(error.to_string()), Known::Value);
+    let driver = host.driver(interface).map(|driver| driver.name).into();
     Ok(XdpState { attached, features, driver })
 }
 

@@ -45,6 +45,6 @@ pub(super) fn write(
     host.write(&path(interface, direction, queue), &cpus.to_mask())
 }
 
-fn path(interface: &str, direction: QueueDirection, queue: u32) -> String {
+pub(super) fn path(interface: &str, direction: QueueDirection, queue: u32) -> String {
     format!("/sys/class/net/{interface}/queues/{}", file(direction, queue))
 }

@@ -1,9 +1,27 @@
 //! CPUs, NUMA nodes, kernel and virtualization of a host.
 
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::{PacketPath, Stage, StageName};
+use crate::counter::Counter;
+use crate::finding::Rule;
 use crate::{CpuSet, Host, Known};
 
+/// The stage.
+pub(super) const STAGE: Stage = Stage {
+    name: StageName::Machine,
+    explain: "Packets are processed by CPUs: how many there are, which share a core or a node, how fast they may run and \
+              who else runs on them bounds all that follows.",
+    rules: RULES,
+    counters,
+};
+
+const RULES: &[Rule] = &[];
+
 /// What is known of a machine.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 pub struct Machine {
     /// Kernel release, such as `6.18.0`.
     pub kernel: Known<String>,
@@ -15,6 +33,42 @@ pub struct Machine {
     pub numa_nodes: Known<u32>,
     /// Whether the CPU reports that it is run by a hypervisor. Told on x86 only.
     pub hypervisor: Known<bool>,
+    /// CPUs of each NUMA node.
+    pub nodes: Known<Vec<Node>>,
+    /// Hardware threads that share a core, a set a core.
+    pub cores: Known<Vec<CpuSet>>,
+    /// The frequency governor of each CPU; none where the kernel scales no frequency.
+    pub governors: Known<Option<BTreeMap<u32, String>>>,
+    /// Time of each CPU since boot, and of all.
+    pub cpu_times: Known<Vec<CpuTimes>>,
+}
+
+/// A NUMA node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Node {
+    /// Its number.
+    pub node: u32,
+    /// Its CPUs.
+    pub cpus: CpuSet,
+}
+
+/// Time of a CPU since boot, in ticks of `USER_HZ`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct CpuTimes {
+    /// The CPU.
+    pub cpu: u32,
+    /// In user mode, nice included.
+    pub user: u64,
+    /// In the kernel for processes.
+    pub system: u64,
+    /// Idle, waiting for input and output included.
+    pub idle: u64,
+    /// In interrupts.
+    pub irq: u64,
+    /// In softirqs.
+    pub softirq: u64,
+    /// Taken by the hypervisor.
+    pub steal: u64,
 }
 
 /// Time counted by the kernel since boot, over all CPUs, in ticks of `USER_HZ`.
@@ -44,8 +98,43 @@ impl Machine {
                 Known::Unknown { why } => Known::Unknown { why },
             },
             hypervisor,
+            nodes: Known::unknown("not read yet"),
+            cores: Known::unknown("not read yet"),
+            governors: Known::unknown("not read yet"),
+            cpu_times: Known::unknown("not read yet"),
         }
     }
+
+    /// The node a CPU belongs to.
+    #[must_use]
+    pub fn node_of(&self, cpu: u32) -> Option<u32> {
+        self.nodes.value()?.iter().find(|node| node.cpus.contains(cpu)).map(|node| node.node)
+    }
+
+    /// The CPUs of a node.
+    #[must_use]
+    pub fn cpus_of(&self, node: u32) -> Option<&CpuSet> {
+        self.nodes.value()?.iter().find(|item| item.node == node).map(|item| &item.cpus)
+    }
+
+    /// The hardware threads that share a core with a CPU, itself included.
+    #[must_use]
+    pub fn siblings_of(&self, cpu: u32) -> Option<&CpuSet> {
+        self.cores.value()?.iter().find(|core| core.contains(cpu))
+    }
+
+    /// Whether the kernel is of this version or later; none where its version is unknown.
+    #[must_use]
+    pub fn kernel_is_at_least(&self, major: u32, minor: u32) -> Option<bool> {
+        let mut numbers =
+            self.kernel.value()?.split(|letter: char| !letter.is_ascii_digit()).map(str::parse::<u32>);
+        let (have_major, have_minor) = (numbers.next()?.ok()?, numbers.next()?.ok()?);
+        Some((have_major, have_minor) >= (major, minor))
+    }
+}
+
+fn counters(_path: &PacketPath) -> Vec<Counter> {
+    Vec::new()
 }
 
 impl CpuTime {

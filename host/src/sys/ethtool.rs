@@ -6,6 +6,7 @@ use std::os::fd::AsRawFd;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use crate::setting::Offload;
+use crate::stage::link::Driver;
 
 const SIOCETHTOOL: libc::c_ulong = 0x8946;
 
@@ -33,20 +34,31 @@ pub(crate) fn set_offload(interface: &str, offload: Offload, on: bool) -> io::Re
     value(interface, offload.commands().1, u32::from(on)).map(|_| ())
 }
 
-/// `ETHTOOL_GDRVINFO` and the size of struct ethtool_drvinfo (linux/ethtool.h); the driver's name follows the command.
+/// `ETHTOOL_GDRVINFO` and the size of struct ethtool_drvinfo (linux/ethtool.h); its texts follow the command.
 const GET_DRIVER: u32 = 3;
 const DRIVER_INFO_BYTES: usize = 196;
 const DRIVER_NAME: std::ops::Range<usize> = 4..36;
+const DRIVER_VERSION: std::ops::Range<usize> = 36..68;
+const DRIVER_FIRMWARE: std::ops::Range<usize> = 68..100;
+const DRIVER_BUS: std::ops::Range<usize> = 100..132;
 
-/// The name of an interface's driver.
-pub(crate) fn driver(interface: &str) -> io::Result<String> {
+/// An interface's driver.
+pub(crate) fn driver(interface: &str) -> io::Result<Driver> {
     let mut info = [0_u8; DRIVER_INFO_BYTES];
     info[..4].copy_from_slice(&GET_DRIVER.to_ne_bytes());
     // SAFETY: `info` has the size and the command of struct ethtool_drvinfo, whose fields are bytes and words.
     unsafe { ioctl(interface, (&raw mut info).cast()) }?;
-    let name = &info[DRIVER_NAME];
-    let length = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
-    Ok(String::from_utf8_lossy(&name[..length]).into_owned())
+    let text = |range: std::ops::Range<usize>| {
+        let bytes = &info[range];
+        let length = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+        String::from_utf8_lossy(&bytes[..length]).into_owned()
+    };
+    Ok(Driver {
+        name: text(DRIVER_NAME),
+        version: text(DRIVER_VERSION),
+        firmware: text(DRIVER_FIRMWARE),
+        bus: text(DRIVER_BUS),
+    })
 }
 
 fn value(interface: &str, command: u32, data: u32) -> io::Result<u32> {

@@ -1,0 +1,124 @@
+//! All that the rules of all stages find on a host, and what could not be seen.
+
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::finding::{Finding, Rule};
+use crate::stage::{PacketPath, STAGES, View};
+
+/// Findings, worst first, and what is unknown.
+#[derive(Debug, Clone, Serialize)]
+pub struct Diagnosis {
+    /// What is wrong, worst first.
+    pub findings: Vec<Finding>,
+    /// What could not be read.
+    pub unknown: Vec<Unknown>,
+}
+
+/// Something that could not be read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Unknown {
+    /// What: its place in the state of the stages, such as `link[eth0].rings`.
+    pub what: String,
+    /// What stood in the way.
+    pub why: String,
+}
+
+impl Diagnosis {
+    /// Judges what was observed.
+    #[must_use]
+    pub fn of(view: &View<'_>) -> Self {
+        let mut findings: Vec<Finding> = rules().flat_map(|rule| rule.findings(view)).collect();
+        let ratio = |finding: &Finding| finding.published_ratio.unwrap_or(1.0);
+        findings.sort_by(|one, other| {
+            other.severity.cmp(&one.severity).then(ratio(other).total_cmp(&ratio(one)))
+        });
+        Self { findings, unknown: unknown(view.now) }
+    }
+}
+
+/// The rules of all stages, in the order a packet meets them.
+pub fn rules() -> impl Iterator<Item = &'static Rule> {
+    STAGES.iter().flat_map(|stage| stage.rules.iter())
+}
+
+/// The rule with this id.
+#[must_use]
+pub fn rule(id: &str) -> Option<&'static Rule> {
+    rules().find(|rule| rule.id == id)
+}
+
+/// Every unknown in the state of the stages; a state says it in its own place, and no rule has to repeat it.
+fn unknown(path: &PacketPath) -> Vec<Unknown> {
+    let mut found = Vec::new();
+    match serde_json::to_value(path) {
+        Ok(state) => collect(&state, "", &mut found),
+        Err(error) => found.push(Unknown { what: "the state of the stages".into(), why: error.to_string() }),
+    }
+    found
+}
+
+fn collect(state: &Value, place: &str, found: &mut Vec<Unknown>) {
+    match state {
+        Value::Object(map) => {
+            if let (1, Some(Value::String(why))) = (map.len(), map.get("unknown")) {
+                found.push(Unknown { what: place.to_owned(), why: why.clone() });
+                return;
+            }
+            for (key, value) in map {
+                let place = if place.is_empty() { key.clone() } else { format!("{place}.{key}") };
+                collect(value, &place, found);
+            }
+        }
+        Value::Array(items) => {
+            for (index, item) in items.iter().enumerate() {
+                let label = label(item).unwrap_or_else(|| index.to_string());
+                collect(item, &format!("{place}[{label}]"), found);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// What an item of a list is called: the first of these keys that it has.
+fn label(item: &Value) -> Option<String> {
+    const NAMES: [&str; 8] = ["interface", "name", "queue", "cpu", "irq", "local", "tid", "pid"];
+    NAMES.iter().find_map(|key| match item.get(key)? {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(number) => Some(number.to_string()),
+        _ => None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_is_named_by_its_place() {
+        let state = serde_json::json!({
+            "link": [{ "interface": "eth0", "rings": { "unknown": "no privilege" }, "mtu": 1500 }],
+            "machine": { "kernel": { "unknown": "gone" } },
+        });
+        let mut found = Vec::new();
+        collect(&state, "", &mut found);
+        let shown: Vec<String> = found.iter().map(|item| format!("{}: {}", item.what, item.why)).collect();
+        assert_eq!(shown, ["link[eth0].rings: no privilege", "machine.kernel: gone"]);
+    }
+
+    #[test]
+    fn every_rule_belongs_to_its_stage_and_is_named_once() {
+        let mut ids = std::collections::BTreeSet::new();
+        for stage in STAGES {
+            for rule in stage.rules {
+                assert_eq!(rule.stage(), Some(stage.name), "{}", rule.id);
+                assert!(ids.insert(rule.id), "{} twice", rule.id);
+                for text in
+                    [rule.title, rule.why, rule.effect, rule.source, rule.kernels, rule.remedy, rule.unless]
+                {
+                    assert!(!text.trim().is_empty(), "{} leaves something unsaid", rule.id);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! Programs of the host.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use super::{Host, HostError};
+
+impl Host {
+    /// Runs a program of the host, gives it `input`, and returns what it printed.
+    ///
+    /// # Errors
+    /// [`HostError::Program`] with the program's own last words.
+    pub fn program(&self, program: &str, arguments: &[&str], input: &str) -> Result<String, HostError> {
+        self.must_be_live(program)?;
+        let error = |reason: String| HostError::Program { program: program.to_owned(), reason };
+        let path = locate_program(program).ok_or_else(|| error("not installed".to_owned()))?;
+        let mut child = Command::new(path)
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(|source| error(source.to_string()))?;
+        if let Some(mut stdin) = child.stdin.take() {
+            // A program that ends early closes its input; its exit status tells more than EPIPE.
+            let _ = stdin.write_all(input.as_bytes());
+        }
+        let output = child.wait_with_output().map_err(|source| error(source.to_string()))?;
+        if output.status.success() {
+            Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+        } else {
+            let words = String::from_utf8_lossy(&output.stderr);
+            let first = words.lines().find(|line| !line.trim().is_empty()).unwrap_or("no reason given");
+            Err(error(format!("{first} ({})", output.status)))
+        }
+    }
+}
+
+/// The file of a program: in `PATH`, or where administrators' programs are, which the `PATH` of
+/// other users often leaves out.
+fn locate_program(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let administrators = ["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from);
+    std::env::split_paths(&path)
+        .chain(administrators)
+        .map(|directory| directory.join(program))
+        .find(|file| rustix::fs::access(file, rustix::fs::Access::EXEC_OK).is_ok() && file.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_program_says_so() {
+        let error = Host::live().program("linerate-no-such-program", &[], "").expect_err("not there");
+        assert_eq!(error.to_string(), "linerate-no-such-program: not installed");
+        let error = Host::live().program("false", &[], "").expect_err("fails");
+        assert!(error.to_string().starts_with("false: no reason given"), "{error}");
+    }
+}

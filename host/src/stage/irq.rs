@@ -1,0 +1,124 @@
+//! Interrupts: which CPU a queue's vector goes to, and who decides that.
+
+use serde::Serialize;
+
+use super::{PacketPath, Stage, StageName};
+use crate::counter::Counter;
+use crate::finding::Rule;
+use crate::setting::QueueDirection;
+use crate::{CpuSet, Host, Known};
+
+/// The stage.
+pub(super) const STAGE: Stage = Stage {
+    name: StageName::Irq,
+    explain: "Each queue's vector interrupts one of the CPUs of its affinity, and the packets of that queue are then \
+              processed there. Drivers hint where, irqbalance and others decide; the interrupts of many queues on few \
+              CPUs leave the other CPUs without packets.",
+    rules: RULES,
+    counters,
+};
+
+const RULES: &[Rule] = &[];
+
+/// Interrupts of the interfaces looked at.
+#[derive(Debug, Clone, Serialize)]
+pub struct Irq {
+    /// An item an interface; the vectors unknown where they cannot be told, and empty where it has none.
+    pub interfaces: Vec<InterfaceVectors>,
+    /// Who sets affinities on this host.
+    pub owners: Known<Vec<Owner>>,
+}
+
+/// Vectors of an interface.
+#[derive(Debug, Clone, Serialize)]
+pub struct InterfaceVectors {
+    /// The interface.
+    pub interface: String,
+    /// Its vectors, in order of number.
+    pub vectors: Known<Vec<Vector>>,
+}
+
+/// An interrupt.
+#[derive(Debug, Clone, Serialize)]
+pub struct Vector {
+    /// Its number.
+    pub irq: u32,
+    /// Its name in `/proc/interrupts`, such as `eth0-TxRx-3`.
+    pub name: String,
+    /// The receive queue it serves.
+    pub receive_queue: Option<u32>,
+    /// The transmit queue it serves.
+    pub transmit_queue: Option<u32>,
+    /// The CPUs it may go to (`smp_affinity`).
+    pub affinity: Known<CpuSet>,
+    /// The CPUs it does go to (`effective_affinity`, Linux 4.15); none where the kernel does not tell.
+    pub effective: Known<Option<CpuSet>>,
+    /// The CPUs its driver would like (`affinity_hint`); none where it does not say.
+    pub hint: Known<Option<CpuSet>>,
+    /// How often it was handled on each CPU: pairs of CPU and count, without those that are zero.
+    pub handled: Vec<(u32, u64)>,
+    /// Whether the kernel manages its affinity, so that nobody may change it.
+    pub managed: Known<bool>,
+}
+
+/// Somebody who sets the affinity of interrupts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Owner {
+    /// Who: `irqbalance`, `systemd .link`, `tuned`, `driver-managed`, `google-guest-agent`, ...
+    pub name: String,
+    /// How it is set: its arguments, policy, bans, or the line of the file.
+    pub how: String,
+    /// The process, where it is one.
+    pub pid: Option<u32>,
+    /// Where that was read.
+    pub read_from: String,
+}
+
+impl Irq {
+    /// Reads the vectors of these interfaces.
+    #[must_use]
+    pub fn observe(_host: &Host, interfaces: &[&str]) -> Self {
+        let vectors = |name: &&str| InterfaceVectors {
+            interface: (*name).to_owned(),
+            vectors: Known::unknown("not read yet"),
+        };
+        Self { interfaces: interfaces.iter().map(vectors).collect(), owners: Known::unknown("not read yet") }
+    }
+
+    /// The vectors of an interface, empty where they are unknown.
+    #[must_use]
+    pub fn vectors(&self, interface: &str) -> &[Vector] {
+        let found = self.interfaces.iter().find(|item| item.interface == interface);
+        found.and_then(|item| item.vectors.value()).map_or(&[], Vec::as_slice)
+    }
+
+    /// The vector that serves a receive queue.
+    #[must_use]
+    pub fn receive_vector(&self, interface: &str, queue: u32) -> Option<&Vector> {
+        self.vectors(interface).iter().find(|vector| vector.receive_queue == Some(queue))
+    }
+}
+
+impl Vector {
+    /// The CPUs it goes to: those in effect where the kernel tells, else those it may go to.
+    #[must_use]
+    pub fn cpus(&self) -> Option<&CpuSet> {
+        match &self.effective {
+            Known::Value(Some(cpus)) if !cpus.is_empty() => Some(cpus),
+            _ => self.affinity.value(),
+        }
+    }
+
+    /// Whether it serves a queue of this direction.
+    #[must_use]
+    pub fn serves(&self, direction: QueueDirection) -> bool {
+        match direction {
+            QueueDirection::Receive => self.receive_queue.is_some(),
+            QueueDirection::Transmit => self.transmit_queue.is_some(),
+        }
+    }
+}
+
+fn counters(_path: &PacketPath) -> Vec<Counter> {
+    Vec::new()
+}

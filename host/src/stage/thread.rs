@@ -1,0 +1,95 @@
+//! Threads that serve sockets: where they may run, where they run, and what each system call costs them.
+
+use serde::{Deserialize, Serialize};
+
+use super::socket::Sockets;
+use super::{PacketPath, Stage, StageName};
+use crate::counter::Counter;
+use crate::finding::Rule;
+use crate::{CpuSet, Host, Known};
+
+/// The stage.
+pub(super) const STAGE: Stage = Stage {
+    name: StageName::Thread,
+    explain: "A thread takes the packet out of its socket by a system call. On the CPU whose softirq put it there, or one \
+              that shares a cache with it, that is cheap; on another node it is not. What looks at each system call, \
+              as auditing does, is paid here.",
+    rules: RULES,
+    counters,
+};
+
+const RULES: &[Rule] = &[];
+
+/// Threads of the services.
+#[derive(Debug, Clone, Serialize)]
+pub struct Threads {
+    /// Those that serve a socket of a service, by process and number.
+    pub serving: Known<Vec<Serving>>,
+    /// Auditing of system calls.
+    pub audit: Known<Audit>,
+}
+
+/// A thread that serves sockets.
+#[derive(Debug, Clone, Serialize)]
+pub struct Serving {
+    /// Its process.
+    pub pid: u32,
+    /// Its own id.
+    pub tid: u32,
+    /// Its name (`comm`).
+    pub name: String,
+    /// Inodes of the sockets it serves.
+    pub sockets: Vec<u64>,
+    /// How that is known.
+    pub how: How,
+    /// The CPUs it may run on.
+    pub allowed: Known<CpuSet>,
+    /// The CPU it ran on last.
+    pub last_cpu: Known<u32>,
+    /// Time it ran in user mode, in ticks of `USER_HZ`.
+    pub user_ticks: Known<u64>,
+    /// Time it ran in the kernel.
+    pub system_ticks: Known<u64>,
+}
+
+/// How it is known which sockets a thread serves.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum How {
+    /// It was seen in a system call on the socket.
+    InCall(String),
+    /// It was seen waiting in epoll, select or poll for it.
+    Polling(String),
+    /// It is the only thread of its process.
+    OnlyThread,
+    /// It ran, and may serve any socket of its process.
+    Assumed,
+}
+
+/// Auditing of system calls.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Audit {
+    /// 0 off, 1 on, 2 on and locked.
+    pub enabled: u32,
+    /// Rules loaded; none where they may not be listed.
+    #[serde(default)]
+    pub rules: Option<u32>,
+}
+
+impl Threads {
+    /// Reads the threads that serve these sockets.
+    #[must_use]
+    pub fn observe(_host: &Host, _sockets: &Sockets) -> Self {
+        Self { serving: Known::unknown("not read yet"), audit: Known::unknown("not read yet") }
+    }
+
+    /// Threads that serve the socket with this inode.
+    pub fn of_socket(&self, inode: u64) -> impl Iterator<Item = &Serving> {
+        let serving = self.serving.value().map_or(&[][..], Vec::as_slice);
+        serving.iter().filter(move |thread| thread.sockets.contains(&inode))
+    }
+}
+
+fn counters(_path: &PacketPath) -> Vec<Counter> {
+    Vec::new()
+}

@@ -1,0 +1,84 @@
+//! The way out: which transmit queue a packet leaves by, and what holds it up there.
+
+use serde::{Deserialize, Serialize};
+
+use super::{PacketPath, Stage, StageName};
+use crate::counter::Counter;
+use crate::finding::Rule;
+use crate::{CpuSet, Host, Known};
+
+/// The stage.
+pub(super) const STAGE: Stage = Stage {
+    name: StageName::Transmit,
+    explain: "A packet leaves by a transmit queue, through that queue's discipline and under its lock. XPS chooses the \
+              queue by CPU, so that each CPU has its own; without it the flow's hash chooses, and CPUs meet at locks.",
+    rules: RULES,
+    counters,
+};
+
+const RULES: &[Rule] = &[];
+
+/// The transmit side of an interface.
+#[derive(Debug, Clone, Serialize)]
+pub struct Transmit {
+    /// The interface.
+    pub interface: String,
+    /// Its transmit queues, in order.
+    pub queues: Known<Vec<TransmitQueue>>,
+    /// Its queueing disciplines.
+    pub disciplines: Known<Vec<Discipline>>,
+}
+
+/// A transmit queue.
+#[derive(Debug, Clone, Serialize)]
+pub struct TransmitQueue {
+    /// The queue.
+    pub queue: u32,
+    /// CPUs whose packets leave by it (XPS); empty where XPS is off; none where the interface has no XPS.
+    pub xps_cpus: Known<Option<CpuSet>>,
+    /// Receive queues whose packets' answers leave by it (XPS, Linux 4.18), in the kernel's mask; none where the interface has no XPS.
+    pub xps_receive_queues: Known<Option<CpuSet>>,
+    /// Times the watchdog found it stuck.
+    pub timeouts: Known<u64>,
+    /// Bytes that byte queue limits let it hold; none without BQL.
+    pub limit_bytes: Known<Option<u64>>,
+    /// Packets it sent; none where no source tells.
+    pub packets: Known<Option<u64>>,
+}
+
+/// A queueing discipline.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Discipline {
+    /// `mq`, `fq_codel`, `pfifo_fast`, `noqueue`, ...
+    pub kind: String,
+    /// `root`, or the parent's handle as tc prints it, such as `:3`.
+    pub parent: String,
+    /// Packets sent.
+    #[serde(default)]
+    pub packets: u64,
+    /// Packets lost.
+    #[serde(default)]
+    pub drops: u64,
+    /// Packets that had to be queued again because the driver was busy.
+    #[serde(default)]
+    pub requeues: u64,
+    /// Packets that wait.
+    #[serde(default)]
+    pub backlog: u64,
+}
+
+impl Transmit {
+    /// Reads the interface.
+    #[must_use]
+    pub fn observe(_host: &Host, interface: &str) -> Self {
+        Self {
+            interface: interface.to_owned(),
+            queues: Known::unknown("not read yet"),
+            disciplines: Known::unknown("not read yet"),
+        }
+    }
+}
+
+fn counters(_path: &PacketPath) -> Vec<Counter> {
+    Vec::new()
+}
