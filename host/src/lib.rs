@@ -9,6 +9,8 @@ pub mod diagnosis;
 pub mod finding;
 mod known;
 pub mod netlink;
+#[doc(hidden)]
+pub mod parse;
 pub mod recording;
 mod root;
 pub mod setting;

@@ -1,0 +1,53 @@
+//! Every parser of this crate by name, for the fuzzer: bytes from anywhere get an answer or an error, never a panic.
+
+use std::borrow::Cow;
+
+use crate::CpuSet;
+
+/// A parser, whatever its answer.
+pub type Parser = fn(&[u8]);
+
+/// All parsers, those of a stage below its name. A parser that has to choose by more than its text takes that from the
+/// first bytes.
+pub const PARSERS: &[(&str, Parser)] = &[
+    ("CPU list", |bytes| drop(CpuSet::from_list(&text(bytes)))),
+    ("CPU mask", |bytes| drop(CpuSet::from_mask(&text(bytes)))),
+    // machine
+    // link
+    // rss
+    // irq
+    // softirq
+    // filter
+    // route
+    // socket
+    // thread
+    // transmit
+];
+
+/// Bytes as [`crate::Host::read`] gives them.
+#[must_use]
+pub fn text(bytes: &[u8]) -> Cow<'_, str> {
+    String::from_utf8_lossy(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_an_answer_or_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            for (_, parser) in PARSERS {
+                parser(&bytes);
+            }
+        }
+
+        #[test]
+        fn any_lines_are_an_answer_or_an_error(text in "([ -~]{0,20}[ \t:,=/x0-9a-f-]{0,30}\n){0,6}") {
+            for (_, parser) in PARSERS {
+                parser(text.as_bytes());
+            }
+        }
+    }
+}
