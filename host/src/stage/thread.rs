@@ -1,12 +1,16 @@
 //! Threads that serve sockets: where they may run, where they run, and what each system call costs them.
 
-use serde::{Deserialize, Serialize};
+mod audit;
+
+use serde::Serialize;
 
 use super::socket::Sockets;
 use super::{PacketPath, Stage, StageName};
 use crate::counter::Counter;
 use crate::finding::Rule;
 use crate::{CpuSet, Host, Known};
+
+pub use audit::AuditRules;
 
 /// The stage.
 pub(super) const STAGE: Stage = Stage {
@@ -67,20 +71,19 @@ pub enum How {
 }
 
 /// Auditing of system calls.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Audit {
     /// 0 off, 1 on, 2 on and locked.
     pub enabled: u32,
-    /// Rules loaded; none where they may not be listed.
-    #[serde(default)]
-    pub rules: Option<u32>,
+    /// The rules that are loaded.
+    pub rules: Known<AuditRules>,
 }
 
 impl Threads {
     /// Reads the threads that serve these sockets.
     #[must_use]
-    pub fn observe(_host: &Host, _sockets: &Sockets) -> Self {
-        Self { serving: Known::unknown("not read yet"), audit: Known::unknown("not read yet") }
+    pub fn observe(host: &Host, _sockets: &Sockets) -> Self {
+        Self { serving: Known::unknown("not read yet"), audit: Audit::observe(host) }
     }
 
     /// Threads that serve the socket with this inode.

@@ -1,26 +1,41 @@
-//! The audit netlink protocol, status messages only (`struct audit_status`, linux/audit.h).
+//! The audit netlink protocol: its status (`struct audit_status`) and how many rules are loaded (`struct
+//! audit_rule_data`), both of linux/audit.h.
 
 use std::io;
+use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, send, socket_with,
 };
 
+use crate::stage::thread::AuditRules;
+
 const AUDIT_GET: u16 = 1000;
 const AUDIT_SET: u16 = 1001;
+const AUDIT_LIST_RULES: u16 = 1013;
 const AUDIT_STATUS_ENABLED: u32 = 1;
+/// The list of rules for new tasks, in the low bits of `flags`; the higher ones say how a rule was added.
+const FILTER_TASK: u32 = 1;
+const FILTER_LIST_MASK: u32 = 0x0f;
+const ACTION_NEVER: u32 = 0;
 const NLMSG_ERROR: u16 = 2;
+const NLMSG_DONE: u16 = 3;
 const NLM_F_REQUEST: u16 = 1;
 const NLM_F_ACK: u16 = 4;
 const HEADER_BYTES: usize = 16;
+/// The longest message the kernel's audit sends (MAX_AUDIT_MESSAGE_LENGTH), with its header.
+const LONGEST_ANSWER: usize = 8970 + HEADER_BYTES;
+/// No answer takes longer than this unless the kernel lost it.
+const ANSWER_DEADLINE: Duration = Duration::from_secs(5);
 /// Ten words; older kernels accept a shorter and newer ones a longer structure.
 const STATUS_WORDS: usize = 10;
 
 pub(crate) fn enabled() -> io::Result<u32> {
     let socket = open()?;
     request(&socket, AUDIT_GET, NLM_F_REQUEST, &[])?;
-    let answer = receive(&socket)?;
+    let answer = receive(&socket, Instant::now() + ANSWER_DEADLINE)?;
     let (kind, body) = parse(&answer)?;
     match kind {
         AUDIT_GET => word(body, 4).ok_or_else(short),
@@ -36,10 +51,37 @@ pub(crate) fn set_enabled(enabled: u32) -> io::Result<()> {
     let body: Vec<u8> = status.iter().flat_map(|word| word.to_ne_bytes()).collect();
     let socket = open()?;
     request(&socket, AUDIT_SET, NLM_F_REQUEST | NLM_F_ACK, &body)?;
-    let answer = receive(&socket)?;
+    let answer = receive(&socket, Instant::now() + ANSWER_DEADLINE)?;
     match parse(&answer)? {
         (NLMSG_ERROR, body) if word(body, 0) == Some(0) => Ok(()),
         (NLMSG_ERROR, body) => Err(error_of(body)),
+        (other, _) => Err(io::Error::other(format!("unexpected audit message {other}"))),
+    }
+}
+
+/// The rules that are loaded. The kernel sends them one a message from a thread of its own (audit_send_list_thread in
+/// kernel/audit.c), so that no acknowledgement tells where they end.
+pub(crate) fn rules() -> io::Result<AuditRules> {
+    let socket = open()?;
+    request(&socket, AUDIT_LIST_RULES, NLM_F_REQUEST, &[])?;
+    let deadline = Instant::now() + ANSWER_DEADLINE;
+    let mut rules = AuditRules::default();
+    while !take_rule(&receive(&socket, deadline)?, &mut rules)? {}
+    Ok(rules)
+}
+
+/// Counts the rule in an answer; tells whether it was the last answer.
+pub(crate) fn take_rule(answer: &[u8], rules: &mut AuditRules) -> io::Result<bool> {
+    match parse(answer)? {
+        (NLMSG_DONE, _) => Ok(true),
+        (NLMSG_ERROR, body) => Err(error_of(body)),
+        (AUDIT_LIST_RULES, body) => {
+            let field = |index: usize| word(body, index * 4).ok_or_else(short);
+            let (list, action, fields) = (field(0)? & FILTER_LIST_MASK, field(1)?, field(2)?);
+            rules.count = rules.count.saturating_add(1);
+            rules.never_task |= list == FILTER_TASK && action == ACTION_NEVER && fields == 0;
+            Ok(false)
+        }
         (other, _) => Err(io::Error::other(format!("unexpected audit message {other}"))),
     }
 }
@@ -61,11 +103,25 @@ fn request(socket: &OwnedFd, kind: u16, flags: u16, body: &[u8]) -> io::Result<(
     Ok(())
 }
 
-fn receive(socket: &OwnedFd) -> io::Result<Vec<u8>> {
-    let mut buffer = vec![0_u8; 8192];
+fn receive(socket: &OwnedFd, deadline: Instant) -> io::Result<Vec<u8>> {
+    wait(socket, deadline)?;
+    let mut buffer = vec![0_u8; LONGEST_ANSWER];
     let (length, _) = recv(socket, &mut buffer[..], RecvFlags::empty())?;
     buffer.truncate(length);
     Ok(buffer)
+}
+
+fn wait(socket: &OwnedFd, deadline: Instant) -> io::Result<()> {
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let timeout = Timespec { tv_sec: left.as_secs() as _, tv_nsec: left.subsec_nanos() as _ };
+        match poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&timeout)) {
+            Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
+            Ok(_) => return Ok(()),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
 }
 
 /// Message kind and body of the first netlink message in `bytes`.
@@ -102,5 +158,36 @@ mod tests {
         assert_eq!(kind, NLMSG_ERROR);
         assert_eq!(error_of(body).kind(), io::ErrorKind::PermissionDenied);
         assert!(parse(&message[..10]).is_err());
+    }
+
+    fn rule(flags: u32, action: u32, fields: u32) -> Vec<u8> {
+        let mut message = vec![0_u8; HEADER_BYTES];
+        message[4..6].copy_from_slice(&AUDIT_LIST_RULES.to_ne_bytes());
+        message.extend([flags, action, fields].iter().flat_map(|word| word.to_ne_bytes()));
+        message
+    }
+
+    #[test]
+    fn rules_are_counted_and_the_one_that_spares_new_tasks_is_known() {
+        let mut rules = AuditRules::default();
+        // `-a always,exit -F arch=b64 -S execve`: list 4, action 2.
+        assert!(!take_rule(&rule(4, 2, 1), &mut rules).expect("a rule"));
+        // A rule for tasks of one user spares the others nothing.
+        assert!(!take_rule(&rule(1, 0, 1), &mut rules).expect("a rule"));
+        assert_eq!(rules, AuditRules { count: 2, never_task: false });
+        // `-A task,never`, as some distributions ship it; 0x10 says it was put first.
+        assert!(!take_rule(&rule(0x11, 0, 0), &mut rules).expect("a rule"));
+        assert_eq!(rules, AuditRules { count: 3, never_task: true });
+        let mut done = vec![0_u8; HEADER_BYTES];
+        done[4..6].copy_from_slice(&NLMSG_DONE.to_ne_bytes());
+        assert!(take_rule(&done, &mut rules).expect("the end"));
+        assert!(take_rule(&rule(4, 2, 1)[..HEADER_BYTES + 6], &mut rules).is_err());
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_answer_is_a_rule_an_end_or_an_error(bytes in proptest::collection::vec(0_u8.., 0..64)) {
+            let _ = take_rule(&bytes, &mut AuditRules::default());
+        }
     }
 }

@@ -1,0 +1,79 @@
+//! What auditing of system calls is set to.
+
+use serde::{Deserialize, Serialize};
+
+use super::Audit;
+use crate::sys::audit;
+use crate::{Host, HostError, Known};
+
+/// Audit rules that are loaded (`AUDIT_LIST_RULES`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct AuditRules {
+    /// How many there are.
+    pub count: u32,
+    /// Whether one of them is `never,task` without conditions, which some distributions ship: tasks that began since have
+    /// no audit context, and their system calls cost nothing more (audit_alloc in kernel/auditsc.c).
+    pub never_task: bool,
+}
+
+impl Audit {
+    /// Reads the audit status and the rules. The kernel answers in the initial user namespace only, the rules only with
+    /// `CAP_AUDIT_CONTROL`.
+    #[must_use]
+    pub(super) fn observe(host: &Host) -> Known<Self> {
+        let enabled = match host.audit_enabled() {
+            Ok(enabled) => enabled,
+            // Without CONFIG_AUDIT there is no such netlink protocol, and nothing is audited.
+            Err(HostError::Call { source, .. }) if source.raw_os_error() == Some(libc::EPROTONOSUPPORT) => {
+                return Known::Value(Self { enabled: 0, rules: Known::Value(AuditRules::default()) });
+            }
+            Err(error) => return Known::unknown(error.to_string()),
+        };
+        let rules = host.call("audit/rules", "listing the audit rules", audit::rules);
+        Known::Value(Self { enabled, rules: rules.into() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tree_tells_status_and_rules() {
+        let host = Host::scripted([
+            ("/calls/audit/enabled.json", "1"),
+            ("/calls/audit/rules.json", r#"{"count": 2, "later": 1}"#),
+        ]);
+        let rules = Known::Value(AuditRules { count: 2, never_task: false });
+        assert_eq!(Audit::observe(&host), Known::Value(Audit { enabled: 1, rules }));
+    }
+
+    #[test]
+    fn rules_that_may_not_be_listed_are_unknown_and_the_status_is_not() {
+        let host = Host::scripted([
+            ("/calls/audit/enabled.json", "1"),
+            ("/calls/audit/rules.json", r#"{"errno": 1}"#),
+        ]);
+        let audit = Audit::observe(&host).into_value().expect("a status");
+        assert_eq!(audit.enabled, 1);
+        assert!(audit.rules.why().is_some_and(|why| why.starts_with("listing the audit rules: ")));
+    }
+
+    #[test]
+    fn a_kernel_without_auditing_audits_nothing() {
+        let host = Host::scripted([("/calls/audit/enabled.json", r#"{"errno": 93}"#)]);
+        let rules = Known::Value(AuditRules::default());
+        assert_eq!(Audit::observe(&host), Known::Value(Audit { enabled: 0, rules }));
+        assert!(Audit::observe(&Host::scripted::<String, String>([])).value().is_none());
+    }
+
+    #[test]
+    fn this_host_tells_or_says_why_not() {
+        let said = match Audit::observe(&Host::live()) {
+            Known::Value(audit) => audit.rules.why().map(str::to_owned),
+            Known::Unknown { why } => Some(why),
+        };
+        assert!(said.is_none_or(|why| why.contains("audit")));
+    }
+}
