@@ -3,6 +3,7 @@
 mod bench;
 mod bpf;
 mod fuzz;
+mod guest;
 mod sys;
 mod user_tests;
 
@@ -27,6 +28,9 @@ enum Chore {
     Bpf(bpf::Bpf),
     /// Run a fuzz target for a while, on the stable toolchain.
     Fuzz(fuzz::Fuzz),
+    /// Boot a machine of many CPUs and NUMA nodes, and run something there.
+    #[command(subcommand)]
+    Guest(guest::GuestChore),
     /// Run the workspace's tests as nobody; takes root.
     UserTests(user_tests::UserTests),
 }
@@ -36,6 +40,7 @@ fn main() -> anyhow::Result<ExitCode> {
         Chore::Bench(bench) => bench.run(),
         Chore::Bpf(bpf) => bpf.run(),
         Chore::Fuzz(fuzz) => fuzz.run(),
+        Chore::Guest(guest) => guest.run(),
         Chore::UserTests(tests) => tests.run(),
     }
 }

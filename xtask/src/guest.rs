@@ -1,0 +1,185 @@
+//! `cargo xtask guest`: a machine of many CPUs, two NUMA nodes and NICs with many queues, played by QEMU.
+//!
+//! It boots Debian's kernel from the memory of the host's own programs: nothing is installed, and its wires end in a
+//! network namespace. See guest/README.md.
+
+mod checks;
+mod cpio;
+mod image;
+mod kernel;
+mod machine;
+mod session;
+
+use std::fmt;
+use std::io::{stderr, stdout};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use clap::{Args, Subcommand};
+use linerate_lab::userns::{self, Privilege};
+
+use kernel::Kernel;
+use machine::Variant;
+use session::{Guest, Sinks};
+
+/// Exit status when the guest itself failed, not what ran in it (as that of env and timeout).
+const GUEST_FAILED: u8 = 125;
+
+/// A machine of many CPUs in QEMU. Takes root or user namespaces.
+#[derive(Debug, Subcommand)]
+pub(crate) enum GuestChore {
+    /// Boot, run a command as root, give back its exit status (125 if the guest failed), and switch off
+    Run {
+        #[command(flatten)]
+        with: With,
+        /// The command and its arguments; linerate is in its PATH
+        #[arg(last = true, required = true)]
+        command: Vec<String>,
+    },
+    /// Boot, and check what has to hold in there; says SKIP where there is no QEMU or no kernel for it
+    Test {
+        #[command(flatten)]
+        with: With,
+    },
+    /// Boot, and give a shell on the console
+    Shell {
+        #[command(flatten)]
+        with: With,
+    },
+}
+
+/// What a guest is made of.
+#[derive(Debug, Args)]
+pub(crate) struct With {
+    /// The machine to play
+    #[arg(long, value_enum, default_value_t)]
+    variant: Variant,
+    /// Take linerate as built for development, which is quick to build and slow to run
+    #[arg(long)]
+    development: bool,
+    /// A Debian package of a kernel, or one that depends on it, instead of the newest
+    #[arg(long)]
+    kernel: Option<String>,
+    /// Seconds a boot may take, and then the command
+    #[arg(long, default_value_t = 300)]
+    deadline: u64,
+}
+
+/// What a guest needs and is not there. Other errors are failures.
+#[derive(Debug)]
+struct Unavailable(String);
+
+impl fmt::Display for Unavailable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Unavailable {}
+
+/// All that a guest boots from.
+struct Prepared {
+    kernel: Kernel,
+    image: PathBuf,
+    /// Holds the image.
+    _scratch: tempfile::TempDir,
+}
+
+impl GuestChore {
+    pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+        let done = match &self {
+            Self::Run { with, command } => with.run(command),
+            Self::Test { with } => with.test(),
+            Self::Shell { with } => with.shell(),
+        };
+        done.map(ExitCode::from).or_else(|error| {
+            eprintln!("guest: {error:#}");
+            Ok(ExitCode::from(GUEST_FAILED))
+        })
+    }
+}
+
+impl With {
+    fn run(&self, command: &[String]) -> anyhow::Result<u8> {
+        let prepared = self.prepare()?;
+        let deadline = Duration::from_secs(self.deadline);
+        let mut guest = Guest::boot(&prepared, self.variant, deadline)?;
+        guest.run(&quoted(command), deadline, &mut Sinks { output: &mut stdout(), errors: &mut stderr() })
+    }
+
+    fn test(&self) -> anyhow::Result<u8> {
+        let prepared = match self.prepare() {
+            Err(error) if error.is::<Unavailable>() => {
+                eprintln!("SKIP guest: {error:#}");
+                return Ok(0);
+            }
+            prepared => prepared?,
+        };
+        let mut guest = Guest::boot(&prepared, self.variant, Duration::from_secs(self.deadline))?;
+        let failed = checks::run(&mut guest, self.variant)?;
+        for failure in &failed {
+            println!("FAILED {failure}");
+        }
+        if failed.is_empty() {
+            println!("the guest is as it should be: {:?}, Linux {}", self.variant, prepared.kernel.release);
+        }
+        Ok(u8::from(!failed.is_empty()))
+    }
+
+    fn shell(&self) -> anyhow::Result<u8> {
+        let prepared = self.prepare()?;
+        let host = session::make_host(self.variant)?;
+        let mut command = session::qemu(&prepared, self.variant, "guest.shell quiet");
+        // Ctrl-A x ends it.
+        command.args(["-display", "none", "-serial", "mon:stdio"]);
+        let status = host.receiver().spawn(command)?.wait()?;
+        Ok(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(GUEST_FAILED))
+    }
+
+    /// Builds and fetches everything, then takes the rights to make a network namespace.
+    fn prepare(&self) -> anyhow::Result<Prepared> {
+        if std::env::consts::ARCH != "x86_64" {
+            return Err(Unavailable("the guest runs this machine's programs, and is x86-64".into()).into());
+        }
+        session::check_qemu()?;
+        let command = image::build_command(self.development)?;
+        let kernel = Kernel::provide(&cache(&command)?, self.kernel.as_deref())?;
+        let scratch = tempfile::tempdir().context("make a directory")?;
+        let stripped = scratch.path().join("linerate");
+        image::strip(&command, &stripped)?;
+        let image = scratch.path().join("image");
+        image::pack(&image, &kernel, &stripped)?;
+        if let Privilege::Forbidden { why, how_to_allow } = userns::enter_if_needed() {
+            bail!(Unavailable(format!("takes root or a user namespace, and {why}; {how_to_allow}")));
+        }
+        Ok(Prepared { kernel, image, _scratch: scratch })
+    }
+}
+
+/// `guest` in the target directory that `command` was built in.
+fn cache(command: &Path) -> anyhow::Result<PathBuf> {
+    let target = command.ancestors().nth(2).context("the command is in no target directory")?;
+    Ok(target.join("guest"))
+}
+
+/// A command as the shell takes it, each argument as it is.
+fn quoted(command: &[String]) -> String {
+    let words: Vec<String> =
+        command.iter().map(|word| format!("'{}'", word.replace('\'', r"'\''"))).collect();
+    words.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_reaches_the_shell_as_it_is() {
+        let command = ["printf", "%s|", "", "a b", "it's", "$HOME\n`id`\\"].map(str::to_owned);
+        let output =
+            std::process::Command::new("sh").arg("-c").arg(quoted(&command)).output().expect("sh runs");
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "|a b|it's|$HOME\n`id`\\|");
+    }
+}

@@ -1,0 +1,222 @@
+//! The guest's first file system: all it ever has.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{BufWriter, Write};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, bail};
+
+use super::Unavailable;
+use super::cpio::Archive;
+use super::kernel::{Kernel, said};
+
+/// Modules that can be loaded in the guest, with what they need.
+const MODULES: [&str; 16] = [
+    "igb",
+    "igbvf",
+    "virtio_net",
+    "veth",
+    "dummy",
+    "8021q",
+    "sch_fq",
+    "sch_ingress",
+    "cls_bpf",
+    "nf_conntrack",
+    "nf_tables",
+    "nft_ct",
+    "iptable_filter",
+    "xt_conntrack",
+    "crc32c_generic",
+    "xt_tcpudp",
+];
+
+/// Programs of the machine that come along, under which name, and the Debian package of each. busybox's shell would
+/// take its own `ip` instead of the one in PATH.
+const PROGRAMS: [(&str, &str, &str); 6] = [
+    ("dash", "sh", "dash"),
+    ("ethtool", "ethtool", "ethtool"),
+    ("ip", "ip", "iproute2"),
+    ("tc", "tc", "iproute2"),
+    ("ss", "ss", "iproute2"),
+    ("nft", "nft", "nftables"),
+];
+
+const BUSYBOX: &str = "/bin/busybox";
+
+/// Where the command under test is in the guest, so that PATH leads to it.
+const COMMAND: &str = "usr/local/bin/linerate";
+
+/// Packs the file system into `to`: the init program, the command, programs and modules.
+pub(super) fn pack(to: &Path, kernel: &Kernel, command: &Path) -> anyhow::Result<()> {
+    let file = fs::File::create(to).with_context(|| format!("make {}", to.display()))?;
+    let mut image = Image { archive: Archive::new(BufWriter::new(file)), made: BTreeSet::new() };
+    let init = Path::new(env!("CARGO_MANIFEST_DIR")).join("../guest/init");
+    image.copy(&init, "init")?;
+    image.busybox()?;
+    let mut libraries = libraries(command)?;
+    image.copy(command, COMMAND)?;
+    for (name, known_as, package) in PROGRAMS {
+        let program = find(name)
+            .ok_or_else(|| Unavailable(format!("{name} is not installed: apt install {package}")))?;
+        libraries.extend(self::libraries(&program)?);
+        image.copy(&program, &format!("usr/bin/{known_as}"))?;
+    }
+    for library in libraries {
+        image.copy(&library, library.to_string_lossy().trim_start_matches('/'))?;
+    }
+    image.modules(kernel)?;
+    image.archive.finish()?.flush().with_context(|| format!("write {}", to.display()))
+}
+
+struct Image<W> {
+    archive: Archive<W>,
+    /// Directories that are there.
+    made: BTreeSet<String>,
+}
+
+impl<W: Write> Image<W> {
+    /// Adds a file as `name`, and the directories it is in.
+    fn add(&mut self, name: &str, rights: u32, content: &[u8]) -> anyhow::Result<()> {
+        for (end, _) in name.match_indices('/') {
+            let directory = &name[..end];
+            if self.made.insert(directory.to_owned()) {
+                self.archive.directory(directory)?;
+            }
+        }
+        self.archive.file(name, rights, content)?;
+        Ok(())
+    }
+
+    fn copy(&mut self, from: &Path, name: &str) -> anyhow::Result<()> {
+        let failed = || format!("read {}", from.display());
+        let content = fs::read(from).with_context(failed)?;
+        let rights = fs::metadata(from).with_context(failed)?.permissions().mode() & 0o777;
+        self.add(name, rights, &content)
+    }
+
+    /// The shell that runs the init program, before there is a library.
+    fn busybox(&mut self) -> anyhow::Result<()> {
+        let busybox = Path::new(BUSYBOX);
+        if !busybox.is_file() || !libraries(busybox)?.is_empty() {
+            return Err(Unavailable("there is no static busybox: apt install busybox-static".into()).into());
+        }
+        self.copy(busybox, BUSYBOX.trim_start_matches('/'))
+    }
+
+    fn modules(&mut self, kernel: &Kernel) -> anyhow::Result<()> {
+        let picked = kernel.pick(&MODULES)?;
+        let folder = format!("lib/modules/{}", kernel.release);
+        for file in &picked.files {
+            let path = kernel.modules.join(file);
+            match file.strip_suffix(".xz") {
+                // Unpacked here: the guest is slow.
+                Some(plain) => {
+                    let output = Command::new("xz").arg("-dc").arg(&path).output().context("run xz")?;
+                    if !output.status.success() {
+                        bail!("xz cannot unpack {}", path.display());
+                    }
+                    self.add(&format!("{folder}/{plain}"), 0o644, &output.stdout)?;
+                }
+                None => self.copy(&path, &format!("{folder}/{file}"))?,
+            }
+        }
+        self.add(&format!("{folder}/modules.dep"), 0o644, picked.dependencies.as_bytes())?;
+        self.add(&format!("{folder}/modules.alias"), 0o644, picked.aliases.as_bytes())
+    }
+}
+
+/// Where PATH leads, or where Debian keeps what only root uses.
+pub(super) fn find(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain(["/usr/sbin".into(), "/sbin".into()])
+        .map(|folder| folder.join(program))
+        .find(|file| file.is_file())
+}
+
+/// The shared libraries that a program of this machine takes; none for a static one.
+fn libraries(program: &Path) -> anyhow::Result<BTreeSet<PathBuf>> {
+    let output =
+        Command::new("ldd").arg(program).env("LC_ALL", "C").output().context("run ldd (package libc-bin)")?;
+    if !output.status.success() {
+        let error = String::from_utf8_lossy(&output.stderr);
+        if error.contains("not a dynamic executable") {
+            return Ok(BTreeSet::new());
+        }
+        bail!("ldd cannot read {}: {}", program.display(), error.trim());
+    }
+    resolved(&String::from_utf8_lossy(&output.stdout))
+        .with_context(|| format!("find the libraries of {}", program.display()))
+}
+
+/// The files in what ldd says.
+fn resolved(said: &str) -> anyhow::Result<BTreeSet<PathBuf>> {
+    let mut files = BTreeSet::new();
+    for line in said.lines().map(str::trim) {
+        let file = line.split_once(" => ").map_or(line, |(_, file)| file);
+        if file.starts_with("not found") {
+            bail!("{line}");
+        }
+        // The last word is the address; what has no path (vdso, "statically linked") is no file.
+        if file.starts_with('/') {
+            files.insert(PathBuf::from(file.rsplit_once(" (").map_or(file, |(file, _)| file)));
+        }
+    }
+    Ok(files)
+}
+
+/// Builds the command and says where it is.
+pub(super) fn build_command(development: bool) -> anyhow::Result<PathBuf> {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.args(["build", "--package", "linerate", "--message-format=json-render-diagnostics"]);
+    if !development {
+        cargo.arg("--release");
+    }
+    let output = cargo.stderr(std::process::Stdio::inherit()).output().context("run cargo")?;
+    if !output.status.success() {
+        bail!("the command 'linerate' does not build");
+    }
+    String::from_utf8_lossy(&output.stdout)
+        .lines()
+        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
+        .filter(|message| message["target"]["name"] == "linerate")
+        .find_map(|message| message["executable"].as_str().map(PathBuf::from))
+        .context("cargo built no command 'linerate'")
+}
+
+/// Takes what only a debugger reads out of a copy of a program: the guest's memory is small.
+pub(super) fn strip(program: &Path, to: &Path) -> anyhow::Result<()> {
+    said(Command::new("strip").arg("-o").args([to, program]))
+        .context("strip the command (package binutils)")?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libraries_are_found_in_what_ldd_says() {
+        let said = "\tlinux-vdso.so.1 (0x00007fff1d9f2000)\n\
+                    \tlibmnl.so.0 => /lib/x86_64-linux-gnu/libmnl.so.0 (0x00007f5c3b6c9000)\n\
+                    \tlibc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007f5c3b4e8000)\n\
+                    \t/lib64/ld-linux-x86-64.so.2 (0x00007f5c3b779000)\n";
+        let files = resolved(said).expect("all are found");
+        let names: Vec<_> = files.iter().map(|file| file.to_string_lossy()).collect();
+        let libraries = "/lib/x86_64-linux-gnu";
+        assert_eq!(
+            names,
+            [
+                format!("{libraries}/libc.so.6"),
+                format!("{libraries}/libmnl.so.0"),
+                "/lib64/ld-linux-x86-64.so.2".into()
+            ]
+        );
+        assert!(resolved("\tstatically linked\n").expect("nothing to find").is_empty());
+        let error = resolved("\tlibgone.so => not found\n").expect_err("it is not there");
+        assert_eq!(error.to_string(), "libgone.so => not found");
+    }
+}

@@ -1,0 +1,226 @@
+//! Debian's kernel for the guest: a package that is unpacked under the target directory and not installed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, bail};
+
+use super::Unavailable;
+
+/// Packages that depend on the newest kernel, the most wanted first: the one of Debian 12 that is not of 2022
+/// (from its security archive), and each release's own.
+const LATEST: [&str; 2] = ["linux-image-6.12-amd64", "linux-image-amd64"];
+
+/// An unpacked kernel.
+pub(super) struct Kernel {
+    /// Such as `6.12.57+deb12-amd64`.
+    pub(super) release: String,
+    pub(super) image: PathBuf,
+    /// `lib/modules/RELEASE`.
+    pub(super) modules: PathBuf,
+}
+
+impl Kernel {
+    /// Finds the newest kernel, or the one `package` leads to, and unpacks it if it is not there yet.
+    pub(super) fn provide(cache: &Path, package: Option<&str>) -> anyhow::Result<Self> {
+        let why = match fetch(cache, package) {
+            Ok(kernel) => return Ok(kernel),
+            Err(error) => error,
+        };
+        // One that an earlier run has unpacked does as well.
+        if package.is_none()
+            && let Some(kernel) = newest(cache)
+        {
+            eprintln!("guest: {} from an earlier run, since {why:#}", kernel.release);
+            return Ok(kernel);
+        }
+        Err(Unavailable(format!("no kernel package: {why:#}")).into())
+    }
+
+    fn open(folder: &Path) -> anyhow::Result<Self> {
+        let modules = folder.join("lib/modules");
+        let release = only_entry(&modules)?;
+        let image = folder.join("boot").join(format!("vmlinuz-{release}"));
+        if !image.is_file() {
+            bail!("{} does not exist", image.display());
+        }
+        Ok(Self { modules: modules.join(&release), release, image })
+    }
+
+    /// The files of the modules named and of all they need, relative to [`modules`](Self::modules), and the lines of
+    /// `modules.alias` that lead to them.
+    pub(super) fn pick(&self, wanted: &[&str]) -> anyhow::Result<Picked> {
+        let read = |name: &str| {
+            let path = self.modules.join(name);
+            fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))
+        };
+        pick(&read("modules.dep")?, &read("modules.alias")?, wanted)
+    }
+}
+
+/// Modules for the guest, with what its `modprobe` reads.
+#[derive(Debug, PartialEq)]
+pub(super) struct Picked {
+    /// As packed by Debian: `.ko` or `.ko.xz`.
+    pub(super) files: BTreeSet<String>,
+    /// `modules.dep` for the same files, none compressed.
+    pub(super) dependencies: String,
+    /// `modules.alias`.
+    pub(super) aliases: String,
+}
+
+fn fetch(cache: &Path, package: Option<&str>) -> anyhow::Result<Kernel> {
+    let (package, version) = match package {
+        Some(package) => candidate(package)?,
+        None => LATEST
+            .iter()
+            .find_map(|latest| candidate(latest).ok())
+            .with_context(|| format!("apt knows none of {}", LATEST.join(", ")))?,
+    };
+    let folder = cache.join(format!("{package}_{version}"));
+    if !folder.is_dir() {
+        eprintln!("guest: downloading {package} {version}");
+        fs::create_dir_all(cache).with_context(|| format!("make {}", cache.display()))?;
+        // Beside its place, so that what is in place is whole.
+        let scratch = tempfile::tempdir_in(cache).context("make a directory")?;
+        unpack(&package, &version, scratch.path())?;
+        let unpacked = scratch.path().join("kernel");
+        if let Err(error) = fs::rename(&unpacked, &folder)
+            && !folder.is_dir()
+        {
+            return Err(error).with_context(|| format!("make {}", folder.display()));
+        }
+    }
+    Kernel::open(&folder)
+}
+
+/// The package of a kernel and its version, to which `package` leads: itself, or what it depends on.
+fn candidate(package: &str) -> anyhow::Result<(String, String)> {
+    let shown = said(Command::new("apt-cache").args(["show", "--no-all-versions", package]))?;
+    let target = depends_on_kernel(&shown).unwrap_or(package);
+    let shown = said(Command::new("apt-cache").args(["show", "--no-all-versions", target]))?;
+    let version = shown
+        .lines()
+        .find_map(|line| line.strip_prefix("Version: "))
+        .with_context(|| format!("apt knows no version of {target}"))?;
+    Ok((target.to_owned(), version.to_owned()))
+}
+
+/// The kernel's package in what `apt-cache show` says of a package that leads to it.
+fn depends_on_kernel(shown: &str) -> Option<&str> {
+    let depends = shown.lines().find_map(|line| line.strip_prefix("Depends: "))?;
+    depends
+        .split(", ")
+        .filter_map(|dependency| dependency.split_whitespace().next())
+        .find(|name| name.starts_with("linux-image-"))
+}
+
+fn unpack(package: &str, version: &str, scratch: &Path) -> anyhow::Result<()> {
+    said(
+        Command::new("apt-get")
+            // Its own user may not write where we are.
+            .args(["-q", "-o", "APT::Sandbox::User=root", "download"])
+            .arg(format!("{package}={version}"))
+            .current_dir(scratch),
+    )?;
+    let archive = scratch.join(only_entry(scratch)?);
+    let folder = scratch.join("kernel");
+    said(Command::new("dpkg-deb").arg("-x").args([&archive, &folder]))?;
+    // Debian lists the modules when the package is installed.
+    let release = only_entry(&folder.join("lib/modules"))?;
+    said(Command::new("depmod").arg("-b").arg(&folder).arg(release))?;
+    Ok(())
+}
+
+/// The kernel that was unpacked last.
+fn newest(cache: &Path) -> Option<Kernel> {
+    let unpacked = fs::read_dir(cache).ok()?.filter_map(Result::ok).filter_map(|entry| {
+        let kernel = Kernel::open(&entry.path()).ok()?;
+        Some((entry.metadata().ok()?.modified().ok()?, kernel))
+    });
+    unpacked.max_by_key(|(when, _)| *when).map(|(_, kernel)| kernel)
+}
+
+fn pick(dependencies: &str, aliases: &str, wanted: &[&str]) -> anyhow::Result<Picked> {
+    let known: BTreeMap<String, (&str, &str)> = dependencies
+        .lines()
+        .filter_map(|line| line.split_once(':'))
+        .map(|(file, needs)| (module_name(file), (file, needs)))
+        .collect();
+    let mut files = BTreeSet::new();
+    let mut lines = BTreeSet::new();
+    for name in wanted {
+        let (file, needs) = known.get(*name).with_context(|| format!("this kernel has no module {name}"))?;
+        for file in std::iter::once(*file).chain(needs.split_whitespace()) {
+            files.insert(file.to_owned());
+            if let Some((_, needs)) = known.get(&module_name(file)) {
+                lines.insert(format!("{file}:{needs}\n").replace(".ko.xz", ".ko"));
+            }
+        }
+    }
+    let names: BTreeSet<String> = files.iter().map(|file| module_name(file)).collect();
+    let leads_there = |line: &&str| line.split_whitespace().last().is_some_and(|name| names.contains(name));
+    let aliases = aliases.lines().filter(leads_there).flat_map(|line| [line, "\n"]).collect();
+    Ok(Picked { dependencies: lines.into_iter().collect(), aliases, files })
+}
+
+/// As the kernel calls it: `i2c_algo_bit` of `kernel/drivers/i2c/algos/i2c-algo-bit.ko.xz`.
+fn module_name(file: &str) -> String {
+    let name = file.rsplit('/').next().unwrap_or(file);
+    name.split_once(".ko").map_or(name, |(name, _)| name).replace('-', "_")
+}
+
+fn only_entry(folder: &Path) -> anyhow::Result<String> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(folder).with_context(|| format!("read {}", folder.display()))? {
+        names.push(entry?.file_name().to_string_lossy().into_owned());
+    }
+    match <[String; 1]>::try_from(names) {
+        Ok([name]) => Ok(name),
+        Err(names) => bail!("{} holds {names:?}, not one thing", folder.display()),
+    }
+}
+
+/// Runs a program and returns what it printed.
+pub(super) fn said(command: &mut Command) -> anyhow::Result<String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let output = command.env("LC_ALL", "C").output().with_context(|| format!("run {name}"))?;
+    if !output.status.success() {
+        bail!("{name} failed: {}", String::from_utf8_lossy(&output.stderr).trim());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_kernel_is_what_a_package_depends_on() {
+        let shown = "Package: linux-image-6.12-amd64\nSource: linux-6.12\nVersion: 6.12.117-1~deb12u1\n\
+                     Depends: linux-image-6.12.117+deb12-amd64 (= 6.12.117-1~deb12u1)\n";
+        assert_eq!(depends_on_kernel(shown), Some("linux-image-6.12.117+deb12-amd64"));
+        assert_eq!(depends_on_kernel("Depends: kmod, linux-base (>= 4.3~)\n"), None);
+    }
+
+    #[test]
+    fn modules_come_with_all_they_need() {
+        let dependencies = "kernel/i2c/i2c-algo-bit.ko.xz:\n\
+                            kernel/dca/dca.ko.xz:\n\
+                            kernel/igb/igb.ko.xz: kernel/i2c/i2c-algo-bit.ko.xz kernel/dca/dca.ko.xz\n\
+                            kernel/other.ko:\n";
+        let aliases = "# comment\nalias pci:v00008086d000010C9sv*sd*bc*sc*i* igb\nalias pci:v1 other\n";
+        let picked = pick(dependencies, aliases, &["igb"]).expect("igb is known");
+        assert_eq!(picked.files.len(), 3);
+        assert_eq!(
+            picked.dependencies,
+            "kernel/dca/dca.ko:\nkernel/i2c/i2c-algo-bit.ko:\n\
+             kernel/igb/igb.ko: kernel/i2c/i2c-algo-bit.ko kernel/dca/dca.ko\n"
+        );
+        assert_eq!(picked.aliases, "alias pci:v00008086d000010C9sv*sd*bc*sc*i* igb\n");
+        let error = pick(dependencies, aliases, &["ice"]).expect_err("ice is not known");
+        assert_eq!(error.to_string(), "this kernel has no module ice");
+    }
+}

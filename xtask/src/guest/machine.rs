@@ -1,0 +1,144 @@
+//! The machine that QEMU plays.
+
+use clap::ValueEnum;
+
+/// CPUs of every variant.
+pub(super) const CPUS: u32 = 20;
+
+const MEMORY_MIB: u32 = 2048;
+
+/// The tap interfaces on the host's side: of the guest's `igb0` and of its `vnet0`.
+pub(super) const TAPS: [Tap; 2] = [
+    Tap { name: "tap0", address: [198, 18, 81, 1], queues: Queues::One },
+    Tap { name: "tap1", address: [198, 18, 82, 1], queues: Queues::OfVariant },
+];
+
+/// An Ethernet wire to the guest.
+pub(super) struct Tap {
+    pub(super) name: &'static str,
+    pub(super) address: [u8; 4],
+    queues: Queues,
+}
+
+enum Queues {
+    /// The emulated igb spreads what one tap queue brings by its own indirection table.
+    One,
+    /// virtio-net has a tap queue for each of its own.
+    OfVariant,
+}
+
+impl Tap {
+    pub(super) fn queues(&self, variant: Variant) -> u32 {
+        match self.queues {
+            Queues::One => 1,
+            Queues::OfVariant => variant.virtio_queues(),
+        }
+    }
+}
+
+/// What is different from machine to machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(super) enum Variant {
+    /// 2 NUMA nodes of 10 CPUs; igb on node 1, virtio-net with 20 queues on node 0
+    #[default]
+    TwoNodes,
+    /// 20 CPUs in one node
+    OneNode,
+    /// 2 NUMA nodes of 5 cores with 2 threads each
+    Smt,
+    /// 2 NUMA nodes, and a virtio-net of one queue
+    OneQueue,
+}
+
+impl Variant {
+    pub(super) fn nodes(self) -> u32 {
+        match self {
+            Self::TwoNodes | Self::Smt | Self::OneQueue => 2,
+            Self::OneNode => 1,
+        }
+    }
+
+    pub(super) fn threads(self) -> u32 {
+        match self {
+            Self::Smt => 2,
+            Self::TwoNodes | Self::OneNode | Self::OneQueue => 1,
+        }
+    }
+
+    pub(super) fn virtio_queues(self) -> u32 {
+        match self {
+            Self::OneQueue => 1,
+            Self::TwoNodes | Self::OneNode | Self::Smt => CPUS,
+        }
+    }
+
+    /// QEMU's arguments for processors, memory and devices.
+    pub(super) fn arguments(self) -> Vec<String> {
+        let mut arguments = Vec::new();
+        let mut option = |name: &str, value: String| arguments.extend([name.to_owned(), value]);
+        let (nodes, threads) = (self.nodes(), self.threads());
+        option("-machine", "q35".into());
+        // KVM is not there on hosts that are guests themselves.
+        option("-accel", "tcg,thread=multi,tb-size=512".into());
+        // A CPU of AMD would have to have another feature for threads.
+        option("-cpu", "max,vendor=GenuineIntel".into());
+        option("-smp", format!("{CPUS},sockets={nodes},cores={},threads={threads}", CPUS / nodes / threads));
+        option("-m", format!("{MEMORY_MIB}M"));
+        for node in 0..nodes {
+            option("-object", format!("memory-backend-ram,id=memory{node},size={}M", MEMORY_MIB / nodes));
+            option("-numa", format!("node,nodeid={node},memdev=memory{node}"));
+            option("-numa", format!("cpu,node-id={node},socket-id={node}"));
+            // A root of its own for each node, so that a device is near to it.
+            option(
+                "-device",
+                format!("pxb-pcie,id=root{node},bus=pcie.0,bus_nr={},numa_node={node}", 64 * (node + 1)),
+            );
+        }
+        if nodes == 2 {
+            option("-numa", "dist,src=0,dst=1,val=21".into());
+        }
+        self.interfaces(&mut option);
+        arguments
+    }
+
+    fn interfaces(self, option: &mut impl FnMut(&str, String)) {
+        let [igb, virtio] = TAPS;
+        let far = self.nodes() - 1;
+        option("-netdev", format!("tap,id=net0,ifname={},script=no,downscript=no,vhost=off", igb.name));
+        option("-device", format!("pcie-root-port,id=port0,bus=root{far},chassis=1,slot=1"));
+        option("-device", "igb,netdev=net0,bus=port0,mac=52:54:00:00:00:81".into());
+        let queues = self.virtio_queues();
+        let backend = format!("tap,id=net1,ifname={},script=no,downscript=no,vhost=off", virtio.name);
+        option("-netdev", if queues == 1 { backend } else { format!("{backend},queues={queues}") });
+        option("-device", "pcie-root-port,id=port1,bus=root0,chassis=2,slot=2".into());
+        let device = "virtio-net-pci,netdev=net1,bus=port1,mac=52:54:00:00:00:82";
+        // An interrupt for each of a pair of queues, and those for settings and control.
+        let many = format!("{device},mq=on,vectors={}", 2 * queues + 2);
+        option("-device", if queues == 1 { device.to_owned() } else { many });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_variant_has_all_cpus() {
+        for variant in Variant::value_variants() {
+            let arguments = variant.arguments();
+            let smp = arguments.iter().position(|word| word == "-smp").expect("CPUs are said");
+            let numbers: Vec<u32> = arguments[smp + 1]
+                .split(',')
+                .map(|part| part.rsplit('=').next().unwrap_or(part).parse().expect("a number"))
+                .collect();
+            assert_eq!(numbers[0], CPUS);
+            assert_eq!(numbers[1..].iter().product::<u32>(), CPUS, "{variant:?}");
+        }
+    }
+
+    #[test]
+    fn a_single_queue_is_not_said_to_be_many() {
+        let told = Variant::OneQueue.arguments().join(" ");
+        assert!(!told.contains("mq=on") && !told.contains("queues="), "{told}");
+    }
+}

@@ -1,0 +1,257 @@
+//! A guest that is up, and commands in it.
+
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use linerate_lab::{Lab, LabChild};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::{FdFlags, fcntl_setfd};
+
+use super::image::find;
+use super::kernel::said;
+use super::machine::{TAPS, Variant};
+use super::{Prepared, Unavailable};
+
+pub(super) const QEMU: &str = "qemu-system-x86_64";
+
+/// Lines of the console that are shown when a guest fails.
+const LAST_LINES: usize = 25;
+
+/// What the kernel is told. It stops when it panics, and QEMU ends instead of booting anew.
+const KERNEL_ARGUMENTS: &str = "console=ttyS0 panic=-1 mitigations=off tsc=reliable random.trust_cpu=on";
+
+/// A guest that waits for commands. Dropping it switches it off.
+pub(super) struct Guest {
+    /// Commands go out on it, and what became of them comes back.
+    commands: Channel,
+    output: Channel,
+    errors: Channel,
+    console: PathBuf,
+    // In this order: the machine goes before the host that it is in, and that before the directory.
+    _qemu: LabChild,
+    _host: Lab,
+    _scratch: tempfile::TempDir,
+}
+
+/// One end of a port of the guest.
+struct Channel {
+    stream: UnixStream,
+    /// What has come without an end of line.
+    begun: Vec<u8>,
+}
+
+/// Where a command's output goes.
+pub(super) struct Sinks<'a> {
+    pub(super) output: &'a mut dyn Write,
+    pub(super) errors: &'a mut dyn Write,
+}
+
+/// What a command printed and how it ended.
+pub(super) struct Said {
+    pub(super) status: u8,
+    pub(super) output: String,
+    pub(super) errors: String,
+}
+
+impl Guest {
+    /// Switches a machine on and waits until it takes commands.
+    pub(super) fn boot(prepared: &Prepared, variant: Variant, deadline: Duration) -> anyhow::Result<Self> {
+        let scratch = tempfile::tempdir().context("make a directory")?;
+        let console = scratch.path().join("console");
+        let host = make_host(variant)?;
+        let mut command = qemu(prepared, variant, "");
+        command.arg("-display").arg("none");
+        command.arg("-serial").arg(format!("file:{}", console.display()));
+        command.args(["-device", "virtio-serial-pci,bus=pcie.0"]);
+        // QEMU's ends: they close with it, so that its end is seen whatever it dies of.
+        let mut theirs = Vec::new();
+        let mut port = |name| channel(&mut command, name, &mut theirs);
+        let (commands, output, errors) = (port("commands")?, port("output")?, port("errors")?);
+        let said = File::create(scratch.path().join("qemu")).context("make a file")?;
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(said);
+        let qemu = host.receiver().spawn(command)?;
+        drop(theirs);
+        let mut guest =
+            Self { commands, output, errors, console, _qemu: qemu, _host: host, _scratch: scratch };
+        let mut nowhere = Sinks { output: &mut io::sink(), errors: &mut io::sink() };
+        let ready = guest.answer(Instant::now() + deadline, &mut nowhere);
+        match ready.map_err(|error| guest.explained(error, "does not boot"))?.as_str() {
+            "ready" => Ok(guest),
+            other => Err(guest.explained(anyhow::anyhow!("it said '{other}'"), "does not boot")),
+        }
+    }
+
+    /// Runs a shell script in the guest and gives back its exit status.
+    pub(super) fn run(
+        &mut self,
+        script: &str,
+        deadline: Duration,
+        sinks: &mut Sinks<'_>,
+    ) -> anyhow::Result<u8> {
+        let line = format!("{}\n", STANDARD.encode(script));
+        self.commands.send(line.as_bytes())?;
+        let answer = self
+            .answer(Instant::now() + deadline, sinks)
+            .map_err(|error| self.explained(error, &format!("does not finish '{script}'")))?;
+        let status = answer.strip_prefix("exit ").and_then(|status| status.parse().ok());
+        status.with_context(|| format!("the guest said '{answer}' of '{script}'"))
+    }
+
+    /// Runs a shell script and keeps what it prints.
+    pub(super) fn ask(&mut self, script: &str, deadline: Duration) -> anyhow::Result<Said> {
+        let (mut output, mut errors) = (Vec::new(), Vec::new());
+        let status = self.run(script, deadline, &mut Sinks { output: &mut output, errors: &mut errors })?;
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        Ok(Said { status, output: text(output), errors: text(errors) })
+    }
+
+    /// Waits for a line on the command port, passing on what comes on the others.
+    fn answer(&mut self, deadline: Instant, sinks: &mut Sinks<'_>) -> anyhow::Result<String> {
+        loop {
+            if let Some(line) = self.commands.line() {
+                // What was printed before is there already.
+                self.output.pass_on(sinks.output)?;
+                self.errors.pass_on(sinks.errors)?;
+                return Ok(line);
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                bail!("the deadline has passed");
+            }
+            let mut waiting = [&self.commands, &self.output, &self.errors]
+                .map(|channel| PollFd::new(&channel.stream, PollFlags::IN));
+            match poll(&mut waiting, Timespec::try_from(left).ok().as_ref()) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error).context("wait for the guest"),
+            }
+            self.output.pass_on(sinks.output)?;
+            self.errors.pass_on(sinks.errors)?;
+            self.commands.receive()?;
+        }
+    }
+
+    /// An error with the end of the console and what QEMU said.
+    fn explained(&self, error: anyhow::Error, what: &str) -> anyhow::Error {
+        let console = last_lines(&self.console);
+        let qemu = last_lines(&self.console.with_file_name("qemu"));
+        error.context(format!(
+            "the guest {what}\nQEMU said:\n{qemu}\nthe last lines of its console:\n{console}"
+        ))
+    }
+}
+
+impl Channel {
+    fn send(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
+        self.stream.set_nonblocking(false)?;
+        self.stream.write_all(bytes).context("tell the guest a command")?;
+        Ok(self.stream.set_nonblocking(true)?)
+    }
+
+    /// A whole line that has come.
+    fn line(&mut self) -> Option<String> {
+        let end = self.begun.iter().position(|byte| *byte == b'\n')?;
+        let line: Vec<u8> = self.begun.drain(..=end).collect();
+        Some(String::from_utf8_lossy(&line).trim().to_owned())
+    }
+
+    /// Takes what has come.
+    fn receive(&mut self) -> anyhow::Result<()> {
+        let mut bytes = std::mem::take(&mut self.begun);
+        let passed = self.pass_on(&mut bytes);
+        self.begun = bytes;
+        passed
+    }
+
+    /// Gives what has come to `sink`.
+    fn pass_on(&self, sink: &mut dyn Write) -> anyhow::Result<()> {
+        let mut room = [0; 16 * 1024];
+        loop {
+            match (&self.stream).read(&mut room) {
+                Ok(0) => bail!("QEMU has ended"),
+                Ok(length) => {
+                    sink.write_all(&room[..length]).context("pass on what the guest printed")?;
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(sink.flush()?),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error).context("hear the guest"),
+            }
+        }
+    }
+}
+
+/// A port of the guest, and our end of it.
+fn channel(command: &mut Command, name: &str, theirs: &mut Vec<OwnedFd>) -> anyhow::Result<Channel> {
+    let (stream, other) = UnixStream::pair().context("make a pair of sockets")?;
+    stream.set_nonblocking(true)?;
+    // QEMU inherits it.
+    fcntl_setfd(&other, FdFlags::empty()).context("hand a socket to QEMU")?;
+    command.arg("-chardev").arg(format!("socket,id={name},fd={}", other.as_raw_fd()));
+    command.arg("-device").arg(format!("virtserialport,chardev={name},name={name}"));
+    theirs.push(other.into());
+    Ok(Channel { stream, begun: Vec::new() })
+}
+
+/// Makes a network namespace with the other ends of the guest's wires. Nothing leads out of it, and it ends with this
+/// process.
+pub(super) fn make_host(variant: Variant) -> anyhow::Result<Lab> {
+    // Its link is not used.
+    let host = Lab::builder().queues(1).start()?;
+    for tap in &TAPS {
+        let [a, b, c, d] = tap.address;
+        let multi_queue = if tap.queues(variant) > 1 { " multi_queue" } else { "" };
+        for arguments in [
+            format!("tuntap add dev {} mode tap{multi_queue}", tap.name),
+            format!("addr add {a}.{b}.{c}.{d}/24 dev {}", tap.name),
+            format!("link set {} up", tap.name),
+        ] {
+            let mut ip = Command::new(find("ip").context("ip is not installed: apt install iproute2")?);
+            ip.args(arguments.split(' '));
+            // The thread of the host is in the namespace, and so is what it starts.
+            host.receiver().run(|| said(&mut ip))?.with_context(|| format!("ip {arguments}"))?;
+        }
+    }
+    Ok(host)
+}
+
+/// QEMU with all but where its console goes.
+pub(super) fn qemu(prepared: &Prepared, variant: Variant, kernel_argument: &str) -> Command {
+    let mut command = Command::new(QEMU);
+    command.args(["-nodefaults", "-no-user-config", "-no-reboot"]).args(variant.arguments());
+    command.arg("-kernel").arg(&prepared.kernel.image).arg("-initrd").arg(&prepared.image);
+    command.arg("-append").arg(format!("{KERNEL_ARGUMENTS} {kernel_argument}").trim());
+    command
+}
+
+/// Whether there is a QEMU that has the devices.
+pub(super) fn check_qemu() -> anyhow::Result<()> {
+    let known = Command::new(QEMU).args(["-device", "igb,help"]).output();
+    match known {
+        Err(error) => {
+            let how = "apt install -t bookworm-backports qemu-system-x86";
+            Err(Unavailable(format!("{QEMU} cannot be run ({error}): {how}")).into())
+        }
+        Ok(output) if !output.status.success() => {
+            Err(Unavailable(format!("this {QEMU} has no igb, which takes version 8 or later")).into())
+        }
+        Ok(_) => Ok(()),
+    }
+}
+
+fn last_lines(path: &Path) -> String {
+    match fs::read(path) {
+        Ok(bytes) => {
+            let text = String::from_utf8_lossy(&bytes);
+            let lines: Vec<&str> = text.lines().collect();
+            lines[lines.len().saturating_sub(LAST_LINES)..].join("\n")
+        }
+        Err(error) => format!("(not known: {error})"),
+    }
+}
