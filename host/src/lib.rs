@@ -11,6 +11,7 @@ mod known;
 pub mod netlink;
 #[doc(hidden)]
 pub mod parse;
+pub mod process;
 pub mod recording;
 mod root;
 pub mod setting;

@@ -1,0 +1,62 @@
+//! The processes of a host, by id and name.
+
+use crate::{Host, Known};
+
+/// A process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Process {
+    /// Its id.
+    pub pid: u32,
+    /// Its name as the kernel has it: at most 15 bytes (`TASK_COMM_LEN`, linux/sched.h).
+    pub comm: String,
+}
+
+/// The processes there are, in the order of their ids. One that ends while they are read is left out.
+pub fn processes(host: &Host) -> Known<Vec<Process>> {
+    let names = match host.list("/proc") {
+        Ok(names) => names,
+        Err(error) => return Known::unknown(error.to_string()),
+    };
+    let mut pids: Vec<u32> = names.iter().filter_map(|name| name.parse().ok()).collect();
+    pids.sort_unstable();
+    let found: Vec<Process> = pids.into_iter().filter_map(|pid| process(host, pid)).collect();
+    if found.is_empty() { Known::unknown("/proc: no process in it") } else { Known::Value(found) }
+}
+
+fn process(host: &Host, pid: u32) -> Option<Process> {
+    let comm = host.read(&format!("/proc/{pid}/comm")).ok()?;
+    Some(Process { pid, comm: comm.trim_end_matches('\n').to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processes_are_listed_by_id_and_those_that_ended_left_out() {
+        let host = Host::scripted([
+            ("/proc/1/comm", "systemd\n"),
+            ("/proc/20/status", "Name: gone\n"),
+            ("/proc/9/comm", "tmux: server\n"),
+            ("/proc/uptime", "1 1\n"),
+        ]);
+        let found = processes(&host).into_value().expect("processes");
+        let shown: Vec<_> = found.iter().map(|process| (process.pid, process.comm.as_str())).collect();
+        assert_eq!(shown, [(1, "systemd"), (9, "tmux: server")]);
+    }
+
+    #[test]
+    fn a_tree_without_processes_is_unknown_and_not_empty() {
+        let none = Host::scripted([("/proc/uptime", "1 1\n")]);
+        assert_eq!(processes(&none).why(), Some("/proc: no process in it"));
+        let nothing = processes(&Host::scripted::<String, String>([]));
+        assert!(nothing.why().is_some_and(|why| why.contains("/proc")));
+    }
+
+    #[test]
+    fn the_live_host_has_this_process() {
+        let me = std::process::id();
+        let found = processes(&Host::live()).into_value().expect("processes");
+        assert!(found.iter().any(|process| process.pid == me));
+    }
+}
