@@ -1,6 +1,7 @@
 //! The commands, one file each.
 
 pub(crate) mod calc;
+pub(crate) mod doctor;
 mod lab;
 pub(crate) mod load;
 mod serve;
@@ -19,6 +20,8 @@ pub(crate) enum Command {
     Serve(serve::Serve),
     /// Generate, match and time transactions with a server
     Load(Box<load::Load>),
+    /// Find what is wrong along the packet path; changes nothing
+    Doctor(Box<doctor::Doctor>),
     /// Wire arithmetic: what a link can carry
     Calc(calc::Calc),
 }
@@ -29,6 +32,7 @@ impl Command {
             Command::Lab(lab) => lab.run(),
             Command::Serve(serve) => serve.run(),
             Command::Load(load) => load.run(),
+            Command::Doctor(doctor) => doctor.run(),
             Command::Calc(calc) => calc.run(),
         }
     }

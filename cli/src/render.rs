@@ -1,6 +1,8 @@
 //! Results as people read them: text for a terminal, HTML for a browser.
 
 pub(crate) mod calc_text;
+pub(crate) mod doctor_explain;
+pub(crate) mod doctor_text;
 pub(crate) mod format;
 pub(crate) mod ladder_html;
 pub(crate) mod ladder_text;

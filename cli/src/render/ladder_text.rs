@@ -229,6 +229,7 @@ fn cell(text: String, tone: Tone) -> Cell {
         Tone::Strong => cell.add_attribute(Attribute::Bold),
         Tone::Good => cell.fg(Color::DarkGreen),
         Tone::Bad => cell.fg(Color::DarkRed),
+        Tone::Warn => cell.fg(Color::DarkYellow),
         Tone::Faint => cell.add_attribute(Attribute::Dim),
     }
 }

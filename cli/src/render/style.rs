@@ -25,6 +25,8 @@ pub(crate) enum Tone {
     Good,
     /// A deterioration, or a warning.
     Bad,
+    /// Less than bad.
+    Warn,
     /// Context that may be overlooked.
     Faint,
 }
@@ -48,6 +50,7 @@ impl Style {
             Tone::Strong => "1",
             Tone::Good => "32",
             Tone::Bad => "31",
+            Tone::Warn => "33",
             Tone::Faint => "2",
         };
         format!("\u{1b}[{code}m{text}\u{1b}[0m")

@@ -1,0 +1,59 @@
+//! `linerate doctor`: what is wrong along the packet path, worst first. Changes nothing.
+
+mod arguments;
+mod document;
+mod explain;
+mod reading;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Args;
+use linerate_host::{Diagnosis, Severity};
+
+use crate::interrupt::Interrupt;
+use crate::output::{self, Target};
+use crate::render::doctor_text;
+use crate::render::style::Style;
+use arguments::{Level, Sight};
+pub(crate) use document::Document;
+pub(crate) use explain::rules_of;
+use reading::Subject;
+
+#[derive(Debug, Args)]
+pub(crate) struct Doctor {
+    #[command(flatten)]
+    sight: Sight,
+    /// Write the result as JSON; - is standard output
+    #[arg(long, value_name = "FILE")]
+    json: Option<String>,
+    /// The least severity that makes the exit status 1
+    #[arg(long, value_name = "SEVERITY", value_enum, default_value_t = Level::Low)]
+    fail_on: Level,
+    /// Explain a finding by its id, a stage by its name, or list all
+    #[arg(long, value_name = "ID", exclusive = true)]
+    explain: Option<String>,
+}
+
+impl Doctor {
+    pub(crate) fn run(self) -> Result<ExitCode> {
+        if let Some(wanted) = &self.explain {
+            return explain::explain(wanted).map(|()| ExitCode::SUCCESS);
+        }
+        let json = Target::wanted(self.json.as_deref())?;
+        let interrupt = Interrupt::install()?;
+        let subject = Subject::open(&self.sight)?;
+        let readings = subject.read(&interrupt)?;
+        let diagnosis = Diagnosis::of(&readings.view());
+        let failed =
+            diagnosis.findings.iter().any(|finding| finding.severity >= Severity::from(self.fail_on));
+        let document = Document::new(&readings, &diagnosis);
+        if let Some(target) = &json {
+            target.json(&document)?;
+        }
+        if json != Some(Target::Stdout) {
+            output::print(&doctor_text::doctor(&document, &readings.view(), Style::stdout()))?;
+        }
+        Ok(ExitCode::from(u8::from(failed)))
+    }
+}

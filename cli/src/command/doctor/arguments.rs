@@ -1,0 +1,67 @@
+//! What `linerate doctor` is asked to look at.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use linerate_host::{Scope, Severity};
+
+/// Where to look, and for how long.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Sight {
+    /// An interface to look at; several may be given [default: those with a device behind them]
+    #[arg(long = "interface", value_name = "IF")]
+    interfaces: Vec<String>,
+    /// Look at the service on this port
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    port: Option<u16>,
+    /// Look at the services of this process
+    #[arg(long, value_name = "P", value_parser = clap::value_parser!(u32).range(1..))]
+    pid: Option<u32>,
+    /// Look at a capture of another host, or at a directory with its proc and sys
+    #[arg(long, value_name = "DIR|FILE.tar.zst")]
+    pub(crate) root: Option<PathBuf>,
+    /// Read twice, so many seconds apart, and judge by what happened between
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub(crate) watch: Option<Duration>,
+}
+
+/// A severity by its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Level {
+    /// Keeps the service from scaling, or loses packets now
+    High,
+    /// Tens of per cent, or packets lost at peaks
+    Medium,
+    /// A few per cent, or only under some loads
+    Low,
+    /// Worth knowing
+    Note,
+}
+
+impl Sight {
+    /// What was asked for by name; none where nothing was.
+    pub(crate) fn scope(&self) -> Option<Scope> {
+        let scope = Scope { interfaces: self.interfaces.clone(), port: self.port, pid: self.pid };
+        (scope != Scope::default()).then_some(scope)
+    }
+}
+
+impl From<Level> for Severity {
+    fn from(level: Level) -> Self {
+        match level {
+            Level::High => Severity::High,
+            Level::Medium => Severity::Medium,
+            Level::Low => Severity::Low,
+            Level::Note => Severity::Note,
+        }
+    }
+}
+
+/// Some time, but no longer than a day.
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse::<f64>().ok().filter(|seconds| (0.1..=86_400.0).contains(seconds));
+    seconds
+        .map(Duration::from_secs_f64)
+        .ok_or_else(|| format!("'{text}' is no number of seconds from 0.1 to 86400"))
+}

@@ -1,0 +1,64 @@
+//! The result of `linerate doctor` as one document.
+
+use linerate_host::diagnosis::Unknown;
+use linerate_host::{CpuSet, Diagnosis, Finding, Known, PacketPath};
+use serde::Serialize;
+
+use super::reading::Readings;
+use crate::output;
+
+/// The schema of `--json`.
+const SCHEMA: &str = "linerate.doctor/1";
+
+/// All that was found.
+#[derive(Serialize)]
+pub(crate) struct Document<'a> {
+    pub(crate) schema: &'static str,
+    pub(crate) version: &'static str,
+    pub(crate) argv: Vec<String>,
+    /// When the later reading was made; null where a tree does not say.
+    pub(crate) read_unix_seconds: Option<u64>,
+    /// Null with one reading.
+    pub(crate) seconds_between_readings: Option<f64>,
+    pub(crate) host: HostSummary<'a>,
+    pub(crate) findings: &'a [Finding],
+    pub(crate) unknown: &'a [Unknown],
+    pub(crate) stages: &'a PacketPath,
+}
+
+/// Which host it is about.
+#[derive(Serialize)]
+pub(crate) struct HostSummary<'a> {
+    /// Whether it is the one this program ran on.
+    pub(crate) live: bool,
+    pub(crate) kernel: &'a Known<String>,
+    pub(crate) cpu_model: &'a Known<String>,
+    pub(crate) cpus: &'a Known<CpuSet>,
+    pub(crate) numa_nodes: &'a Known<u32>,
+    pub(crate) hypervisor: &'a Known<bool>,
+}
+
+impl<'a> Document<'a> {
+    pub(crate) fn new(readings: &'a Readings, diagnosis: &'a Diagnosis) -> Self {
+        let view = readings.view();
+        let machine = &view.now.machine;
+        Self {
+            schema: SCHEMA,
+            version: env!("CARGO_PKG_VERSION"),
+            argv: output::argv(),
+            read_unix_seconds: readings.read_unix_seconds,
+            seconds_between_readings: view.seconds(),
+            host: HostSummary {
+                live: readings.live,
+                kernel: &machine.kernel,
+                cpu_model: &machine.cpu_model,
+                cpus: &machine.online,
+                numa_nodes: &machine.numa_nodes,
+                hypervisor: &machine.hypervisor,
+            },
+            findings: &diagnosis.findings,
+            unknown: &diagnosis.unknown,
+            stages: view.now,
+        }
+    }
+}

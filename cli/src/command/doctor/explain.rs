@@ -1,0 +1,93 @@
+//! `--explain`: what the rules know, without looking at a host.
+
+use anyhow::{Result, bail};
+use linerate_host::StageName;
+use linerate_host::diagnosis::{rule, rules};
+use linerate_host::finding::Rule;
+use linerate_host::stage::{STAGES, Stage};
+
+use crate::output;
+use crate::render::doctor_explain as render;
+use crate::render::style::Style;
+
+/// Prints what there is to say about a rule, a stage, or all.
+pub(crate) fn explain(wanted: &str) -> Result<()> {
+    let style = Style::stdout();
+    let text = if wanted == "all" {
+        render::all(style)
+    } else if let Some(rule) = rule(wanted) {
+        render::rule(rule, style)
+    } else if let Some(stage) = stage(wanted) {
+        render::stage(stage, style)
+    } else {
+        let names = rules().map(|rule| rule.id).chain(STAGES.iter().map(|stage| stage.name.name()));
+        match nearest(wanted, names) {
+            Some(near) => bail!(
+                "no finding and no stage is called '{wanted}'; the nearest is {near} (--explain all lists them)"
+            ),
+            None => bail!("no finding and no stage is called '{wanted}' (--explain all lists them)"),
+        }
+    };
+    output::print(&text)
+}
+
+fn stage(name: &str) -> Option<&'static Stage> {
+    let name = StageName::from_name(name)?;
+    STAGES_BY_NAME.iter().find(|stage| stage.name == name)
+}
+
+/// A constant's elements live as long as it is used; these live for good.
+static STAGES_BY_NAME: [Stage; 10] = STAGES;
+
+/// The rules of a stage, in its own order.
+pub(crate) fn rules_of(name: StageName) -> impl Iterator<Item = &'static Rule> {
+    rules().filter(move |rule| rule.stage() == Some(name))
+}
+
+/// The name that takes the fewest changes of a letter to get from what was typed; none where nothing is near.
+fn nearest<'a>(typed: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let (distance, name) = names.map(|name| (distance(typed, name), name)).min()?;
+    // More than half of it wrong is no slip.
+    (distance * 2 <= name.len().max(typed.len())).then_some(name)
+}
+
+/// Letters to change, add or leave out (Levenshtein).
+fn distance(one: &str, other: &str) -> usize {
+    let other: Vec<char> = other.chars().collect();
+    let mut row: Vec<usize> = (0..=other.len()).collect();
+    for (index, letter) in one.chars().enumerate() {
+        let mut diagonal = index;
+        let mut left = index + 1;
+        if let Some(first) = row.first_mut() {
+            *first = left;
+        }
+        for (cell, other) in row.iter_mut().skip(1).zip(&other) {
+            let changed = diagonal + usize::from(letter != *other);
+            diagonal = *cell;
+            left = changed.min(diagonal + 1).min(left + 1);
+            *cell = left;
+        }
+    }
+    row.last().copied().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_name_is_a_slip_away() {
+        let names = || ["rss.table-uneven", "rss.single-flow", "link", "irq"].into_iter();
+        assert_eq!(nearest("rss.table-unevn", names()), Some("rss.table-uneven"));
+        assert_eq!(nearest("lnik", names()), Some("link"));
+        assert_eq!(nearest("something else altogether", names()), None);
+    }
+
+    #[test]
+    fn distances_are_counted_in_letters() {
+        for (one, other, expected) in [("", "", 0), ("abc", "", 3), ("", "abc", 3), ("kitten", "sitting", 3)]
+        {
+            assert_eq!(distance(one, other), expected, "{one} {other}");
+        }
+    }
+}

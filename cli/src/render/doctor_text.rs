@@ -1,0 +1,47 @@
+//! What is wrong along the packet path, as text.
+
+mod finding;
+mod unseen;
+
+use linerate_host::{Severity, View};
+
+use super::style::{Style, Tone};
+use crate::command::doctor::Document;
+
+/// Findings worst first, what could not be seen, and a line that sums up.
+pub(crate) fn doctor(document: &Document<'_>, _view: &View<'_>, style: Style) -> String {
+    let mut lines = Vec::new();
+    for finding in document.findings {
+        lines.extend(finding::lines(finding, style));
+        lines.push(String::new());
+    }
+    let unseen = unseen::lines(document.unknown, style);
+    if !unseen.is_empty() {
+        lines.extend(unseen);
+        lines.push(String::new());
+    }
+    lines.push(style.paint(Tone::Strong, &summary(document)));
+    lines.push(String::new());
+    lines.join("\n")
+}
+
+/// How many of which severity.
+pub(crate) fn summary(document: &Document<'_>) -> String {
+    let unseen = match document.unknown.len() {
+        0 => String::new(),
+        1 => "; one thing could not be seen".to_owned(),
+        many => format!("; {many} things could not be seen"),
+    };
+    let total = document.findings.len();
+    if total == 0 {
+        return format!("Nothing found{unseen}.");
+    }
+    let counts: Vec<String> = Severity::ALL
+        .iter()
+        .map(|severity| (severity, document.findings.iter().filter(|one| one.severity == *severity).count()))
+        .filter(|(_, count)| *count > 0)
+        .map(|(severity, count)| format!("{count} {severity}"))
+        .collect();
+    let findings = if total == 1 { "finding" } else { "findings" };
+    format!("{total} {findings}: {}{unseen}.", counts.join(", "))
+}
