@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use crate::CpuSet;
+use crate::stage::machine;
 
 /// A parser, whatever its answer.
 pub type Parser = fn(&[u8]);
@@ -13,6 +14,8 @@ pub const PARSERS: &[(&str, Parser)] = &[
     ("CPU list", |bytes| drop(CpuSet::from_list(&text(bytes)))),
     ("CPU mask", |bytes| drop(CpuSet::from_mask(&text(bytes)))),
     // machine
+    ("time of the CPUs", |bytes| _ = machine::cpu_time(&text(bytes))),
+    ("time of each CPU", |bytes| drop(machine::cpu_times(&text(bytes)))),
     // link
     // rss
     // irq

@@ -1,13 +1,23 @@
 //! CPUs, NUMA nodes, kernel and virtualization of a host.
 
+mod cloud;
+mod governor;
+mod kernel_age;
+mod proc_stat;
+mod smt;
+mod steal;
+mod topology;
+
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{PacketPath, Stage, StageName};
-use crate::counter::Counter;
+use super::{Stage, StageName};
 use crate::finding::Rule;
 use crate::{CpuSet, Host, Known};
+
+pub use proc_stat::{CpuTime, CpuTimes};
+pub(crate) use proc_stat::{cpu_time, cpu_times};
 
 /// The stage.
 pub(super) const STAGE: Stage = Stage {
@@ -15,10 +25,10 @@ pub(super) const STAGE: Stage = Stage {
     explain: "Packets are processed by CPUs: how many there are, which share a core or a node, how fast they may run and \
               who else runs on them bounds all that follows.",
     rules: RULES,
-    counters,
+    counters: proc_stat::counters,
 };
 
-const RULES: &[Rule] = &[];
+const RULES: &[Rule] = &[governor::RULE, smt::SHARED, smt::OFF, steal::RULE, kernel_age::RULE];
 
 /// What is known of a machine.
 #[derive(Debug, Clone, Serialize)]
@@ -33,12 +43,20 @@ pub struct Machine {
     pub numa_nodes: Known<u32>,
     /// Whether the CPU reports that it is run by a hypervisor. Told on x86 only.
     pub hypervisor: Known<bool>,
-    /// CPUs of each NUMA node.
+    /// CPUs of each NUMA node, without nodes that have memory only.
     pub nodes: Known<Vec<Node>>,
     /// Hardware threads that share a core, a set a core.
     pub cores: Known<Vec<CpuSet>>,
     /// The frequency governor of each CPU; none where the kernel scales no frequency.
     pub governors: Known<Option<BTreeMap<u32, String>>>,
+    /// The driver that scales the frequency of the first CPU, such as `intel_pstate`; none where nothing does.
+    pub frequency_driver: Known<Option<String>>,
+    /// Whether hardware threads are in use: `on`, `off`, `forceoff`, `notsupported` or `notimplemented`
+    /// (`/sys/devices/system/cpu/smt/control`, Linux 4.19); none where the kernel does not tell.
+    pub smt_control: Known<Option<String>>,
+    /// The cloud it runs in, as its firmware says: `ec2`, `gce`, `azure`, ...; none where the firmware names none of those
+    /// that are known here.
+    pub cloud: Known<Option<String>>,
     /// Time of each CPU since boot, and of all.
     pub cpu_times: Known<Vec<CpuTimes>>,
 }
@@ -52,34 +70,6 @@ pub struct Node {
     pub cpus: CpuSet,
 }
 
-/// Time of a CPU since boot, in ticks of `USER_HZ`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct CpuTimes {
-    /// The CPU.
-    pub cpu: u32,
-    /// In user mode, nice included.
-    pub user: u64,
-    /// In the kernel for processes.
-    pub system: u64,
-    /// Idle, waiting for input and output included.
-    pub idle: u64,
-    /// In interrupts.
-    pub irq: u64,
-    /// In softirqs.
-    pub softirq: u64,
-    /// Taken by the hypervisor.
-    pub steal: u64,
-}
-
-/// Time counted by the kernel since boot, over all CPUs, in ticks of `USER_HZ`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CpuTime {
-    /// All of it, steal included; time as a guest's host is part of user time and not counted twice.
-    pub total: u64,
-    /// Time the hypervisor ran something else while this machine had work.
-    pub steal: u64,
-}
-
 impl Machine {
     /// Reads what can be read.
     #[must_use]
@@ -89,19 +79,23 @@ impl Machine {
             Ok(text) => (cpu_model(text), hypervisor(text)),
             Err(error) => (Known::unknown(error.to_string()), Known::unknown(error.to_string())),
         };
+        let online = cpu_list(host, "/sys/devices/system/cpu/online");
         Self {
             kernel: host.read("/proc/sys/kernel/osrelease").map(|text| text.trim().to_owned()).into(),
             cpu_model,
-            online: cpu_list(host, "/sys/devices/system/cpu/online"),
             numa_nodes: match cpu_list(host, "/sys/devices/system/node/online") {
                 Known::Value(nodes) => Known::Value(u32::try_from(nodes.len()).unwrap_or(u32::MAX)),
                 Known::Unknown { why } => Known::Unknown { why },
             },
             hypervisor,
-            nodes: Known::unknown("not read yet"),
-            cores: Known::unknown("not read yet"),
-            governors: Known::unknown("not read yet"),
-            cpu_times: Known::unknown("not read yet"),
+            nodes: topology::nodes(host),
+            cores: topology::cores(host, &online),
+            governors: governor::governors(host, &online),
+            frequency_driver: governor::driver(host, &online),
+            smt_control: smt::control(host),
+            cloud: cloud::cloud(host),
+            cpu_times: proc_stat::of_each_cpu(host),
+            online,
         }
     }
 
@@ -130,23 +124,6 @@ impl Machine {
             self.kernel.value()?.split(|letter: char| !letter.is_ascii_digit()).map(str::parse::<u32>);
         let (have_major, have_minor) = (numbers.next()?.ok()?, numbers.next()?.ok()?);
         Some((have_major, have_minor) >= (major, minor))
-    }
-}
-
-fn counters(_path: &PacketPath) -> Vec<Counter> {
-    Vec::new()
-}
-
-impl CpuTime {
-    /// Reads `/proc/stat`.
-    #[must_use]
-    pub fn observe(host: &Host) -> Known<Self> {
-        match host.read("/proc/stat") {
-            Ok(text) => {
-                cpu_time(&text).map_or_else(|| Known::unknown("/proc/stat has no line 'cpu'"), Known::Value)
-            }
-            Err(error) => Known::unknown(error.to_string()),
-        }
     }
 }
 
@@ -181,14 +158,6 @@ fn hypervisor(text: &str) -> Known<bool> {
     )
 }
 
-fn cpu_time(text: &str) -> Option<CpuTime> {
-    let line = text.lines().find(|line| line.starts_with("cpu "))?;
-    // user nice system idle iowait irq softirq steal; what follows is guest time, part of user.
-    let fields: Vec<u64> =
-        line.split_whitespace().skip(1).take(8).map_while(|field| field.parse().ok()).collect();
-    Some(CpuTime { total: fields.iter().sum(), steal: fields.get(7).copied().unwrap_or(0) })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -214,13 +183,5 @@ mod tests {
         let machine = Machine::observe(&Host::scripted([("/proc/cpuinfo", "processor : 0\n")]));
         assert_eq!(machine.cpu_model.why(), Some("/proc/cpuinfo names no model"));
         assert!(machine.numa_nodes.why().is_some_and(|why| why.contains("/sys/devices/system/node/online")));
-    }
-
-    #[test]
-    fn reads_steal_and_older_lines_without_it() {
-        let time = cpu_time("cpu  1 2 3 4 5 6 7 8 9 10\ncpu0 1\n").expect("a line");
-        assert_eq!(time, CpuTime { total: 36, steal: 8 });
-        assert_eq!(cpu_time("cpu  1 2 3 4\n"), Some(CpuTime { total: 10, steal: 0 }));
-        assert_eq!(cpu_time("intr 1\n"), None);
     }
 }

@@ -1,0 +1,64 @@
+//! Which cloud a machine runs in, by what its firmware says (SMBIOS). Advice differs between clouds.
+
+use crate::{Host, Known};
+
+/// The asset tag by which Azure's machines differ from others on Hyper-V.
+const AZURE_TAG: &str = "7783-7084-3265-9085-8269-3286-77";
+
+pub(super) fn cloud(host: &Host) -> Known<Option<String>> {
+    let read =
+        |name: &str| host.read(&format!("/sys/class/dmi/id/{name}")).map(|text| text.trim().to_owned());
+    match read("sys_vendor") {
+        Ok(vendor) => {
+            // A machine without one of the other texts is none of those that are told by it.
+            let text = |name: &str| read(name).unwrap_or_default();
+            let texts = [text("product_name"), text("chassis_asset_tag"), text("bios_version")];
+            Known::Value(named(&vendor, &texts).map(str::to_owned))
+        }
+        Err(error) => Known::unknown(error.to_string()),
+    }
+}
+
+fn named(vendor: &str, [product, tag, bios]: &[String; 3]) -> Option<&'static str> {
+    match (vendor, product.as_str(), tag.as_str()) {
+        ("Amazon EC2", ..) => Some("ec2"),
+        // The older machines of EC2, on Xen.
+        ("Xen", ..) if bios.contains("amazon") => Some("ec2"),
+        ("Google", ..) | (_, "Google Compute Engine", _) => Some("gce"),
+        ("Microsoft Corporation", _, AZURE_TAG) => Some("azure"),
+        (.., "OracleCloud.com") => Some("oracle"),
+        ("Alibaba Cloud", ..) | (_, "Alibaba Cloud ECS", _) => Some("alibaba"),
+        ("DigitalOcean", ..) => Some("digitalocean"),
+        ("Hetzner", ..) => Some("hetzner"),
+        (_, "OpenStack Nova" | "OpenStack Compute", _) => Some("openstack"),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(files: &[(&str, &str)]) -> Known<Option<String>> {
+        cloud(&Host::scripted(
+            files.iter().map(|(name, text)| (format!("/sys/class/dmi/id/{name}"), format!("{text}\n"))),
+        ))
+    }
+
+    #[test]
+    fn clouds_are_told_by_their_firmware() {
+        let name = |name: &str| Known::Value(Some(name.to_owned()));
+        assert_eq!(of(&[("sys_vendor", "Amazon EC2"), ("product_name", "c7g.large")]), name("ec2"));
+        assert_eq!(of(&[("sys_vendor", "Xen"), ("bios_version", "4.11.amazon")]), name("ec2"));
+        assert_eq!(of(&[("sys_vendor", "Google"), ("product_name", "Google Compute Engine")]), name("gce"));
+        let hyper_v = [("sys_vendor", "Microsoft Corporation"), ("product_name", "Virtual Machine")];
+        assert_eq!(of(&hyper_v), Known::Value(None));
+        assert_eq!(of(&[hyper_v[0], hyper_v[1], ("chassis_asset_tag", AZURE_TAG)]), name("azure"));
+        assert_eq!(of(&[("sys_vendor", "Supermicro"), ("product_name", "X9DRT")]), Known::Value(None));
+    }
+
+    #[test]
+    fn a_machine_without_firmware_texts_is_unknown() {
+        assert!(of(&[]).why().is_some_and(|why| why.contains("/sys/class/dmi/id/sys_vendor")));
+    }
+}

@@ -1,0 +1,165 @@
+//! Frequency scaling: who decides how fast a CPU runs.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::finding::{Rule, Severity, Sighting};
+use crate::setting::Value;
+use crate::stage::View;
+use crate::{CpuSet, Host, Known, Setting};
+
+fn path(cpu: u32, file: &str) -> String {
+    format!("/sys/devices/system/cpu/cpu{cpu}/cpufreq/{file}")
+}
+
+pub(super) fn governors(host: &Host, online: &Known<CpuSet>) -> Known<Option<BTreeMap<u32, String>>> {
+    let online = match online {
+        Known::Value(online) => online,
+        Known::Unknown { why } => return Known::unknown(why.clone()),
+    };
+    let mut governors = BTreeMap::new();
+    for cpu in online.iter() {
+        let path = path(cpu, "scaling_governor");
+        match host.read(&path).map(|text| text.trim().to_owned()) {
+            Ok(governor) if governor.is_empty() => return Known::unknown(format!("{path}: empty")),
+            Ok(governor) => drop(governors.insert(cpu, governor)),
+            Err(error) if error.is_missing() => {}
+            Err(error) => return Known::unknown(error.to_string()),
+        }
+    }
+    Known::Value(Some(governors).filter(|governors| !governors.is_empty()))
+}
+
+pub(super) fn driver(host: &Host, online: &Known<CpuSet>) -> Known<Option<String>> {
+    let first = match online {
+        Known::Value(online) => online.iter().next().unwrap_or(0),
+        Known::Unknown { why } => return Known::unknown(why.clone()),
+    };
+    match host.read(&path(first, "scaling_driver")) {
+        Ok(driver) => Known::Value(Some(driver.trim().to_owned())),
+        Err(error) if error.is_missing() => Known::Value(None),
+        Err(error) => Known::unknown(error.to_string()),
+    }
+}
+
+pub(super) const RULE: Rule = Rule {
+    id: "machine.governor",
+    title: "CPUs do not run at full frequency",
+    why: "The governor decides how fast a CPU runs. `powersave` keeps it at its lowest frequency, except where the CPU \
+          itself decides (intel_pstate and amd-pstate in active mode), where it only prefers saving energy. `ondemand`, \
+          `conservative` and `schedutil` follow the load, and so come late for each burst of packets; time in softirq of an \
+          otherwise idle CPU may not count as load at all.",
+    effect: "As the ratio of the frequencies for `powersave` without a CPU that decides itself; a few per cent and steadier \
+             latency for the others.",
+    published_ratio: None,
+    source: "Linux Documentation/admin-guide/pm/cpufreq.rst, intel_pstate.rst and amd-pstate.rst",
+    kernels: "all with frequency scaling",
+    remedy: "Set the governor `performance` on the CPUs that process packets and run the service.",
+    unless: "Power or heat is budgeted, few CPUs are busy and gain more from the turbo frequency that idle ones leave \
+             them, or somebody else (TuneD, the platform's firmware) owns the governor: change it there.",
+    check,
+};
+
+/// Whether the CPU chooses its own frequency, so that its `powersave` is not the lowest one.
+fn decides_itself(driver: Option<&str>) -> bool {
+    matches!(driver, Some("intel_pstate" | "amd-pstate-epp" | "amd_pstate_epp"))
+}
+
+fn check(view: &View<'_>) -> Vec<Sighting> {
+    let machine = &view.now.machine;
+    // What a guest sets, its hypervisor need not heed.
+    let (Some(Some(governors)), false) =
+        (machine.governors.value(), machine.hypervisor.value().is_some_and(|is_guest| *is_guest))
+    else {
+        return Vec::new();
+    };
+    let driver = machine.frequency_driver.value().and_then(Option::as_deref);
+    let slow = |governor: &str| matches!(governor, "powersave" | "ondemand" | "conservative" | "schedutil");
+    let found: BTreeMap<u32, &str> = governors
+        .iter()
+        .map(|(cpu, governor)| (*cpu, governor.as_str()))
+        .filter(|(_, governor)| slow(governor))
+        .collect();
+    let Some((first, example)) = found.iter().next() else { return Vec::new() };
+    let at_lowest = found.values().any(|governor| *governor == "powersave") && !decides_itself(driver);
+    let severity = if at_lowest { Severity::Medium } else { Severity::Low };
+    let names: BTreeSet<&str> = found.values().copied().collect();
+    let names: Vec<&str> = names.into_iter().collect();
+    let fails = if names.len() == 1 { "which does not keep" } else { "none of which keeps" };
+    let (slow, all) = (found.len(), governors.len());
+    let title = format!("{slow} of {all} CPUs are governed by {}, {fails} full frequency", names.join(", "));
+    let mut sighting = Sighting::new(severity, title)
+        .evidence(format!("governor of CPU {first}"), *example, path(*first, "scaling_governor"))
+        .evidence("CPUs governed so", found.len(), "scaling_governor of each CPU");
+    if let Some(driver) = driver {
+        sighting = sighting.evidence("frequency driver", driver, path(*first, "scaling_driver"));
+    }
+    for (cpu, governor) in &found {
+        let setting = Setting::Governor { cpu: *cpu };
+        sighting = sighting.change(setting, Some(Value::new(governor)), Value::new("performance"));
+    }
+    vec![sighting]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{PacketPath, Scope};
+
+    fn machine(governor: &str, driver: &str, flags: &str) -> PacketPath {
+        let files = [
+            ("/sys/devices/system/cpu/online".to_owned(), "0-1".to_owned()),
+            ("/proc/cpuinfo".to_owned(), format!("flags : {flags}\n")),
+            (path(0, "scaling_governor"), format!("{governor}\n")),
+            (path(1, "scaling_governor"), "performance\n".to_owned()),
+            (path(0, "scaling_driver"), format!("{driver}\n")),
+        ];
+        PacketPath::observe(&Host::scripted(files), &Scope::default())
+    }
+
+    #[test]
+    fn a_cpu_kept_at_its_lowest_frequency_is_found_with_the_change() {
+        let path = machine("powersave", "acpi-cpufreq", "fpu");
+        let sightings = check(&View::once(&path));
+        assert_eq!(
+            sightings[0].title,
+            "1 of 2 CPUs are governed by powersave, which does not keep full frequency"
+        );
+        assert_eq!(sightings[0].severity, Severity::Medium);
+        assert_eq!(sightings[0].evidence[0].read_from, super::path(0, "scaling_governor"));
+        let change = &sightings[0].changes[0];
+        assert_eq!(
+            change.setting.command(&change.to).as_deref(),
+            Some(&*format!("echo performance > {}", super::path(0, "scaling_governor")))
+        );
+    }
+
+    #[test]
+    fn a_cpu_that_decides_itself_loses_little() {
+        let severity = |governor, driver| check(&View::once(&machine(governor, driver, "fpu")))[0].severity;
+        assert_eq!(severity("powersave", "intel_pstate"), Severity::Low);
+        assert_eq!(severity("schedutil", "intel_cpufreq"), Severity::Low);
+        assert_eq!(severity("powersave", "intel_cpufreq"), Severity::Medium);
+    }
+
+    #[test]
+    fn full_frequency_and_guests_and_what_a_person_set_by_hand_are_left_alone() {
+        for (governor, flags) in
+            [("performance", "fpu"), ("powersave", "fpu hypervisor"), ("userspace", "fpu")]
+        {
+            assert!(check(&View::once(&machine(governor, "acpi-cpufreq", flags))).is_empty(), "{governor}");
+        }
+    }
+
+    #[test]
+    fn without_frequency_scaling_there_is_none_and_an_empty_file_is_unknown() {
+        let online = Known::Value(CpuSet::from_list("0").expect("a list"));
+        let none = Host::scripted::<String, String>([]);
+        assert_eq!(governors(&none, &online), Known::Value(None));
+        assert_eq!(driver(&none, &online), Known::Value(None));
+        let empty = Host::scripted([(path(0, "scaling_governor"), "")]);
+        assert_eq!(
+            governors(&empty, &online).why(),
+            Some(&*format!("{}: empty", path(0, "scaling_governor")))
+        );
+    }
+}

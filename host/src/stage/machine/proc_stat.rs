@@ -1,0 +1,178 @@
+//! `/proc/stat`: where the time of the CPUs went.
+
+use serde::Serialize;
+
+use crate::counter::{Counter, Counts};
+use crate::stage::{PacketPath, StageName};
+use crate::{Host, Known};
+
+pub(super) const PATH: &str = "/proc/stat";
+
+/// Fields of a line that are read: user nice system idle iowait irq softirq steal. What follows is time as a guest's
+/// host, which is part of user (proc(5)).
+const FIELDS: usize = 8;
+
+/// Time of a CPU since boot, in ticks of `USER_HZ`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct CpuTimes {
+    /// The CPU.
+    pub cpu: u32,
+    /// In user mode, nice included.
+    pub user: u64,
+    /// In the kernel for processes.
+    pub system: u64,
+    /// Idle, waiting for input and output included.
+    pub idle: u64,
+    /// In interrupts.
+    pub irq: u64,
+    /// In softirqs.
+    pub softirq: u64,
+    /// Taken by the hypervisor.
+    pub steal: u64,
+}
+
+/// Time counted by the kernel since boot, over all CPUs, in ticks of `USER_HZ`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CpuTime {
+    /// All of it, steal included; time as a guest's host is part of user time and not counted twice.
+    pub total: u64,
+    /// Time the hypervisor ran something else while this machine had work.
+    pub steal: u64,
+}
+
+impl CpuTime {
+    /// Reads `/proc/stat`.
+    #[must_use]
+    pub fn observe(host: &Host) -> Known<Self> {
+        match host.read(PATH) {
+            Ok(text) => {
+                cpu_time(&text).map_or_else(|| Known::unknown("/proc/stat has no line 'cpu'"), Known::Value)
+            }
+            Err(error) => Known::unknown(error.to_string()),
+        }
+    }
+}
+
+impl CpuTimes {
+    /// All of it.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        [self.user, self.system, self.idle, self.irq, self.softirq, self.steal]
+            .iter()
+            .fold(0, |sum, part| sum.saturating_add(*part))
+    }
+}
+
+pub(super) fn of_each_cpu(host: &Host) -> Known<Vec<CpuTimes>> {
+    match host.read(PATH) {
+        Ok(text) => cpu_times(&text).map_err(|reason| format!("{PATH}: {reason}")).into(),
+        Err(error) => Known::unknown(error.to_string()),
+    }
+}
+
+pub(crate) fn cpu_time(text: &str) -> Option<CpuTime> {
+    let line = text.lines().find(|line| line.starts_with("cpu "))?;
+    let fields: Vec<u64> =
+        line.split_whitespace().skip(1).take(FIELDS).map_while(|field| field.parse().ok()).collect();
+    let total = fields.iter().fold(0_u64, |sum, field| sum.saturating_add(*field));
+    Some(CpuTime { total, steal: fields.get(7).copied().unwrap_or(0) })
+}
+
+/// The lines of the CPUs that are online.
+///
+/// # Errors
+/// Names the line that lacks fields or holds none.
+pub(crate) fn cpu_times(text: &str) -> Result<Vec<CpuTimes>, String> {
+    let mut times = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        let mut words = line.split_ascii_whitespace();
+        let Some(cpu) = words.next().and_then(|name| name.strip_prefix("cpu")).filter(|cpu| !cpu.is_empty())
+        else {
+            continue;
+        };
+        let cpu = cpu.parse().map_err(|_| format!("line {}: 'cpu{cpu}' is no CPU", index + 1))?;
+        let mut fields = [0_u64; FIELDS];
+        for (number, field) in fields.iter_mut().enumerate() {
+            let word = words
+                .next()
+                .ok_or_else(|| format!("line {}: cpu{cpu} has {number} fields of {FIELDS}", index + 1))?;
+            *field = word
+                .parse()
+                .map_err(|_| format!("line {}: field {} of cpu{cpu} is '{word}'", index + 1, number + 1))?;
+        }
+        let [user, nice, system, idle, iowait, irq, softirq, steal] = fields;
+        let (user, idle) = (user.saturating_add(nice), idle.saturating_add(iowait));
+        times.push(CpuTimes { cpu, user, system, idle, irq, softirq, steal });
+    }
+    if times.is_empty() { Err("no line of a CPU".to_owned()) } else { Ok(times) }
+}
+
+pub(super) fn counters(path: &PacketPath) -> Vec<Counter> {
+    let times = path.machine.cpu_times.value().map_or(&[][..], Vec::as_slice);
+    let of = |time: &CpuTimes| {
+        let place = format!("cpu {}", time.cpu);
+        let parts = [
+            ("user", time.user),
+            ("system", time.system),
+            ("idle", time.idle),
+            ("irq", time.irq),
+            ("softirq", time.softirq),
+            ("steal", time.steal),
+        ];
+        parts.map(|(name, value)| Counter {
+            stage: StageName::Machine,
+            place: place.clone(),
+            name: name.to_owned(),
+            counts: Counts::Ticks,
+            value,
+            read_from: PATH.to_owned(),
+        })
+    };
+    times.iter().flat_map(of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Captured on a 2-CPU virtual machine, Linux 6.18.
+    const CAPTURED: &str = "cpu  1689633 76158 820165 1779969 6346 0 283434 1464 0 0\n\
+        cpu0 799705 31163 437580 876798 1471 0 176460 687 0 0\n\
+        cpu1 889928 44995 382584 903170 4874 0 106973 776 0 0\n\
+        intr 5 0 0\nctxt 1\n";
+
+    #[test]
+    fn reads_the_time_of_each_cpu() {
+        let times = cpu_times(CAPTURED).expect("two CPUs");
+        let cpu1 = CpuTimes {
+            cpu: 1,
+            user: 889_928 + 44_995,
+            system: 382_584,
+            idle: 903_170 + 4_874,
+            irq: 0,
+            softirq: 106_973,
+            steal: 776,
+        };
+        assert_eq!((times.len(), times[1]), (2, cpu1));
+        assert_eq!(cpu1.total(), 2_333_300);
+    }
+
+    #[test]
+    fn a_line_cut_short_is_named() {
+        assert_eq!(cpu_times("cpu 1\ncpu0 1 2 3"), Err("line 2: cpu0 has 3 fields of 8".to_owned()));
+        let error = cpu_times("cpu0 1 2 3 4 x 6 7 8").expect_err("garbled");
+        assert_eq!(error, "line 1: field 5 of cpu0 is 'x'");
+        assert_eq!(cpu_times("cpux 1"), Err("line 1: 'cpux' is no CPU".to_owned()));
+        assert_eq!(cpu_times(""), Err("no line of a CPU".to_owned()));
+        let unknown = of_each_cpu(&Host::scripted([(PATH, "intr 1\n")]));
+        assert_eq!(unknown.why(), Some("/proc/stat: no line of a CPU"));
+    }
+
+    #[test]
+    fn reads_steal_and_older_lines_without_it() {
+        let time = cpu_time("cpu  1 2 3 4 5 6 7 8 9 10\ncpu0 1\n").expect("a line");
+        assert_eq!(time, CpuTime { total: 36, steal: 8 });
+        assert_eq!(cpu_time("cpu  1 2 3 4\n"), Some(CpuTime { total: 10, steal: 0 }));
+        assert_eq!(cpu_time("intr 1\n"), None);
+    }
+}

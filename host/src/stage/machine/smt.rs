@@ -1,0 +1,147 @@
+//! Simultaneous multithreading: hardware threads that share a core.
+
+use super::proc_stat;
+use crate::finding::{Rule, Severity, Sighting};
+use crate::stage::{PacketPath, View};
+use crate::{Host, Known};
+
+const CONTROL: &str = "/sys/devices/system/cpu/smt/control";
+
+/// Share of CPU time that is not idle from which on more hardware threads have something to do.
+const BUSY: f64 = 0.9;
+
+/// `/sys/devices/system/cpu/smt/control` (Documentation/ABI/testing/sysfs-devices-system-cpu).
+pub(super) fn control(host: &Host) -> Known<Option<String>> {
+    match host.read(CONTROL).map(|text| text.trim().to_owned()) {
+        Ok(control) if control.is_empty() => Known::unknown(format!("{CONTROL}: empty")),
+        Ok(control) => Known::Value(Some(control)),
+        Err(error) if error.is_missing() => Known::Value(None),
+        Err(error) => Known::unknown(error.to_string()),
+    }
+}
+
+pub(super) const SHARED: Rule = Rule {
+    id: "machine.smt",
+    title: "Hardware threads share cores",
+    why: "Two hardware threads of a core share its execution units and its first caches. A thread of the service on the \
+          sibling of a CPU that processes packets competes with it; all CPUs of a host doing both, each for itself, gain \
+          from the units that would idle.",
+    effect: "On one host all siblings with RPS on every queue gave 17 % (6.01 to 7.01 M transactions/s); on another a \
+             receiver on the sibling of the queue's CPU got 200 kpps where one on another core got 360.",
+    published_ratio: None,
+    source: "T. Makita, LinuxCon Japan 2016; M. Majkowski, How to receive a million packets per second, 2015",
+    kernels: "all",
+    remedy: "Nothing need be done. Count cores, not CPUs, when comparing hosts; give every hardware thread its share of \
+             queues or RPS, with its own socket and thread, or leave the siblings of packet CPUs idle.",
+    unless: "This is a fact and no fault.",
+    check: check_shared,
+};
+
+fn check_shared(view: &View<'_>) -> Vec<Sighting> {
+    let Some(cores) = view.now.machine.cores.value() else { return Vec::new() };
+    let Some(shared) = cores.iter().find(|core| core.len() > 1) else { return Vec::new() };
+    let cpus: usize = cores.iter().map(crate::CpuSet::len).sum();
+    let title = match cores.len() {
+        1 => format!("{cpus} CPUs are hardware threads of one core"),
+        count => format!("{cpus} CPUs are hardware threads of {count} cores"),
+    };
+    let first = shared.iter().next().unwrap_or(0);
+    let file = format!("/sys/devices/system/cpu/cpu{first}/topology/thread_siblings_list");
+    vec![Sighting::new(Severity::Note, title).evidence(
+        format!("hardware threads of the core of CPU {first}"),
+        shared.to_string(),
+        file,
+    )]
+}
+
+pub(super) const OFF: Rule = Rule {
+    id: "machine.smt-off",
+    title: "Hardware threads are switched off on a busy host",
+    why: "With all CPUs busy, the second hardware thread of each core adds what the first leaves unused of it while it \
+          waits for memory, which packet processing does much.",
+    effect: "6.01 to 7.01 M transactions/s (17 %) with hyper-threading on and RPS on every queue.",
+    published_ratio: Some(7.01 / 6.01),
+    source: "T. Makita, Boost UDP Transaction Performance, LinuxCon Japan 2016",
+    kernels: "4.19 and later for the switch; measured on 4.6",
+    remedy: "Switch hardware threads on, then spread queues or RPS over the new CPUs and give each its socket and thread.",
+    unless: "They are off for security (L1TF, MDS) or by licence, or latency of single packets matters more than their number.",
+    check: check_off,
+};
+
+fn check_off(view: &View<'_>) -> Vec<Sighting> {
+    let machine = &view.now.machine;
+    // `forceoff` cannot be taken back before the next boot.
+    if machine.smt_control.value().and_then(Option::as_deref) != Some("off") {
+        return Vec::new();
+    }
+    let Some(busy) = busy_share(view).filter(|busy| *busy >= BUSY) else { return Vec::new() };
+    let title = format!("Hardware threads are switched off, and the CPUs are {:.0} % busy", busy * 100.0);
+    vec![
+        Sighting::new(Severity::Note, title)
+            .evidence("hardware threads", "off", CONTROL)
+            .evidence("share of CPU time not idle, between the readings", busy, proc_stat::PATH)
+            .command(format!("echo on > {CONTROL}")),
+    ]
+}
+
+/// The share of CPU time that was not idle between the readings.
+fn busy_share(view: &View<'_>) -> Option<f64> {
+    let sums = |path: &PacketPath| {
+        let times = path.machine.cpu_times.value()?;
+        let total: u64 = times.iter().map(super::CpuTimes::total).sum();
+        let idle: u64 = times.iter().map(|time| time.idle).sum();
+        Some((total, idle))
+    };
+    let ((total, idle), (total_before, idle_before)) = (sums(view.now)?, sums(view.before?)?);
+    let total = total.checked_sub(total_before).filter(|total| *total > 0)?;
+    let idle = idle.checked_sub(idle_before)?;
+    #[expect(clippy::cast_precision_loss, reason = "a share is shown with two digits")]
+    Some(1.0 - idle as f64 / total as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Scope;
+
+    fn machine(siblings: &str, control: &str, stat: &str) -> PacketPath {
+        PacketPath::observe(
+            &Host::scripted([
+                ("/sys/devices/system/cpu/online", siblings),
+                ("/sys/devices/system/cpu/cpu0/topology/thread_siblings_list", siblings),
+                (CONTROL, control),
+                ("/proc/stat", stat),
+            ]),
+            &Scope::default(),
+        )
+    }
+
+    #[test]
+    fn shared_cores_are_worth_a_note() {
+        let sightings = check_shared(&View::once(&machine("0-1", "on\n", "")));
+        assert_eq!(sightings[0].title, "2 CPUs are hardware threads of one core");
+        assert_eq!((sightings[0].severity, &sightings[0].evidence[0].value), (Severity::Note, &"0-1".into()));
+        assert!(check_shared(&View::once(&machine("0", "notsupported\n", ""))).is_empty());
+    }
+
+    #[test]
+    fn threads_switched_off_matter_to_a_busy_host_only() {
+        let reading = |control: &str, stat: &str| machine("0", control, stat);
+        let before = reading("off\n", "cpu0 0 0 0 100 0 0 0 0\n");
+        let busy = reading("off\n", "cpu0 10 0 40 105 0 0 45 0\n");
+        let sightings = check_off(&View::twice(&before, &busy));
+        assert_eq!(sightings[0].title, "Hardware threads are switched off, and the CPUs are 95 % busy");
+        assert_eq!(sightings[0].commands, ["echo on > /sys/devices/system/cpu/smt/control"]);
+        assert!(check_off(&View::once(&busy)).is_empty());
+        let idle = reading("off\n", "cpu0 10 0 40 200 0 0 45 0\n");
+        assert!(check_off(&View::twice(&before, &idle)).is_empty());
+        let forced = reading("forceoff\n", "cpu0 10 0 40 105 0 0 45 0\n");
+        assert!(check_off(&View::twice(&before, &forced)).is_empty());
+    }
+
+    #[test]
+    fn kernels_without_the_switch_have_none() {
+        assert_eq!(control(&Host::scripted::<String, String>([])), Known::Value(None));
+        assert!(control(&Host::scripted([(CONTROL, "")])).why().is_some());
+    }
+}

@@ -1,0 +1,115 @@
+//! Time that the hypervisor took.
+
+use super::{CpuTimes, proc_stat};
+use crate::finding::{Rule, Severity, Sighting};
+use crate::stage::View;
+
+/// Ticks below which a share says nothing: a second of one CPU.
+const FEWEST_TICKS: u64 = 100;
+
+const NOTABLE: f64 = 0.01;
+const HEAVY: f64 = 0.10;
+
+pub(super) const RULE: Rule = Rule {
+    id: "machine.steal",
+    title: "The hypervisor takes CPU time",
+    why: "Steal is time in which a virtual CPU had work and the hypervisor ran something else. Packets wait in the ring \
+          meanwhile, and are lost when it is full; a measurement taken in that time says little of the service.",
+    effect: "At least the share that is taken, and losses at peaks, since it is taken in pieces of milliseconds.",
+    published_ratio: None,
+    source: "proc(5), /proc/stat",
+    kernels: "all; the hypervisor has to tell (KVM and Xen do)",
+    remedy: "Nothing on this host mends it: ask for CPUs of its own, a machine type without CPU credits, or fewer \
+             virtual CPUs than the physical host has free.",
+    unless: "The time was taken while nothing was served.",
+    check,
+};
+
+fn check(view: &View<'_>) -> Vec<Sighting> {
+    let Some(now) = view.now.machine.cpu_times.value() else { return Vec::new() };
+    let before = view.before.and_then(|before| before.machine.cpu_times.value());
+    let spent: Vec<(u32, u64, u64)> = now
+        .iter()
+        .filter_map(|time| {
+            let earlier = match before {
+                Some(before) => Some(before.iter().find(|earlier| earlier.cpu == time.cpu)?),
+                None => None,
+            };
+            let since = |part: fn(&CpuTimes) -> u64| part(time).checked_sub(earlier.map_or(0, part));
+            Some((time.cpu, since(CpuTimes::total)?, since(|time| time.steal)?))
+        })
+        .collect();
+    let total: u64 = spent.iter().map(|(_, total, _)| total).sum();
+    let steal: u64 = spent.iter().map(|(.., steal)| steal).sum();
+    let share = share(steal, total);
+    if total < FEWEST_TICKS || share <= NOTABLE {
+        return Vec::new();
+    }
+    let (when, severity) = match (before.is_some(), share > HEAVY) {
+        (true, true) => ("between the readings", Severity::High),
+        (true, false) => ("between the readings", Severity::Medium),
+        // Since boot says neither when nor whether it still is so.
+        (false, true) => ("since boot", Severity::Medium),
+        (false, false) => ("since boot", Severity::Low),
+    };
+    let title = format!("The hypervisor took {:.1} % of the CPU time {when}", share * 100.0);
+    let mut sighting = Sighting::new(severity, title).evidence(
+        format!("ticks of steal, of {total} on all CPUs, {when}"),
+        steal,
+        proc_stat::PATH,
+    );
+    let worst =
+        spent.iter().max_by(|one, other| self::share(one.2, one.1).total_cmp(&self::share(other.2, other.1)));
+    if let Some((cpu, total, steal)) = worst.filter(|_| spent.len() > 1) {
+        sighting =
+            sighting.evidence(format!("ticks of steal on CPU {cpu}, of {total}"), *steal, proc_stat::PATH);
+    }
+    vec![sighting]
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a share is shown with two digits")]
+fn share(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Host, PacketPath, Scope};
+
+    fn reading(stat: &str) -> PacketPath {
+        PacketPath::observe(&Host::scripted([("/proc/stat", stat)]), &Scope::default())
+    }
+
+    #[test]
+    fn what_is_taken_now_weighs_more_than_what_was_taken_since_boot() {
+        let before = reading("cpu0 100 0 0 900 0 0 0 0\ncpu1 100 0 0 900 0 0 0 0\n");
+        let now = reading("cpu0 150 0 0 930 0 0 0 20\ncpu1 150 0 0 950 0 0 0 0\n");
+        let sightings = check(&View::twice(&before, &now));
+        assert_eq!(sightings[0].title, "The hypervisor took 10.0 % of the CPU time between the readings");
+        assert_eq!(sightings[0].severity, Severity::Medium);
+        assert_eq!(sightings[0].evidence[1].what, "ticks of steal on CPU 0, of 100");
+        assert_eq!(sightings[0].evidence[1].value, 20);
+        // The same steal is 0.9 % of the time since boot.
+        assert!(check(&View::once(&now)).is_empty());
+        let heavy = reading("cpu0 0 0 0 800 0 0 0 200\n");
+        assert_eq!(check(&View::once(&heavy))[0].severity, Severity::Medium);
+        assert!(check(&View::once(&heavy))[0].title.ends_with("since boot"));
+    }
+
+    #[test]
+    fn a_machine_that_has_its_cpus_to_itself_is_left_alone() {
+        let before = reading("cpu0 100 0 0 900 0 0 0 50\n");
+        let now = reading("cpu0 150 0 0 950 0 0 0 50\n");
+        assert!(check(&View::twice(&before, &now)).is_empty());
+        assert!(check(&View::once(&reading("cpu0 0 0 0 10 0 0 0 5\n"))).is_empty());
+        assert!(check(&View::once(&reading("garbage\n"))).is_empty());
+    }
+
+    #[test]
+    fn a_cpu_that_went_away_or_began_anew_is_left_out() {
+        let before = reading("cpu0 100 0 0 900 0 0 0 0\ncpu1 500 0 0 900 0 0 0 800\n");
+        let now = reading("cpu0 200 0 0 900 0 0 0 0\ncpu1 1 0 0 1 0 0 0 1\n");
+        assert!(check(&View::twice(&before, &now)).is_empty());
+    }
+}
