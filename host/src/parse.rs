@@ -3,7 +3,11 @@
 use std::borrow::Cow;
 
 use crate::CpuSet;
+use crate::stage::irq::interrupts;
+use crate::stage::irq::owner::{irqbalance, link_file, tuned};
+use crate::stage::irq::served::Names;
 use crate::stage::machine;
+use crate::stage::softirq::{softirqs, softnet};
 
 /// A parser, whatever its answer.
 pub type Parser = fn(&[u8]);
@@ -19,7 +23,26 @@ pub const PARSERS: &[(&str, Parser)] = &[
     // link
     // rss
     // irq
+    ("irq: /proc/interrupts", |bytes| drop(interrupts::parse(&text(bytes)))),
+    ("irq: name of a vector", |bytes| {
+        let text = text(bytes);
+        let (interface, rest) = text.split_once('\n').unwrap_or(("eth0", &text));
+        let (device, name) = rest.split_once('\n').unwrap_or(("virtio0", rest));
+        let names = Names { interface, device: Some(device) };
+        let _ = (names.own(name), names.names_interface(name), names.served(name));
+    }),
+    ("irq: arguments of irqbalance", |bytes| {
+        drop(irqbalance::banned_interrupts(&text(bytes).split('\0').collect::<Vec<_>>()));
+    }),
+    ("irq: environment of irqbalance", |bytes| drop(irqbalance::environment(&text(bytes)))),
+    ("irq: systemd .link file", |bytes| drop(link_file::affinity_lines(&text(bytes)))),
+    ("irq: TuneD profile", |bytes| drop(tuned::settings(&text(bytes)))),
     // softirq
+    ("softirq: /proc/net/softnet_stat", |bytes| {
+        let online = CpuSet::from_iter(0..u32::from(bytes.first().copied().unwrap_or(0)));
+        drop(softnet::parse(&text(bytes.get(1..).unwrap_or_default()), Some(&online)));
+    }),
+    ("softirq: /proc/softirqs", |bytes| drop(softirqs::parse(&text(bytes), "NET_RX"))),
     // filter
     // route
     // socket

@@ -1,12 +1,17 @@
 //! Interrupts: which CPU a queue's vector goes to, and who decides that.
 
+mod counters;
+pub(crate) mod interrupts;
+mod observe;
+pub(crate) mod owner;
+pub(crate) mod served;
+
 use serde::Serialize;
 
-use super::{PacketPath, Stage, StageName};
-use crate::counter::Counter;
+use super::{Stage, StageName};
 use crate::finding::Rule;
 use crate::setting::QueueDirection;
-use crate::{CpuSet, Host, Known};
+use crate::{CpuSet, Known};
 
 /// The stage.
 pub(super) const STAGE: Stage = Stage {
@@ -15,7 +20,7 @@ pub(super) const STAGE: Stage = Stage {
               processed there. Drivers hint where, irqbalance and others decide; the interrupts of many queues on few \
               CPUs leave the other CPUs without packets.",
     rules: RULES,
-    counters,
+    counters: counters::counters,
 };
 
 const RULES: &[Rule] = &[];
@@ -27,6 +32,9 @@ pub struct Irq {
     pub interfaces: Vec<InterfaceVectors>,
     /// Who sets affinities on this host.
     pub owners: Known<Vec<Owner>>,
+    /// CPUs kept from all that is not put there on purpose (`/sys/devices/system/cpu/isolated`); none where the kernel
+    /// does not tell.
+    pub isolated: Known<Option<CpuSet>>,
 }
 
 /// Vectors of an interface.
@@ -57,8 +65,8 @@ pub struct Vector {
     pub hint: Known<Option<CpuSet>>,
     /// How often it was handled on each CPU: pairs of CPU and count, without those that are zero.
     pub handled: Vec<(u32, u64)>,
-    /// Whether the kernel manages its affinity, so that nobody may change it.
-    pub managed: Known<bool>,
+    /// Whether the kernel manages its affinity, so that nobody may change it; none where it does not tell, as most do not.
+    pub managed: Known<Option<bool>>,
 }
 
 /// Somebody who sets the affinity of interrupts.
@@ -72,19 +80,11 @@ pub struct Owner {
     pub pid: Option<u32>,
     /// Where that was read.
     pub read_from: String,
+    /// Interrupts it is told to leave alone.
+    pub leaves_alone: Vec<u32>,
 }
 
 impl Irq {
-    /// Reads the vectors of these interfaces.
-    #[must_use]
-    pub fn observe(_host: &Host, interfaces: &[&str]) -> Self {
-        let vectors = |name: &&str| InterfaceVectors {
-            interface: (*name).to_owned(),
-            vectors: Known::unknown("not read yet"),
-        };
-        Self { interfaces: interfaces.iter().map(vectors).collect(), owners: Known::unknown("not read yet") }
-    }
-
     /// The vectors of an interface, empty where they are unknown.
     #[must_use]
     pub fn vectors(&self, interface: &str) -> &[Vector] {
@@ -117,8 +117,4 @@ impl Vector {
             QueueDirection::Transmit => self.transmit_queue.is_some(),
         }
     }
-}
-
-fn counters(_path: &PacketPath) -> Vec<Counter> {
-    Vec::new()
 }

@@ -1,14 +1,18 @@
 //! The softirq: NAPI polls queues, RPS hands packets to other CPUs, the backlog holds them.
 
+mod counters;
+mod napi;
+mod observe;
+pub(crate) mod softirqs;
+pub(crate) mod softnet;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::link::Link;
-use super::{PacketPath, Stage, StageName};
-use crate::counter::Counter;
+use super::{Stage, StageName};
 use crate::finding::Rule;
-use crate::{CpuSet, Host, Known};
+use crate::{CpuSet, Known};
 
 /// The stage.
 pub(super) const STAGE: Stage = Stage {
@@ -17,7 +21,7 @@ pub(super) const STAGE: Stage = Stage {
               the socket; with RPS it hands each to the backlog of another CPU chosen by hash. Nothing else runs on a \
               CPU that is in softirq.",
     rules: RULES,
-    counters,
+    counters: counters::counters,
 };
 
 const RULES: &[Rule] = &[];
@@ -34,11 +38,11 @@ pub struct Softirq {
     /// NAPI instances (netdev netlink, Linux 6.8); none where the kernel does not tell.
     pub napi: Known<Option<Vec<Napi>>>,
     /// Sysctls of `net.core` that matter here, by name: `netdev_budget`, `netdev_budget_usecs`, `netdev_max_backlog`,
-    /// `rps_sock_flow_entries`, `dev_weight`.
+    /// `rps_sock_flow_entries`, `dev_weight`, `flow_limit_table_len`. What this kernel is too old for is not there.
     pub sysctls: BTreeMap<String, Known<u64>>,
 }
 
-/// A CPU's line of `/proc/net/softnet_stat`.
+/// A CPU's line of `/proc/net/softnet_stat`. Its counters are 32 bits wide and begin anew at 2^32.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct SoftnetCpu {
     /// The CPU.
@@ -51,7 +55,7 @@ pub struct SoftnetCpu {
     pub time_squeeze: u64,
     /// Times another CPU handed this one packets (RPS).
     pub received_rps: Option<u64>,
-    /// Packets lost to the flow limit.
+    /// Packets lost to the flow limit; they are part of `dropped`.
     pub flow_limit: Option<u64>,
     /// Packets that wait in the backlog (Linux 5.10).
     pub backlog: Option<u64>,
@@ -94,28 +98,15 @@ pub struct Napi {
     pub irq: Option<u32>,
     /// The thread that polls it; none where NAPI is not threaded.
     pub pid: Option<u32>,
+    /// Receive queues it polls.
+    #[serde(default)]
+    pub receive_queues: Vec<u32>,
+    /// Transmit queues it completes.
+    #[serde(default)]
+    pub transmit_queues: Vec<u32>,
 }
 
 impl Softirq {
-    /// Reads what belongs to these interfaces and to all CPUs.
-    #[must_use]
-    pub fn observe(_host: &Host, links: &[Link]) -> Self {
-        let rps = |link: &Link| InterfaceRps {
-            interface: link.interface.clone(),
-            queues: Known::unknown("not read yet"),
-            gro_flush_timeout_ns: Known::unknown("not read yet"),
-            napi_defer_hard_irqs: Known::unknown("not read yet"),
-            threaded: Known::unknown("not read yet"),
-        };
-        Self {
-            softnet: Known::unknown("not read yet"),
-            net_rx: Known::unknown("not read yet"),
-            rps: links.iter().map(rps).collect(),
-            napi: Known::unknown("not read yet"),
-            sysctls: BTreeMap::new(),
-        }
-    }
-
     /// RPS of the queues of an interface, empty where it is unknown.
     #[must_use]
     pub fn rps_queues(&self, interface: &str) -> &[RpsQueue] {
@@ -128,8 +119,4 @@ impl Softirq {
     pub fn rps_cpus(&self, interface: &str, queue: u32) -> Option<&CpuSet> {
         self.rps_queues(interface).iter().find(|item| item.queue == queue)?.cpus.value()
     }
-}
-
-fn counters(_path: &PacketPath) -> Vec<Counter> {
-    Vec::new()
 }

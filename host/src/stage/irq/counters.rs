@@ -1,0 +1,21 @@
+//! What interrupts count: how often each vector was handled.
+
+use crate::counter::{Counter, Counts};
+use crate::stage::{PacketPath, StageName};
+
+pub(super) fn counters(path: &PacketPath) -> Vec<Counter> {
+    let interfaces = path.irq.interfaces.iter();
+    let vectors = interfaces.flat_map(|item| {
+        item.vectors.value().into_iter().flatten().map(move |vector| (item.interface.as_str(), vector))
+    });
+    vectors
+        .map(|(interface, vector)| Counter {
+            stage: StageName::Irq,
+            place: format!("{interface} irq {}", vector.irq),
+            name: vector.name.clone(),
+            counts: Counts::Events,
+            value: vector.handled.iter().map(|(_, count)| count).sum(),
+            read_from: "/proc/interrupts".to_owned(),
+        })
+        .collect()
+}

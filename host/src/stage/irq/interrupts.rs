@@ -1,0 +1,178 @@
+//! `/proc/interrupts`: a line an interrupt, a column a CPU that is online (kernel/irq/proc.c, `show_interrupts`).
+
+use std::collections::BTreeMap;
+
+/// An interrupt with a number; those of the machine itself (`NMI`, `LOC`) have none.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Line {
+    /// How often it was handled on each CPU: pairs of CPU and count, without those that are zero.
+    pub handled: Vec<(u32, u64)>,
+    /// Names of those who asked for it, as the file has them: `eth0-TxRx-3`, or several with commas between. Empty
+    /// where nobody did.
+    pub name: String,
+}
+
+/// All interrupts by number.
+///
+/// # Errors
+/// The line, and what of it is wrong.
+pub(crate) fn parse(text: &str) -> Result<BTreeMap<u32, Line>, String> {
+    let mut lines = text.lines().enumerate();
+    let (_, header) = lines.next().ok_or("no line in it")?;
+    let cpus = columns(header).map_err(|item| format!("line 1: '{item}' is not a CPU"))?;
+    let mut found = BTreeMap::new();
+    for (index, line) in lines {
+        let Some((label, rest)) = line.split_once(':') else {
+            if line.trim().is_empty() {
+                continue;
+            }
+            return Err(format!("line {}: no colon in '{}'", index + 1, line.trim()));
+        };
+        let Ok(irq) = label.trim().parse::<u32>() else { continue };
+        let parsed = interrupt(&cpus, rest).map_err(|error| format!("line {}: {error}", index + 1))?;
+        found.insert(irq, parsed);
+    }
+    Ok(found)
+}
+
+/// The CPUs of the columns: `CPU0 CPU1 CPU3`.
+fn columns(header: &str) -> Result<Vec<u32>, &str> {
+    let number = |item: &str| item.strip_prefix("CPU").and_then(|number| number.parse().ok());
+    let cpus: Vec<u32> =
+        header.split_whitespace().map(|item| number(item).ok_or(item)).collect::<Result<_, _>>()?;
+    if cpus.is_empty() { Err(header) } else { Ok(cpus) }
+}
+
+fn interrupt(cpus: &[u32], rest: &str) -> Result<Line, String> {
+    let mut handled = Vec::new();
+    let mut rest = rest.trim_start();
+    for (column, cpu) in cpus.iter().enumerate() {
+        let end = rest.find(char::is_whitespace).unwrap_or(rest.len());
+        let (item, tail) = rest.split_at(end);
+        let count: u64 =
+            item.parse().map_err(|_| format!("'{item}' is not count {} of {}", column + 1, cpus.len()))?;
+        if count > 0 {
+            handled.push((*cpu, count));
+        }
+        rest = tail.trim_start();
+    }
+    Ok(Line { handled, name: action(rest).to_owned() })
+}
+
+/// The names behind chip, number at the chip and trigger: all after the trigger. Where no trigger is told, they are
+/// what stands behind the last gap of two spaces, which the kernel puts before them.
+fn action(rest: &str) -> &str {
+    let mut tail = rest;
+    while let Some(end) = tail.find(char::is_whitespace) {
+        let (word, behind) = tail.split_at(end);
+        if is_trigger(word) {
+            return behind.trim();
+        }
+        tail = behind.trim_start();
+    }
+    if is_trigger(tail) {
+        return "";
+    }
+    rest.rsplit_once("  ").map_or("", |(_, name)| name.trim())
+}
+
+/// `1-edge`, `-event` of Xen, `IR-PCI-MSI-edge` of kernels before 3.19, `Level` of Arm.
+fn is_trigger(word: &str) -> bool {
+    const KINDS: [&str; 10] =
+        ["edge", "level", "fasteoi", "edge-eoi", "event", "virq", "ipi", "pirq", "eoi", "percpu"];
+    matches!(word, "Edge" | "Level")
+        || word.split_once('-').is_some_and(|(before, kind)| {
+            let numbered = before.bytes().all(|byte| byte.is_ascii_digit());
+            if numbered {
+                KINDS.contains(&kind)
+            } else {
+                kind.ends_with("-edge") || kind.ends_with("-fasteoi") || kind == "edge" || kind == "fasteoi"
+            }
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn name(line: &str) -> String {
+        let text = format!("           CPU0       CPU1\n{line}\n");
+        parse(&text).expect("parsed").into_values().next().expect("a line").name
+    }
+
+    /// Of a virtual machine with Linux 6.18; CPU 1 of three is offline.
+    const VIRTUAL: &str = "\
+           CPU0       CPU2
+ 26:          0         15  IO-APIC   4-edge      ttyS0
+ 37:          0          0 PCI-MSIX-0000:00:03.0   0-edge      virtio2-config
+ 38:          0      20868 PCI-MSIX-0000:00:03.0   1-edge      virtio2-input.0
+ 39:      15604          7 PCI-MSIX-0000:00:03.0   2-edge      virtio2-output.0
+NMI:          0          0   Non-maskable interrupts
+LOC:   39781910   32816087   Local timer interrupts
+ERR:          0
+MIS:          0
+";
+
+    #[test]
+    fn counts_belong_to_the_cpu_of_their_column() {
+        let lines = parse(VIRTUAL).expect("parsed");
+        assert_eq!(lines.keys().copied().collect::<Vec<_>>(), [26, 37, 38, 39]);
+        assert_eq!(lines[&38], Line { handled: vec![(2, 20_868)], name: "virtio2-input.0".into() });
+        assert_eq!(lines[&39].handled, [(0, 15_604), (2, 7)]);
+        assert_eq!(lines[&37].handled, []);
+    }
+
+    #[test]
+    fn names_stand_behind_every_chip() {
+        for (line, expected) in [
+            // kernel/irq/proc.c: chip, number at the chip, trigger, names.
+            (" 24:  1  0  PCI-MSI 524288-edge      eth0-TxRx-0", "eth0-TxRx-0"),
+            ("105:  1  0  IR-PCI-MSI-edge      ens1f0-TxRx-0", "ens1f0-TxRx-0"),
+            (" 16:  1  0  IO-APIC  16-fasteoi   i801_smbus, eth0", "i801_smbus, eth0"),
+            (" 72:  1  0  xen-dyn    -event     eth0-q0-tx", "eth0-q0-tx"),
+            (" 11:  1  0  GICv3  27 Level     arch_timer", "arch_timer"),
+            (
+                " 55:  1  0  ITS-PCI-MSIX-0000:81:00.0   1 Edge      mlx5_comp0@pci:0000:81:00.0",
+                "mlx5_comp0@pci:0000:81:00.0",
+            ),
+            (" 60:  1  0  ITS-MSI 67633152 Edge      eth0 (queue 3)", "eth0 (queue 3)"),
+            (" 30:  1  0  XICS 4097 Edge      bnxt: eth0-TxRx-1", "bnxt: eth0-TxRx-1"),
+            (" 31:  1  0  PCI-MSI 1-edge", ""),
+            (" 32:  1  0  MIPS   7  timer", "timer"),
+        ] {
+            assert_eq!(name(line), expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn what_is_garbled_is_named_by_its_line() {
+        for (text, expected) in [
+            ("", "no line in it"),
+            ("\n", "line 1: '' is not a CPU"),
+            ("  CPU0 core1\n", "line 1: 'core1' is not a CPU"),
+            ("  CPU0 CPU1\n 24:  1", "line 2: '' is not count 2 of 2"),
+            ("  CPU0 CPU1\n 24:  1 x2  IO-APIC\n", "line 2: 'x2' is not count 2 of 2"),
+            ("  CPU0\n 24 no colon\n", "line 2: no colon in '24 no colon'"),
+        ] {
+            assert_eq!(parse(text).expect_err("garbled"), expected);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_an_answer_or_an_error(text in "( {0,3}CPU[0-9]{1,2}){0,4}\n?([ -~]{0,6}:?[ 0-9a-zA-Z,-]{0,40}\n){0,4}") {
+            let _ = parse(&text);
+        }
+
+        #[test]
+        fn a_line_of_any_name_gives_it_back(name in "[a-zA-Z0-9@:.-]{1,20}", counts in proptest::collection::vec(any::<u32>(), 1..9)) {
+            let header: String = (0..counts.len()).map(|cpu| format!("  CPU{cpu}")).collect();
+            let shown: String = counts.iter().map(|count| format!(" {count:>10}")).collect();
+            let lines = parse(&format!("{header}\n 24:{shown}  PCI-MSI 5-edge      {name}\n")).expect("parsed");
+            prop_assert_eq!(&lines[&24].name, &name);
+            let total: u64 = counts.iter().map(|count| u64::from(*count)).sum();
+            prop_assert_eq!(lines[&24].handled.iter().map(|(_, count)| count).sum::<u64>(), total);
+        }
+    }
+}

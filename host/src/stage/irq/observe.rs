@@ -1,0 +1,283 @@
+//! Reads the vectors of interfaces.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::interrupts::{self, Line};
+use super::served::{Names, Served};
+use super::{InterfaceVectors, Irq, Vector};
+use crate::cpu_set::ParseCpuSetError;
+use crate::stage::softirq::Napi;
+use crate::{CpuSet, Host, HostError, Known};
+
+const INTERRUPTS: &str = "/proc/interrupts";
+const DEBUG: &str = "/sys/kernel/debug/irq/irqs";
+
+impl Irq {
+    /// Reads the vectors of these interfaces.
+    #[must_use]
+    pub fn observe(host: &Host, interfaces: &[&str]) -> Self {
+        let lines = host
+            .read(INTERRUPTS)
+            .map_err(|error| error.to_string())
+            .and_then(|text| interrupts::parse(&text).map_err(|error| format!("{INTERRUPTS}: {error}")));
+        let source = Source {
+            host,
+            napi: Napi::all(host).into_value().flatten().unwrap_or_default(),
+            tells_managed: host.list(DEBUG).is_ok(),
+        };
+        let interfaces: Vec<InterfaceVectors> = interfaces
+            .iter()
+            .map(|interface| InterfaceVectors {
+                interface: (*interface).to_owned(),
+                vectors: match &lines {
+                    Ok(lines) => source.vectors(lines, interface),
+                    Err(why) => Known::unknown(why.clone()),
+                },
+            })
+            .collect();
+        Self { owners: super::owner::observe(host), isolated: isolated(host), interfaces }
+    }
+}
+
+/// CPUs kept from housekeeping; the file is there since Linux 4.2 (drivers/base/cpu.c).
+fn isolated(host: &Host) -> Known<Option<CpuSet>> {
+    const PATH: &str = "/sys/devices/system/cpu/isolated";
+    match host.read(PATH) {
+        Ok(text) => {
+            Known::from(CpuSet::from_list(&text).map_err(|error| format!("{PATH}: {error}"))).map(Some)
+        }
+        Err(error) if error.is_missing() => Known::Value(None),
+        Err(error) => Known::unknown(error.to_string()),
+    }
+}
+
+struct Source<'a> {
+    host: &'a Host,
+    napi: Vec<Napi>,
+    tells_managed: bool,
+}
+
+/// What is behind an interface, as far as its interrupts go.
+struct Device {
+    /// Its name on its bus.
+    name: Option<String>,
+    /// Whether it is on a bus whose devices have no interrupt of their own.
+    shares_interrupts: bool,
+}
+
+impl Source<'_> {
+    fn vectors(&self, lines: &BTreeMap<u32, Line>, interface: &str) -> Known<Vec<Vector>> {
+        let Some(device) = self.device(interface) else { return Known::Value(Vec::new()) };
+        let names = Names { interface, device: device.name.as_deref() };
+        let queues = self.told_queues(interface);
+        let irqs = self.numbers(interface, lines, &names, &queues);
+        if irqs.is_empty() && !device.shares_interrupts && self.is_up(interface) {
+            let of = device.name.as_ref().map(|name| format!(" or its device {name}")).unwrap_or_default();
+            return Known::unknown(format!("{INTERRUPTS}: no vector is named after {interface}{of}"));
+        }
+        let served = served(&irqs, lines, &names);
+        let vector = |irq: &u32| {
+            let (receive_queue, transmit_queue) =
+                queues.get(irq).or_else(|| served.get(irq)).copied().unwrap_or_default();
+            let line = lines.get(irq);
+            self.vector(*irq, line, receive_queue, transmit_queue)
+        };
+        Known::Value(irqs.iter().map(vector).collect())
+    }
+
+    /// The device of an interface; none for one of software.
+    fn device(&self, interface: &str) -> Option<Device> {
+        let path = format!("/sys/class/net/{interface}/device");
+        let name = match self.host.read_link(&path) {
+            Ok(target) => target.rsplit('/').next().filter(|name| !name.is_empty()).map(str::to_owned),
+            // A tree may hold a directory where the link was.
+            Err(_) if self.host.list(&path).is_ok() => self.slot(&path),
+            Err(_) => return None,
+        };
+        // Interrupts of USB are the controller's; those of Hyper-V's channels have no number.
+        let bus = self.host.read_link(&format!("{path}/subsystem")).unwrap_or_default();
+        let shares_interrupts = matches!(bus.rsplit('/').next(), Some("usb" | "vmbus"));
+        Some(Device { name, shares_interrupts })
+    }
+
+    fn slot(&self, device: &str) -> Option<String> {
+        let text = self.host.read(&format!("{device}/uevent")).ok()?;
+        text.lines().find_map(|line| line.strip_prefix("PCI_SLOT_NAME=")).map(|slot| slot.trim().to_owned())
+    }
+
+    fn is_up(&self, interface: &str) -> bool {
+        let state = self.host.read(&format!("/sys/class/net/{interface}/operstate"));
+        state.is_ok_and(|state| state.trim() != "down")
+    }
+
+    /// Receive and transmit queue by interrupt, as the kernel itself tells.
+    fn told_queues(&self, interface: &str) -> BTreeMap<u32, Queues> {
+        let index = self.host.read(&format!("/sys/class/net/{interface}/ifindex")).ok();
+        let Some(index) = index.and_then(|text| text.trim().parse::<u32>().ok()) else {
+            return BTreeMap::new();
+        };
+        let mut told: BTreeMap<u32, Queues> = BTreeMap::new();
+        for napi in self.napi.iter().filter(|napi| napi.interface_index == index) {
+            let Some(irq) = napi.irq else { continue };
+            let (receive, transmit) = told.entry(irq).or_default();
+            *receive = receive.or(napi.receive_queues.first().copied());
+            *transmit = transmit.or(napi.transmit_queues.first().copied());
+        }
+        told
+    }
+
+    /// Numbers of the interface's vectors that are in use, in order.
+    fn numbers(
+        &self,
+        interface: &str,
+        lines: &BTreeMap<u32, Line>,
+        names: &Names<'_>,
+        told: &BTreeMap<u32, Queues>,
+    ) -> Vec<u32> {
+        let listed =
+            self.host.list(&format!("/sys/class/net/{interface}/device/msi_irqs")).unwrap_or_default();
+        let listed: BTreeSet<u32> = listed.iter().filter_map(|name| name.parse().ok()).collect();
+        let mut irqs: BTreeSet<u32> = if listed.is_empty() {
+            lines.iter().filter(|(_, line)| names.own(&line.name)).map(|(irq, _)| *irq).collect()
+        } else {
+            lines
+                .iter()
+                .filter(|(irq, line)| listed.contains(irq) && !line.name.is_empty())
+                .map(|(irq, _)| *irq)
+                .collect()
+        };
+        // A device with several interfaces has the vectors of all: names tell them apart, where they name any.
+        let named: BTreeSet<u32> = irqs
+            .iter()
+            .copied()
+            .filter(|irq| lines.get(irq).is_some_and(|line| names.names_interface(&line.name)))
+            .collect();
+        if named.len() > 1 {
+            irqs = named;
+        }
+        irqs.extend(told.keys().filter(|irq| lines.contains_key(irq)));
+        irqs.into_iter().collect()
+    }
+
+    fn vector(
+        &self,
+        irq: u32,
+        line: Option<&Line>,
+        receive_queue: Option<u32>,
+        transmit_queue: Option<u32>,
+    ) -> Vector {
+        Vector {
+            irq,
+            name: line.map(|line| line.name.clone()).unwrap_or_default(),
+            receive_queue,
+            transmit_queue,
+            affinity: self.affinity(irq),
+            effective: self.effective(irq),
+            hint: self.hint(irq),
+            handled: line.map(|line| line.handled.clone()).unwrap_or_default(),
+            managed: self.managed(irq),
+        }
+    }
+
+    fn affinity(&self, irq: u32) -> Known<CpuSet> {
+        match self.mask(irq, "smp_affinity") {
+            Err(error) if error.is_missing() => {
+                self.cpu_list(irq, "smp_affinity_list").map_err(|_| error).into()
+            }
+            mask => mask.into(),
+        }
+    }
+
+    /// Linux 4.15 has it where the architecture can tell (kernel/irq/proc.c).
+    fn effective(&self, irq: u32) -> Known<Option<CpuSet>> {
+        let found = match self.cpu_list(irq, "effective_affinity_list") {
+            Err(error) if error.is_missing() => self.mask(irq, "effective_affinity"),
+            found => found,
+        };
+        match found {
+            Err(error) if error.is_missing() => Known::Value(None),
+            found => Known::from(found).map(Some),
+        }
+    }
+
+    /// An empty hint is none (Linux 2.6.35, kernel/irq/proc.c, `irq_affinity_hint_proc_show`).
+    fn hint(&self, irq: u32) -> Known<Option<CpuSet>> {
+        Known::from(self.mask(irq, "affinity_hint")).map(|cpus| Some(cpus).filter(|cpus| !cpus.is_empty()))
+    }
+
+    /// Only debugfs tells (kernel/irq/debugfs.c, `IRQD_AFFINITY_MANAGED`), and few kernels have that.
+    fn managed(&self, irq: u32) -> Known<Option<bool>> {
+        if !self.tells_managed {
+            return Known::Value(None);
+        }
+        let text = self.host.read(&format!("{DEBUG}/{irq}"));
+        Known::Value(text.ok().map(|text| text.contains("IRQD_AFFINITY_MANAGED")))
+    }
+
+    fn mask(&self, irq: u32, file: &str) -> Result<CpuSet, CpusError> {
+        self.cpus(irq, file, CpuSet::from_mask)
+    }
+
+    fn cpu_list(&self, irq: u32, file: &str) -> Result<CpuSet, CpusError> {
+        self.cpus(irq, file, CpuSet::from_list)
+    }
+
+    fn cpus(
+        &self,
+        irq: u32,
+        file: &str,
+        parse: fn(&str) -> Result<CpuSet, ParseCpuSetError>,
+    ) -> Result<CpuSet, CpusError> {
+        let path = format!("/proc/irq/{irq}/{file}");
+        let text = self.host.read(&path)?;
+        if text.is_empty() {
+            return Err(CpusError::Empty { path });
+        }
+        parse(&text).map_err(|source| CpusError::Garbled { path, source })
+    }
+}
+
+/// Receive and transmit queue of a vector.
+type Queues = (Option<u32>, Option<u32>);
+
+/// Why the CPUs of an interrupt are not known.
+#[derive(Debug, thiserror::Error)]
+enum CpusError {
+    #[error(transparent)]
+    Host(#[from] HostError),
+    #[error("{path}: {source}")]
+    Garbled { path: String, source: ParseCpuSetError },
+    #[error("{path}: empty")]
+    Empty { path: String },
+}
+
+impl CpusError {
+    fn is_missing(&self) -> bool {
+        matches!(self, CpusError::Host(error) if error.is_missing())
+    }
+}
+
+/// Receive and transmit queue by interrupt, as the names of the vectors tell.
+fn served(irqs: &[u32], lines: &BTreeMap<u32, Line>, names: &Names<'_>) -> BTreeMap<u32, Queues> {
+    let told: Vec<(u32, Served)> = irqs
+        .iter()
+        .filter_map(|irq| lines.get(irq).map(|line| (*irq, names.served(&line.name))))
+        .filter(|(_, served)| *served != Served::None)
+        .collect();
+    let blocks = told.iter().filter(|(_, served)| matches!(served, Served::Block(_))).count();
+    let half = u32::try_from(blocks / 2).unwrap_or(u32::MAX);
+    let only = told.len() == 1;
+    let queues = |served| match served {
+        Served::Receive(queue) => (Some(queue), None),
+        Served::Transmit(queue) => (None, Some(queue)),
+        Served::Both(queue) => (Some(queue), Some(queue)),
+        Served::Block(block) if block >= half => (Some(block - half), None),
+        Served::Block(block) => (None, Some(block)),
+        Served::Whole if only => (Some(0), Some(0)),
+        Served::Whole | Served::None => (None, None),
+    };
+    told.into_iter().map(|(irq, served)| (irq, queues(served))).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,205 @@
+use super::*;
+use crate::recording::{Entry, Recording};
+
+fn host(files: &[(&str, &str)], links: &[(&str, &str)]) -> Host {
+    let mut recording = Recording::new();
+    for (path, content) in files {
+        recording.insert(*path, Entry::File(content.as_bytes().to_vec()));
+    }
+    for (path, target) in links {
+        recording.insert(*path, Entry::Link((*target).to_owned()));
+    }
+    Host::recorded(recording)
+}
+
+fn vectors(host: &Host, interface: &str) -> Known<Vec<Vector>> {
+    Irq::observe(host, &[interface]).interfaces.remove(0).vectors
+}
+
+fn shown(vectors: &Known<Vec<Vector>>) -> Vec<(u32, &str, Option<u32>, Option<u32>)> {
+    let vectors = vectors.value().map_or(&[][..], Vec::as_slice);
+    vectors
+        .iter()
+        .map(|item| (item.irq, item.name.as_str(), item.receive_queue, item.transmit_queue))
+        .collect()
+}
+
+/// Of a virtual machine with Linux 6.18.
+const VIRTIO: &str = "\
+           CPU0       CPU1
+ 36:          0    1065041 PCI-MSIX-0000:00:02.0   1-edge      virtio1-req.0
+ 37:          0          0 PCI-MSIX-0000:00:03.0   0-edge      virtio2-config
+ 38:          0      20868 PCI-MSIX-0000:00:03.0   1-edge      virtio2-input.0
+ 39:      15604          0 PCI-MSIX-0000:00:03.0   2-edge      virtio2-output.0
+";
+
+#[test]
+fn vectors_of_virtio_are_named_after_its_device() {
+    let host = host(
+        &[
+            ("/proc/interrupts", VIRTIO),
+            ("/proc/irq/38/smp_affinity", "3\n"),
+            ("/proc/irq/38/effective_affinity_list", "1\n"),
+            ("/proc/irq/38/affinity_hint", "00000000\n"),
+            ("/proc/irq/39/smp_affinity", "zz\n"),
+            ("/proc/irq/39/affinity_hint", ""),
+        ],
+        &[("/sys/class/net/eth0/device", "../../../virtio2")],
+    );
+    let found = vectors(&host, "eth0");
+    assert_eq!(
+        shown(&found),
+        [
+            (37, "virtio2-config", None, None),
+            (38, "virtio2-input.0", Some(0), None),
+            (39, "virtio2-output.0", None, Some(0)),
+        ]
+    );
+    let found = found.into_value().expect("vectors");
+    assert_eq!(found[1].affinity, CpuSet::from_list("0-1").into());
+    assert_eq!(found[1].effective, Known::Value(CpuSet::from_list("1").ok()));
+    assert_eq!(found[1].hint, Known::Value(None));
+    assert_eq!(found[1].handled, [(1, 20_868)]);
+    assert_eq!(found[1].managed, Known::Value(None));
+    let why = found[2].affinity.why().expect("garbled");
+    assert!(why.starts_with("/proc/irq/39/smp_affinity: 'zz' in 'zz'"), "{why}");
+    assert_eq!(found[2].effective, Known::Value(None), "a kernel before 4.15 has no such file");
+    assert_eq!(found[2].hint.why(), Some("/proc/irq/39/affinity_hint: empty"));
+    assert!(found[0].affinity.why().is_some_and(|why| why.contains("/proc/irq/37/smp_affinity")));
+}
+
+#[test]
+fn vectors_that_sysfs_lists_need_no_name() {
+    let text = "    CPU0 CPU1\n\
+                50:  1 0 PCI-MSI 1-edge eth7-TxRx-0\n\
+                51:  0 1 PCI-MSI 2-edge eth7-TxRx-1\n\
+                52:  0 0 PCI-MSI 3-edge eth7\n\
+                53:  0 0 PCI-MSI 4-edge other-TxRx-0\n";
+    let host = host(
+        &[
+            ("/proc/interrupts", text),
+            ("/sys/class/net/ens1f0/device/msi_irqs/50", "msix\n"),
+            ("/sys/class/net/ens1f0/device/msi_irqs/51", "msix\n"),
+            ("/sys/class/net/ens1f0/device/msi_irqs/52", "msix\n"),
+        ],
+        &[("/sys/class/net/ens1f0/device", "../../../0000:01:00.0")],
+    );
+    let found = vectors(&host, "ens1f0");
+    assert_eq!(
+        shown(&found),
+        [
+            (50, "eth7-TxRx-0", Some(0), Some(0)),
+            (51, "eth7-TxRx-1", Some(1), Some(1)),
+            (52, "eth7", None, None),
+        ]
+    );
+}
+
+#[test]
+fn two_interfaces_of_one_device_are_told_apart_by_name() {
+    let text = "    CPU0\n\
+                50:  1 PCI-MSI 1-edge p0-TxRx-0\n51:  1 PCI-MSI 2-edge p0-TxRx-1\n\
+                52:  1 PCI-MSI 3-edge p1-TxRx-0\n53:  1 PCI-MSI 4-edge p1-TxRx-1\n";
+    let files: Vec<(String, &str)> = (50..54)
+        .map(|irq| (format!("/sys/class/net/p1/device/msi_irqs/{irq}"), "msix\n"))
+        .chain([("/proc/interrupts".to_owned(), text)])
+        .collect();
+    let found = vectors(&Host::scripted(files), "p1");
+    assert_eq!(shown(&found).iter().map(|item| item.0).collect::<Vec<_>>(), [52, 53]);
+}
+
+#[test]
+fn blocks_of_gve_are_transmit_queues_first() {
+    let name = |block| {
+        format!(
+            " {}: 1 PCI-MSIX-0000:00:04.0 {block}-edge gve-ntfy-blk{block}@pci:0000:00:04.0\n",
+            30 + block
+        )
+    };
+    let text: String = std::iter::once("  CPU0\n".to_owned()).chain((0..4).map(name)).collect();
+    let host =
+        host(&[("/proc/interrupts", &text)], &[("/sys/class/net/eth0/device", "../../../0000:00:04.0")]);
+    let found = vectors(&host, "eth0");
+    let queues: Vec<_> = shown(&found).iter().map(|item| (item.2, item.3)).collect();
+    assert_eq!(queues, [(None, Some(0)), (None, Some(1)), (Some(0), None), (Some(1), None)]);
+}
+
+#[test]
+fn an_interface_of_software_has_no_vectors_and_one_whose_are_not_found_says_so() {
+    let host = host(
+        &[
+            ("/proc/interrupts", VIRTIO),
+            ("/sys/class/net/eth1/operstate", "up\n"),
+            ("/sys/class/net/eth2/operstate", "down\n"),
+            ("/sys/class/net/usb0/operstate", "up\n"),
+        ],
+        &[
+            ("/sys/class/net/eth1/device", "../../../0000:05:00.0"),
+            ("/sys/class/net/eth2/device", "../../../0000:06:00.0"),
+            ("/sys/class/net/usb0/device", "../../../1-1:1.0"),
+            ("/sys/class/net/usb0/device/subsystem", "../../../../../bus/usb"),
+        ],
+    );
+    assert_eq!(vectors(&host, "veth0").value().map(Vec::len), Some(0));
+    assert_eq!(
+        vectors(&host, "eth2").value().map(Vec::len),
+        Some(0),
+        "vectors are asked for when it comes up"
+    );
+    assert_eq!(vectors(&host, "usb0").value().map(Vec::len), Some(0));
+    assert_eq!(
+        vectors(&host, "eth1").why(),
+        Some("/proc/interrupts: no vector is named after eth1 or its device 0000:05:00.0")
+    );
+}
+
+#[test]
+fn interrupts_that_cannot_be_read_are_unknown_with_the_line() {
+    let device = [("/sys/class/net/eth0/device", "../../../virtio2")];
+    let found = vectors(&host(&[("/proc/interrupts", " CPU0\n 1: x\n")], &device), "eth0");
+    assert_eq!(found.why(), Some("/proc/interrupts: line 2: 'x' is not count 1 of 1"));
+    let found = vectors(&host(&[], &device), "eth0");
+    assert!(found.why().is_some_and(|why| why.contains("/proc/interrupts")));
+}
+
+#[test]
+fn the_kernel_itself_says_best_which_queue_a_vector_serves() {
+    let napi = r#"[{"interface_index": 2, "id": 8193, "irq": 51, "pid": null, "receive_queues": [0], "transmit_queues": [0]},
+                   {"interface_index": 2, "id": 8194, "irq": 50, "pid": null, "receive_queues": [1]},
+                   {"interface_index": 3, "id": 8195, "irq": 52, "pid": null, "receive_queues": [0]}]"#;
+    let text = "  CPU0\n50: 1 PCI-MSI 1-edge eth0-TxRx-0\n51: 1 PCI-MSI 2-edge eth0-TxRx-1\n52: 1 PCI-MSI 3-edge eth9\n";
+    let host = host(
+        &[
+            ("/proc/interrupts", text),
+            ("/sys/class/net/eth0/ifindex", "2\n"),
+            ("/calls/netdev/napi.json", napi),
+        ],
+        &[("/sys/class/net/eth0/device", "../../../0000:01:00.0")],
+    );
+    assert_eq!(
+        shown(&vectors(&host, "eth0")),
+        [(50, "eth0-TxRx-0", Some(1), None), (51, "eth0-TxRx-1", Some(0), Some(0))]
+    );
+}
+
+#[test]
+fn debugfs_tells_which_vectors_the_kernel_manages() {
+    let host = host(
+        &[
+            ("/proc/interrupts", VIRTIO),
+            (
+                "/sys/kernel/debug/irq/irqs/38",
+                "handler:  handle_edge_irq\ndstate:   0x37408200\n            IRQD_ACTIVATED\n            IRQD_AFFINITY_MANAGED\n",
+            ),
+            ("/sys/kernel/debug/irq/irqs/39", "handler:  handle_edge_irq\n"),
+        ],
+        &[("/sys/class/net/eth0/device", "../../../virtio2")],
+    );
+    let managed: Vec<_> = vectors(&host, "eth0")
+        .into_value()
+        .expect("vectors")
+        .into_iter()
+        .map(|vector| vector.managed)
+        .collect();
+    assert_eq!(managed, [Known::Value(None), Known::Value(Some(true)), Known::Value(Some(false))]);
+}

@@ -1,0 +1,80 @@
+//! Who sets the affinity of interrupts: irqbalance, TuneD, systemd .link files, agents of clouds.
+
+pub(crate) mod irqbalance;
+pub(crate) mod link_file;
+pub(crate) mod tuned;
+
+use super::Owner;
+use crate::process::{Process, processes};
+use crate::{Host, Known};
+
+/// Google's guest agent sets affinity and XPS when it starts (google_set_multiqueue). A process's name has at most 15
+/// bytes.
+const GOOGLE: &str = "google_guest_ag";
+
+/// All there are on this host. Scripts that ran once leave no trace and are none of them.
+pub(super) fn observe(host: &Host) -> Known<Vec<Owner>> {
+    let running = match processes(host) {
+        Known::Value(running) => running,
+        Known::Unknown { why } => return Known::Unknown { why },
+    };
+    let mut owners: Vec<Owner> = running.iter().filter_map(|process| of_process(host, process)).collect();
+    owners.extend(link_file::observe(host));
+    Known::Value(owners)
+}
+
+fn of_process(host: &Host, process: &Process) -> Option<Owner> {
+    match process.comm.as_str() {
+        "irqbalance" => Some(irqbalance::observe(host, process.pid)),
+        "tuned" => tuned::observe(host, process.pid),
+        GOOGLE => Some(Owner {
+            name: "google-guest-agent".to_owned(),
+            how: "sets affinity and XPS when it starts".to_owned(),
+            pid: Some(process.pid),
+            read_from: format!("/proc/{}/comm", process.pid),
+            leaves_alone: Vec::new(),
+        }),
+        _ => None,
+    }
+}
+
+/// Lines of a file in the manner of INI: section, key and value.
+fn settings(text: &str) -> impl Iterator<Item = (&str, &str, &str)> {
+    let mut section = "";
+    text.lines().filter_map(move |line| {
+        let line = line.trim();
+        if let Some(name) = line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+            section = name.trim();
+            return None;
+        }
+        if line.starts_with(['#', ';']) {
+            return None;
+        }
+        let (key, value) = line.split_once('=')?;
+        Some((section, key.trim(), value.trim()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_of_which_no_processes_are_known_has_unknown_owners() {
+        let owners = observe(&Host::scripted::<String, String>([]));
+        assert!(owners.why().is_some_and(|why| why.contains("/proc")));
+    }
+
+    #[test]
+    fn a_host_may_have_no_owner() {
+        assert_eq!(observe(&Host::scripted([("/proc/1/comm", "init\n")])), Known::Value(Vec::new()));
+    }
+
+    #[test]
+    fn the_agent_of_google_is_one() {
+        let host = Host::scripted([("/proc/1/comm", "systemd\n"), ("/proc/700/comm", "google_guest_ag\n")]);
+        let owners = observe(&host).into_value().expect("owners");
+        assert_eq!(owners[0].name, "google-guest-agent");
+        assert_eq!((owners[0].pid, owners[0].read_from.as_str()), (Some(700), "/proc/700/comm"));
+    }
+}

@@ -1,0 +1,95 @@
+//! irqbalance: its arguments, its environment, and the interrupts it is told to leave alone.
+
+use super::Owner;
+use crate::Host;
+
+/// Files from which its service takes its environment: of Debian and of Red Hat.
+const ENVIRONMENTS: [&str; 2] = ["/etc/default/irqbalance", "/etc/sysconfig/irqbalance"];
+
+/// What is wanted of such a file.
+const WANTED: [&str; 4] =
+    ["IRQBALANCE_ARGS", "IRQBALANCE_BANNED_CPULIST", "IRQBALANCE_BANNED_CPUS", "IRQBALANCE_ONESHOT"];
+
+pub(super) fn observe(host: &Host, pid: u32) -> Owner {
+    let command_line = format!("/proc/{pid}/cmdline");
+    let arguments = host.read(&command_line).unwrap_or_default();
+    let arguments: Vec<&str> = arguments.split('\0').filter(|word| !word.is_empty()).collect();
+    let leaves_alone = banned_interrupts(&arguments);
+    let mut how = if arguments.is_empty() { "irqbalance".to_owned() } else { arguments.join(" ") };
+    for path in ENVIRONMENTS {
+        let Ok(text) = host.read(path) else { continue };
+        for (key, value) in environment(&text) {
+            how.push_str(&format!("; {key}={value} ({path})"));
+        }
+    }
+    Owner { name: "irqbalance".to_owned(), how, pid: Some(pid), read_from: command_line, leaves_alone }
+}
+
+/// The interrupts of `--banirq=24`, `--banirq 24` and `-i 24`; some versions take a list with commas.
+pub(crate) fn banned_interrupts(arguments: &[&str]) -> Vec<u32> {
+    let mut found = Vec::new();
+    let mut rest = arguments.iter();
+    while let Some(word) = rest.next() {
+        let value = match *word {
+            "-i" | "--banirq" => rest.next().copied(),
+            word => word.strip_prefix("--banirq=").or_else(|| word.strip_prefix("-i")),
+        };
+        found.extend(
+            value.unwrap_or_default().split(',').filter_map(|number| number.trim().parse::<u32>().ok()),
+        );
+    }
+    found
+}
+
+/// The variables of a file of the environment that matter here, with their values.
+pub(crate) fn environment(text: &str) -> Vec<(&str, &str)> {
+    super::settings(text)
+        .map(|(_, key, value)| (key, value.trim_matches(['"', '\''])))
+        .filter(|(key, value)| WANTED.contains(key) && !value.is_empty())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// As Debian 12 ships it, with two lines filled in.
+    const DEBIAN: &str = "# irqbalance is a daemon process that distributes interrupts across\n\
+        # IRQBALANCE_ONESHOT\n#IRQBALANCE_ONESHOT=\n\nIRQBALANCE_BANNED_CPULIST=2-19\n\
+        IRQBALANCE_ARGS=\"--banirq=24 --hintpolicy=exact\"\n";
+
+    #[test]
+    fn arguments_environment_and_bans_are_told() {
+        let host = Host::scripted([
+            ("/proc/612/cmdline", "/usr/sbin/irqbalance\0--foreground\0--banirq=24\0-i\x0025\0"),
+            ("/etc/default/irqbalance", DEBIAN),
+        ]);
+        let owner = observe(&host, 612);
+        assert_eq!(
+            owner.how,
+            "/usr/sbin/irqbalance --foreground --banirq=24 -i 25; \
+             IRQBALANCE_BANNED_CPULIST=2-19 (/etc/default/irqbalance); \
+             IRQBALANCE_ARGS=--banirq=24 --hintpolicy=exact (/etc/default/irqbalance)"
+        );
+        assert_eq!(owner.leaves_alone, [24, 25]);
+        assert_eq!(owner.read_from, "/proc/612/cmdline");
+    }
+
+    #[test]
+    fn bans_are_read_in_every_form() {
+        assert_eq!(
+            banned_interrupts(&["irqbalance", "--banirq=1,2", "-i3", "--banirq", "4", "-i"]),
+            [1, 2, 3, 4]
+        );
+        assert_eq!(banned_interrupts(&["irqbalance", "--interval=10", "--banirq=x"]), [0; 0]);
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_answered(text in "[ -~\n=]{0,80}") {
+            let _ = environment(&text);
+            let _ = banned_interrupts(&text.split(' ').collect::<Vec<_>>());
+        }
+    }
+}

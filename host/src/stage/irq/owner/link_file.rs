@@ -1,0 +1,88 @@
+//! systemd's .link files, which set affinity when an interface appears (`IRQAffinity...=`, systemd.link(5), since 2026).
+
+use std::collections::BTreeSet;
+
+use super::Owner;
+use crate::Host;
+
+/// In the order of precedence: a file hides one of the same name further down (systemd.link(5)).
+const DIRECTORIES: [&str; 4] = [
+    "/etc/systemd/network",
+    "/run/systemd/network",
+    "/usr/local/lib/systemd/network",
+    "/usr/lib/systemd/network",
+];
+
+pub(super) fn observe(host: &Host) -> Vec<Owner> {
+    let mut seen = BTreeSet::new();
+    let mut owners = Vec::new();
+    for directory in DIRECTORIES {
+        for name in host.list(directory).unwrap_or_default() {
+            let path = format!("{directory}/{name}");
+            if name.ends_with(".link.d") {
+                let parts = host.list(&path).unwrap_or_default();
+                let parts = parts.iter().filter(|part| part.ends_with(".conf"));
+                owners.extend(parts.filter_map(|part| owner(host, format!("{path}/{part}"))));
+            } else if name.ends_with(".link") && seen.insert(name) {
+                owners.extend(owner(host, path));
+            }
+        }
+    }
+    owners
+}
+
+fn owner(host: &Host, path: String) -> Option<Owner> {
+    let text = host.read(&path).ok()?;
+    let lines = affinity_lines(&text);
+    (!lines.is_empty()).then(|| Owner {
+        name: "systemd .link".to_owned(),
+        how: lines.join("; "),
+        pid: None,
+        read_from: path,
+        leaves_alone: Vec::new(),
+    })
+}
+
+/// The lines of a .link file that set affinity.
+pub(crate) fn affinity_lines(text: &str) -> Vec<String> {
+    super::settings(text)
+        .filter(|(section, key, value)| {
+            *section == "Link" && key.starts_with("IRQAffinity") && !value.is_empty()
+        })
+        .map(|(_, key, value)| format!("{key}={value}"))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn only_links_that_set_affinity_are_owners() {
+        let host = Host::scripted([
+            ("/etc/systemd/network/10-nic.link", "[Match]\nDriver=ice\n[Link]\nIRQAffinityPolicy=spread\n"),
+            ("/usr/lib/systemd/network/10-nic.link", "[Link]\nIRQAffinity=0-3\n"),
+            ("/usr/lib/systemd/network/99-default.link", "[Link]\nNamePolicy=keep kernel\n"),
+            ("/etc/systemd/network/99-default.link.d/irq.conf", "[Link]\nIRQAffinity=4-7\n"),
+            ("/etc/systemd/network/20-wan.network", "[Link]\nIRQAffinity=1\n"),
+        ]);
+        let owners = observe(&host);
+        let shown: Vec<_> =
+            owners.iter().map(|owner| (owner.read_from.as_str(), owner.how.as_str())).collect();
+        assert_eq!(
+            shown,
+            [
+                ("/etc/systemd/network/10-nic.link", "IRQAffinityPolicy=spread"),
+                ("/etc/systemd/network/99-default.link.d/irq.conf", "IRQAffinity=4-7"),
+            ]
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_answered(text in "(\\[?[A-Za-z=# ]{0,20}\\]?\n){0,6}") {
+            let _ = affinity_lines(&text);
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! Which queue a vector serves, and whose it is, by the name its driver gave it.
+
+/// The queues a name tells of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Served {
+    /// A receive queue.
+    Receive(u32),
+    /// A transmit queue.
+    Transmit(u32),
+    /// Both of that number.
+    Both(u32),
+    /// A block of gve: the lower half serves transmit queues, the upper half receive queues
+    /// (drivers/net/ethernet/google/gve/gve.h, `gve_rx_idx_to_ntfy`).
+    Block(u32),
+    /// The whole interface.
+    Whole,
+    /// No queue: link changes, mailboxes, flow director.
+    None,
+}
+
+/// How the names of an interface's vectors can be known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Names<'a> {
+    /// The interface.
+    pub interface: &'a str,
+    /// Its device on its bus: `virtio2`, `0000:81:00.0`; none where there is no device.
+    pub device: Option<&'a str>,
+}
+
+impl Names<'_> {
+    /// Whether a vector with this name is the interface's.
+    pub(crate) fn own(&self, name: &str) -> bool {
+        name.split(", ").any(|one| self.owns(one.trim()))
+    }
+
+    /// Whether the name has the interface's own name in it.
+    pub(crate) fn names_interface(&self, name: &str) -> bool {
+        contains_word(name, self.interface)
+    }
+
+    fn owns(&self, name: &str) -> bool {
+        let by_device = self.device.is_some_and(|device| {
+            // virtio2-input.0; mlx5_comp3@pci:0000:81:00.0, mlx4-1@0000:04:00.0; hns3-0000:7d:00.0-TxRx-0
+            contains_word(name, device)
+        });
+        by_device || contains_word(name, self.interface)
+    }
+
+    /// The queues that a vector of the interface serves.
+    pub(crate) fn served(&self, name: &str) -> Served {
+        let one = name.split(", ").map(str::trim).find(|one| self.owns(one)).unwrap_or(name);
+        if one == self.interface || Some(one) == self.device {
+            return Served::Whole;
+        }
+        let (one, _) = one.split_once('@').unwrap_or((one, ""));
+        let mut own: String = one.to_ascii_lowercase();
+        for mine in [Some(self.interface), self.device].into_iter().flatten().filter(|mine| !mine.is_empty())
+        {
+            own = own.replace(&mine.to_ascii_lowercase(), " \u{1} ");
+        }
+        by_words(&words(&own))
+    }
+}
+
+/// Whether `word` is in `text` with nothing beside it that could belong to a longer name.
+fn contains_word(text: &str, word: &str) -> bool {
+    let part_of_name = |letter: char| letter.is_ascii_alphanumeric();
+    !word.is_empty()
+        && text.match_indices(word).any(|(at, _)| {
+            let before = text.get(..at).and_then(|before| before.chars().next_back());
+            let after = text.get(at + word.len()..).and_then(|after| after.chars().next());
+            !before.is_some_and(part_of_name) && !after.is_some_and(part_of_name)
+        })
+}
+
+/// Letters and digits apart: `mlx5_comp3` is `mlx`, `5`, `comp`, `3`.
+fn words(text: &str) -> Vec<&str> {
+    let mut found = Vec::new();
+    for part in text.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '\u{1}') {
+        let mut rest = part;
+        while let Some(first) = rest.chars().next() {
+            let digits = first.is_ascii_digit();
+            let end = rest.find(|letter: char| letter.is_ascii_digit() != digits).unwrap_or(rest.len());
+            let (word, tail) = rest.split_at(end);
+            found.push(word);
+            rest = tail;
+        }
+    }
+    found
+}
+
+fn by_words(words: &[&str]) -> Served {
+    let number = |word: &&str| word.parse::<u32>().ok();
+    match words {
+        // i40e's vector of the flow director polls a queue of its own.
+        _ if words.contains(&"fdir") => Served::None,
+        // All queues of a virtio device on one vector (drivers/virtio/virtio_pci_common.c).
+        [.., "virtqueues"] => Served::Whole,
+        // mlx4-2, a completion queue of mlx4.
+        ["mlx", "4", queue] => number(queue).map_or(Served::None, Served::Both),
+        // Xen: eth0-q0-rx (drivers/net/xen-netfront.c)
+        [.., "q", queue, "rx"] => number(queue).map_or(Served::None, Served::Receive),
+        [.., "q", queue, "tx"] => number(queue).map_or(Served::None, Served::Transmit),
+        [.., "tx", "rx", queue] | [.., "rx", "tx", queue] => number(queue).map_or(Served::None, Served::Both),
+        [.., "blk" | "block", queue] => number(queue).map_or(Served::None, Served::Block),
+        [.., word, queue] => match (*word, number(queue)) {
+            ("txrx" | "rxtx" | "comp" | "fp" | "q" | "queue" | "\u{1}", Some(queue)) => Served::Both(queue),
+            ("rx" | "input", Some(queue)) => Served::Receive(queue),
+            ("tx" | "output", Some(queue)) => Served::Transmit(queue),
+            _ => Served::None,
+        },
+        _ => Served::None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Names as drivers make them, each from its `request_irq` in Linux 6.18.
+    #[test]
+    fn the_queue_is_told_from_the_names_drivers_give() {
+        let eth0 = |device| Names { interface: "eth0", device };
+        for (names, vector, expected) in [
+            (eth0(None), "eth0-TxRx-3", Served::Both(3)), // ixgbe, igb, igc, bnxt_en, hns3
+            (eth0(None), "i40e-eth0-TxRx-12", Served::Both(12)), // i40e
+            (eth0(None), "ice-eth0-TxRx-0", Served::Both(0)), // ice
+            (eth0(None), "iavf-eth0-TxRx-7", Served::Both(7)), // iavf
+            (eth0(None), "eth0-Tx-Rx-5", Served::Both(5)), // ena
+            (eth0(None), "eth0-rxtx-1", Served::Both(1)), // vmxnet3, nfp
+            (eth0(None), "bnxt: eth0-TxRx-1", Served::Both(1)),
+            (eth0(None), "eth0-rx-2", Served::Receive(2)), // enic, e1000e, sfc
+            (eth0(None), "eth0-tx-2", Served::Transmit(2)),
+            (eth0(None), "eth0-fp-4", Served::Both(4)),      // bnx2x
+            (eth0(None), "eth0-q2", Served::Both(2)),        // be2net
+            (eth0(None), "eth0 (queue 3)", Served::Both(3)), // cxgb4
+            (eth0(None), "eth0-9", Served::Both(9)),         // sfc, bnx2, atlantic
+            (eth0(None), "eth0-q1-rx", Served::Receive(1)),  // xen-netfront
+            (eth0(None), "eth0-q1-tx", Served::Transmit(1)),
+            (eth0(None), "eth0", Served::Whole), // e1000e, r8169
+            (eth0(None), "i801_smbus, eth0", Served::Whole),
+            (eth0(None), "eth0:lsc", Served::None),
+            (eth0(None), "i40e-eth0:fdir-TxRx-0", Served::None),
+            (eth0(Some("virtio2")), "virtio2-input.0", Served::Receive(0)),
+            (eth0(Some("virtio2")), "virtio2-output.3", Served::Transmit(3)),
+            (eth0(Some("virtio2")), "virtio2-config", Served::None),
+            (eth0(Some("virtio2")), "virtio2-virtqueues", Served::Whole),
+            (eth0(Some("virtio2")), "virtio2", Served::Whole),
+            (eth0(Some("0000:81:00.0")), "mlx5_comp3@pci:0000:81:00.0", Served::Both(3)),
+            (eth0(Some("0000:81:00.0")), "mlx5_async0@pci:0000:81:00.0", Served::None),
+            (eth0(Some("0000:81:00.0")), "mlx5_ctrl_0@pci:0000:81:00.0", Served::None),
+            (eth0(Some("0000:04:00.0")), "mlx4-2@0000:04:00.0", Served::Both(2)),
+            (eth0(Some("0000:00:04.0")), "gve-ntfy-blk5@pci:0000:00:04.0", Served::Block(5)),
+            (eth0(Some("0000:00:04.0")), "eth0-ntfy-block.5", Served::Block(5)),
+            (eth0(Some("0000:00:04.0")), "gve-mgmnt@pci:0000:00:04.0", Served::None),
+            (eth0(Some("0000:7d:00.0")), "hns3-0000:7d:00.0-TxRx-6", Served::Both(6)),
+            (eth0(Some("0000:7d:00.0")), "mana_q4@pci:0000:7d:00.0", Served::Both(4)),
+        ] {
+            assert!(names.own(vector), "{vector}");
+            assert_eq!(names.served(vector), expected, "{vector}");
+        }
+    }
+
+    #[test]
+    fn an_interface_takes_no_other_ones_vectors() {
+        let names = Names { interface: "eth1", device: Some("virtio1") };
+        for other in ["eth10-TxRx-0", "veth1-rx-0", "virtio12-input.0", "xvirtio1-input.0", "", "ahci"] {
+            assert!(!names.own(other), "{other}");
+        }
+        assert!(!Names { interface: "", device: None }.own("eth0"));
+    }
+
+    #[test]
+    fn digits_of_the_interface_are_no_queue() {
+        let names = Names { interface: "ens1f0np0", device: None };
+        assert_eq!(names.served("ens1f0np0-TxRx-11"), Served::Both(11));
+        assert_eq!(names.served("ens1f0np0:misc"), Served::None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_name_is_answered(interface in ".{0,12}", device in ".{0,12}", name in ".{0,40}") {
+            let names = Names { interface: &interface, device: Some(&device) };
+            let _ = (names.own(&name), names.served(&name));
+        }
+    }
+}

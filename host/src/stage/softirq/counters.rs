@@ -1,0 +1,41 @@
+//! What the softirq counts.
+
+use super::SoftnetCpu;
+use crate::counter::{Counter, Counts};
+use crate::stage::{PacketPath, StageName};
+
+const SOFTNET: &str = "/proc/net/softnet_stat";
+
+pub(super) fn counters(path: &PacketPath) -> Vec<Counter> {
+    let softnet = path.softirq.softnet.value().map_or(&[][..], Vec::as_slice);
+    let mut found: Vec<Counter> = softnet.iter().flat_map(of_cpu).collect();
+    let net_rx = path.softirq.net_rx.value().into_iter().flatten();
+    found.extend(net_rx.map(|(cpu, runs)| counter(*cpu, "NET_RX", Counts::Events, *runs, "/proc/softirqs")));
+    found
+}
+
+fn of_cpu(line: &SoftnetCpu) -> Vec<Counter> {
+    let counts = [
+        ("processed", Counts::PacketsIn, Some(line.processed)),
+        ("dropped", Counts::PacketsLost, Some(line.dropped)),
+        ("time_squeeze", Counts::Events, Some(line.time_squeeze)),
+        ("received_rps", Counts::Events, line.received_rps),
+        // Each of these is in `dropped` too (net/core/dev.c, `enqueue_to_backlog`), so it is no further loss.
+        ("flow_limit", Counts::Events, line.flow_limit),
+    ];
+    counts
+        .into_iter()
+        .filter_map(|(name, counts, value)| Some(counter(line.cpu, name, counts, value?, SOFTNET)))
+        .collect()
+}
+
+fn counter(cpu: u32, name: &str, counts: Counts, value: u64, read_from: &str) -> Counter {
+    Counter {
+        stage: StageName::Softirq,
+        place: format!("cpu {cpu}"),
+        name: name.to_owned(),
+        counts,
+        value,
+        read_from: read_from.to_owned(),
+    }
+}

@@ -1,0 +1,110 @@
+//! `/proc/net/softnet_stat`: a line a CPU that is online (net/core/net-procfs.c, `softnet_seq_show`).
+//!
+//! Columns in hexadecimal: 0 processed, 1 dropped, 2 time_squeeze, 9 received_rps (2.6.35), 10 flow limit (3.11), and
+//! since 5.10 11 length of the backlog and 12 the CPU; before that, the n-th line is the n-th CPU that is online. Each
+//! is 32 bits wide and begins anew at 2^32.
+
+use super::SoftnetCpu;
+use crate::CpuSet;
+
+/// Reads all lines. `online` says whose lines they are where they do not themselves.
+///
+/// # Errors
+/// The line, and what of it is wrong.
+pub(crate) fn parse(text: &str, online: Option<&CpuSet>) -> Result<Vec<SoftnetCpu>, String> {
+    let mut online = online.map(CpuSet::iter);
+    let mut found = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        let error = |what: String| format!("line {}: {what}", index + 1);
+        let columns = line
+            .split_whitespace()
+            .map(|item| {
+                u32::from_str_radix(item, 16).map_err(|_| error(format!("'{item}' is no hexadecimal number")))
+            })
+            .collect::<Result<Vec<u32>, _>>()?;
+        let next_online = online.as_mut().and_then(Iterator::next);
+        let column = |number: usize| columns.get(number).copied().map(u64::from);
+        let (Some(processed), Some(dropped), Some(time_squeeze)) = (column(0), column(1), column(2)) else {
+            return Err(error(format!("{} columns", columns.len())));
+        };
+        let cpu = columns.get(12).copied().or(next_online).ok_or_else(|| {
+            error("does not say of which CPU it is, and the CPUs that are online are not known".to_owned())
+        })?;
+        found.push(SoftnetCpu {
+            cpu,
+            processed,
+            dropped,
+            time_squeeze,
+            received_rps: column(9),
+            flow_limit: column(10),
+            backlog: column(11).filter(|_| columns.len() > 12),
+        });
+    }
+    if found.is_empty() { Err("no line in it".to_owned()) } else { Ok(found) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Of Linux 6.18, with 15 columns; CPU 1 is offline.
+    const NEW: &str = "\
+264ad425 00000d5c 0000002c 00000000 00000000 00000000 00000000 00000000 00000000 00b6531e 00000000 00000000 00000000 00000000 00000000
+212e1240 00000000 00000030 00000000 00000000 00000000 00000000 00000000 00000000 00000000 00000007 00000003 00000002 00000001 00000002
+";
+
+    /// Of Linux 3.10, with ten.
+    const OLD: &str = "\
+6dcad223 00000000 00000001 00000000 00000000 00000000 00000000 00000000 00000000 00000000
+000000ff 00000002 00000000 00000000 00000000 00000000 00000000 00000000 00000000 0000000a
+";
+
+    #[test]
+    fn a_new_kernel_names_the_cpu_of_each_line() {
+        let lines = parse(NEW, None).expect("parsed");
+        assert_eq!(
+            lines[0],
+            SoftnetCpu {
+                cpu: 0,
+                processed: 0x264a_d425,
+                dropped: 3420,
+                time_squeeze: 44,
+                received_rps: Some(0x00b6_531e),
+                flow_limit: Some(0),
+                backlog: Some(0),
+            }
+        );
+        assert_eq!((lines[1].cpu, lines[1].backlog, lines[1].flow_limit), (2, Some(3), Some(7)));
+    }
+
+    #[test]
+    fn lines_of_an_old_kernel_belong_to_the_cpus_that_are_online() {
+        let online = CpuSet::from_list("0,4").expect("a list");
+        let lines = parse(OLD, Some(&online)).expect("parsed");
+        assert_eq!(lines.iter().map(|line| line.cpu).collect::<Vec<_>>(), [0, 4]);
+        assert_eq!((lines[1].dropped, lines[1].received_rps, lines[1].flow_limit), (2, Some(10), None));
+        assert!(parse(OLD, None).expect_err("unknown CPUs").starts_with("line 1: does not say of which CPU"));
+        let one = CpuSet::from_list("0").expect("a list");
+        assert!(parse(OLD, Some(&one)).expect_err("a line too many").starts_with("line 2: "));
+    }
+
+    #[test]
+    fn what_is_garbled_is_named_by_its_line() {
+        assert_eq!(parse("", None).expect_err("empty"), "no line in it");
+        assert_eq!(parse("00000001 00\n", None).expect_err("short"), "line 1: 2 columns");
+        assert_eq!(
+            parse(&format!("{OLD}zz\n"), CpuSet::from_list("0-9").ok().as_ref()).expect_err("garbled"),
+            "line 3: 'zz' is no hexadecimal number"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_an_answer_or_an_error(text in "([0-9a-fg]{0,9} ?){0,40}\n?", cpus in 0_u32..4) {
+            let online: CpuSet = (0..cpus).collect();
+            let _ = parse(&text, Some(&online));
+            let _ = parse(&text, None);
+        }
+    }
+}
