@@ -4,6 +4,7 @@ mod bench;
 mod bpf;
 mod fuzz;
 mod guest;
+mod specimen;
 mod sys;
 mod user_tests;
 
@@ -31,6 +32,8 @@ enum Chore {
     /// Boot a machine of many CPUs and NUMA nodes, and run something there.
     #[command(subcommand)]
     Guest(guest::GuestChore),
+    /// Write a host with known faults into a directory, for `linerate doctor --root`.
+    Specimen(specimen::Specimen),
     /// Run the workspace's tests as nobody; takes root.
     UserTests(user_tests::UserTests),
 }
@@ -41,6 +44,7 @@ fn main() -> anyhow::Result<ExitCode> {
         Chore::Bpf(bpf) => bpf.run(),
         Chore::Fuzz(fuzz) => fuzz.run(),
         Chore::Guest(guest) => guest.run(),
+        Chore::Specimen(specimen) => specimen.run(),
         Chore::UserTests(tests) => tests.run(),
     }
 }

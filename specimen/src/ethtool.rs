@@ -1,0 +1,142 @@
+//! What the kernel answers when asked about an interface by ethtool, netdev and rtnetlink messages.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+/// The host has no such thing.
+pub const EOPNOTSUPP: i32 = 95;
+/// There is no such family of generic netlink, or no such system call.
+pub const ENOENT: i32 = 2;
+
+/// What a driver tells of its interface.
+#[derive(Debug, Clone)]
+pub struct Ethtool {
+    /// Name, version, firmware and place on the bus.
+    pub driver: [&'static str; 4],
+    /// Receive-only, transmit-only and combined channels in use, and how many of each there can be; none where the driver
+    /// does not tell.
+    pub channels: Option<[u32; 6]>,
+    /// Lengths of the rings for receiving and sending, and how long they can be; none where the driver does not tell.
+    pub rings: Option<[u32; 4]>,
+    /// Microseconds until an interrupt after a packet; none where the driver does not tell.
+    pub interrupt_after: Option<u32>,
+    /// Whether generic receive offload is on.
+    pub gro: bool,
+    /// The indirection table; none where the driver has none.
+    pub table: Option<Vec<u32>>,
+    /// Whether ports of UDP go into the hash; none where the driver does not tell what does.
+    pub udp_ports: Option<bool>,
+    /// Queues RSS can use, as the driver tells.
+    pub table_queues: Option<u32>,
+    /// The driver's statistics.
+    pub statistics: BTreeMap<String, u64>,
+    /// Packets of each receive and each transmit queue as the netdev family tells them; none where the kernel does not.
+    pub queue_packets: Option<(Vec<u64>, Vec<u64>)>,
+    /// The discipline of each transmit queue, below `mq` where there are several.
+    pub discipline: &'static str,
+}
+
+fn refused(errno: i32) -> Value {
+    json!({ "errno": errno })
+}
+
+fn offered<T>(value: Option<&T>, answer: impl FnOnce(&T) -> Value) -> Value {
+    value.map_or_else(|| refused(EOPNOTSUPP), answer)
+}
+
+impl Ethtool {
+    /// Its answers by key.
+    pub(crate) fn answers(&self, interface: &str, transmit_queues: usize) -> Vec<(String, Value)> {
+        let [name, version, firmware, bus] = self.driver;
+        let mut answers = vec![
+            ("driver", json!({ "name": name, "version": version, "firmware": firmware, "bus": bus })),
+            (
+                "channels",
+                offered(
+                    self.channels.as_ref(),
+                    |[rx, tx, combined, rx_max, tx_max, combined_max]| json!({ "rx": rx, "tx": tx, "combined": combined, "rx_max": rx_max, "tx_max": tx_max, "combined_max": combined_max }),
+                ),
+            ),
+            (
+                "rings",
+                offered(
+                    self.rings.as_ref(),
+                    |[rx, tx, rx_max, tx_max]| json!({ "rx": rx, "tx": tx, "rx_max": rx_max, "tx_max": tx_max }),
+                ),
+            ),
+            (
+                "coalesce",
+                offered(
+                    self.interrupt_after.as_ref(),
+                    |usecs| json!({ "rx_usecs": usecs, "tx_usecs": usecs }),
+                ),
+            ),
+            ("features", self.features()),
+            ("statistics", json!(self.statistics)),
+            (
+                "rss",
+                offered(
+                    self.table.as_ref(),
+                    |table| json!({ "table": table, "hash": { "function": "toeplitz", "key": "6d5a56da255b0ec24167253d43a38fb0" } }),
+                ),
+            ),
+            ("table-queues", offered(self.table_queues.as_ref(), |queues| json!(queues))),
+            ("ntuple", offered(self.table.as_ref(), |_| json!([]))),
+        ];
+        let tcp_ports = self.udp_ports.map(|_| true);
+        for (item, ports) in [
+            ("flow-hash/udp4", self.udp_ports),
+            ("flow-hash/udp6", self.udp_ports),
+            ("flow-hash/tcp4", tcp_ports),
+            ("flow-hash/tcp6", tcp_ports),
+        ] {
+            let fields = offered(
+                ports.as_ref(),
+                |ports| json!({ "source_address": true, "destination_address": true, "source_port": ports, "destination_port": ports }),
+            );
+            answers.push((item, fields));
+        }
+        let mut all: Vec<(String, Value)> = answers
+            .into_iter()
+            .map(|(item, answer)| (format!("ethtool/{interface}/{item}"), answer))
+            .collect();
+        all.push((format!("netdev/{interface}/qstats"), self.qstats()));
+        all.push((format!("qdisc/{interface}"), self.disciplines(transmit_queues)));
+        all
+    }
+
+    fn features(&self) -> Value {
+        json!({
+            "generic-receive-offload": self.gro,
+            "generic-segmentation-offload": true,
+            "large-receive-offload": false,
+            "ntuple-filters": false,
+            "receive-hashing": self.table.is_some(),
+            "rx-checksumming": true,
+            "scatter-gather": true,
+            "tx-checksumming": true,
+        })
+    }
+
+    fn qstats(&self) -> Value {
+        let Some((receive, transmit)) = &self.queue_packets else { return refused(ENOENT) };
+        let queues = |packets: &[u64]| -> Vec<Value> {
+            packets
+                .iter()
+                .enumerate()
+                .map(|(queue, packets)| json!({ "queue": queue, "packets": packets }))
+                .collect()
+        };
+        json!({ "rx": queues(receive), "tx": queues(transmit) })
+    }
+
+    fn disciplines(&self, transmit_queues: usize) -> Value {
+        let discipline = |kind: &str, parent: String| json!({ "kind": kind, "parent": parent });
+        if transmit_queues <= 1 {
+            return json!([discipline(self.discipline, "root".into())]);
+        }
+        let children = (1..=transmit_queues).map(|queue| discipline(self.discipline, format!(":{queue:x}")));
+        std::iter::once(discipline("mq", "root".into())).chain(children).collect()
+    }
+}

@@ -1,0 +1,86 @@
+//! The hosts themselves.
+
+mod makita;
+mod many;
+mod million_packets;
+mod small_vm;
+mod sysctls;
+
+use std::io;
+use std::path::Path;
+
+use crate::{Machine, Tree};
+
+pub use many::many;
+
+/// A host of which it is known what is wrong.
+#[derive(Debug, Clone)]
+pub struct Specimen {
+    /// Its name.
+    pub name: &'static str,
+    /// What it is, in a sentence.
+    pub about: &'static str,
+    /// A reading of it.
+    pub first: Machine,
+    /// A second one, some seconds later; none where nothing happens on it.
+    pub later: Option<Machine>,
+}
+
+impl Specimen {
+    /// The trees of its readings.
+    #[must_use]
+    pub fn trees(&self) -> Vec<Tree> {
+        std::iter::once(&self.first).chain(&self.later).map(Machine::tree).collect()
+    }
+
+    /// Writes the first reading into a directory, and the second below `later` in it.
+    ///
+    /// # Errors
+    /// Whatever the file system refuses.
+    pub fn write(&self, directory: &Path) -> io::Result<()> {
+        self.first.tree().write(directory)?;
+        match &self.later {
+            Some(machine) => machine.tree().write(&directory.join("later")),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Makes a host as it is known.
+type Make = fn() -> Specimen;
+
+const ALL: [(&str, Make); 5] = [
+    ("makita-2016", makita::as_found),
+    ("makita-2016-mended", makita::mended),
+    ("million-packets", million_packets::million_packets),
+    ("many", many::specimen),
+    ("small-vm", small_vm::small_vm),
+];
+
+/// The names of all specimens.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    ALL.iter().map(|(name, _)| *name)
+}
+
+/// The specimen of this name.
+#[must_use]
+pub fn specimen(name: &str) -> Option<Specimen> {
+    ALL.iter().find(|(known, _)| *known == name).map(|(_, make)| make())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_can_be_had_by_its_name_and_written() {
+        for name in names() {
+            let specimen = specimen(name).expect("it is listed");
+            assert_eq!(specimen.name, name);
+            let directory = tempfile::tempdir().expect("a directory");
+            specimen.write(directory.path()).expect("written");
+            assert_eq!(directory.path().join("later").exists(), specimen.later.is_some(), "{name}");
+        }
+        assert!(specimen("nothing").is_none());
+    }
+}
