@@ -7,6 +7,7 @@ use crate::stage::irq::interrupts;
 use crate::stage::irq::owner::{irqbalance, link_file, tuned};
 use crate::stage::irq::served::Names;
 use crate::stage::machine;
+use crate::stage::route;
 use crate::stage::softirq::{softirqs, softnet};
 
 /// A parser, whatever its answer.
@@ -18,8 +19,8 @@ pub const PARSERS: &[(&str, Parser)] = &[
     ("CPU list", |bytes| drop(CpuSet::from_list(&text(bytes)))),
     ("CPU mask", |bytes| drop(CpuSet::from_mask(&text(bytes)))),
     // machine
-    ("time of the CPUs", |bytes| _ = machine::cpu_time(&text(bytes))),
-    ("time of each CPU", |bytes| drop(machine::cpu_times(&text(bytes)))),
+    ("machine: /proc/stat, all CPUs", |bytes| _ = machine::cpu_time(&text(bytes))),
+    ("machine: /proc/stat, each CPU", |bytes| drop(machine::cpu_times(&text(bytes)))),
     // link
     // rss
     // irq
@@ -45,6 +46,8 @@ pub const PARSERS: &[(&str, Parser)] = &[
     ("softirq: /proc/softirqs", |bytes| drop(softirqs::parse(&text(bytes), "NET_RX"))),
     // filter
     // route
+    ("route: /proc/net/snmp and netstat", |bytes| drop(route::pairs_of_lines(&text(bytes)))),
+    ("route: /proc/net/snmp6", |bytes| drop(route::words(&text(bytes)))),
     // socket
     // thread
     // transmit

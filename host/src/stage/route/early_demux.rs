@@ -1,0 +1,106 @@
+//! Early demux: a look for a connected socket before the route is looked up.
+
+use super::number;
+use crate::finding::{Rule, Severity, Sighting};
+use crate::setting::Value;
+use crate::stage::View;
+use crate::stage::socket::Protocol;
+use crate::{Host, Known, Setting};
+
+const UDP: &str = "net.ipv4.udp_early_demux";
+const UDP_PATH: &str = "/proc/sys/net/ipv4/udp_early_demux";
+
+pub(super) fn of_udp(host: &Host) -> Known<Option<bool>> {
+    match host.read(UDP_PATH) {
+        Err(error) if error.is_missing() => Known::Value(None),
+        _ => number(host, UDP_PATH).map(|on| Some(on != 0)),
+    }
+}
+
+pub(super) const RULE: Rule = Rule {
+    id: "route.early-demux",
+    title: "Early demux looks for connected sockets where there are none",
+    why: "For each UDP packet the kernel first looks for a socket connected to its sender, to take the route from it. A \
+          service that answers everybody from sockets that are bound and not connected never has one: the look is wasted, \
+          and the socket is looked up again after the route.",
+    effect: "0.8 % for one flow and 3 % for packets from many sources (633 to 654 Mbit/s), on an ARM64 system.",
+    published_ratio: Some(1.03),
+    source: "Linux commit dddb64bcb346 (4.12); Documentation/networking/ip-sysctl.rst, udp_early_demux",
+    kernels: "4.12 and later",
+    remedy: "Switch it off for UDP. It is a setting of the whole network namespace.",
+    unless: "Much of the host's UDP comes to connected sockets, as to a resolver that asks other servers, or to a QUIC or \
+             DTLS server that connects a socket for each client.",
+    check,
+};
+
+fn check(view: &View<'_>) -> Vec<Sighting> {
+    let route = &view.now.route;
+    let on =
+        (route.ip_early_demux.value(), route.udp_early_demux.value()) == (Some(&true), Some(&Some(true)));
+    let udp = |service: &&crate::stage::socket::Service| service.protocol == Protocol::Udp;
+    let services: Vec<_> = view.now.socket.services().iter().filter(udp).collect();
+    let Some(service) = services.iter().find(|service| service.named).or(services.first()).filter(|_| on)
+    else {
+        return Vec::new();
+    };
+    // That a service was asked about says that it matters; that one is there does not.
+    let severity = if service.named { Severity::Low } else { Severity::Note };
+    let title = format!(
+        "Each UDP packet is looked up among connected sockets first, and the service on {} has none",
+        service.local
+    );
+    vec![
+        Sighting::new(severity, title)
+            .evidence(UDP, 1, UDP_PATH)
+            .evidence("unconnected UDP services", services.len(), "the UDP sockets of the host")
+            .change(Setting::sysctl(UDP), Some(Value::new("1")), Value::new("0")),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stage::socket::Service;
+    use crate::{PacketPath, Scope};
+
+    fn path(protocol: Protocol, named: bool, files: &[(&str, &str)]) -> PacketPath {
+        let mut path = PacketPath::observe(&Host::scripted(files.iter().copied()), &Scope::default());
+        path.socket.services = Known::Value(vec![Service {
+            protocol,
+            local: "0.0.0.0:53".parse().expect("an address"),
+            processes: Known::Value(Vec::new()),
+            sockets: Vec::new(),
+            steering: Known::Value(None),
+            named,
+        }]);
+        path
+    }
+
+    const ON: [(&str, &str); 2] = [("/proc/sys/net/ipv4/ip_early_demux", "1\n"), (UDP_PATH, "1\n")];
+
+    #[test]
+    fn a_service_that_was_asked_about_gains_a_little() {
+        let sightings = check(&View::once(&path(Protocol::Udp, true, &ON)));
+        assert_eq!(
+            sightings[0].title,
+            "Each UDP packet is looked up among connected sockets first, and the service on 0.0.0.0:53 has none"
+        );
+        assert_eq!((sightings[0].severity, &*sightings[0].evidence[0].read_from), (Severity::Low, UDP_PATH));
+        let change = &sightings[0].changes[0];
+        let command = change.setting.command(&change.to);
+        assert_eq!(command.as_deref(), Some("sysctl -w net.ipv4.udp_early_demux=0"));
+        assert_eq!(check(&View::once(&path(Protocol::Udp, false, &ON)))[0].severity, Severity::Note);
+    }
+
+    #[test]
+    fn it_is_left_alone_where_it_is_off_or_unknown_or_no_udp_is_served() {
+        let found =
+            |protocol, files: &[(&str, &str)]| !check(&View::once(&path(protocol, true, files))).is_empty();
+        assert!(!found(Protocol::Tcp, &ON));
+        assert!(!found(Protocol::Udp, &[ON[0], (UDP_PATH, "0\n")]));
+        assert!(!found(Protocol::Udp, &[("/proc/sys/net/ipv4/ip_early_demux", "0\n"), ON[1]]));
+        // Linux before 4.12 has one switch for TCP too, and is better left.
+        assert!(!found(Protocol::Udp, &ON[..1]));
+        assert!(!found(Protocol::Udp, &[ON[0], (UDP_PATH, "")]));
+    }
+}

@@ -1,0 +1,189 @@
+//! What the IP layer counts: `/proc/net/snmp`, `netstat` and `snmp6`.
+
+use std::collections::BTreeMap;
+
+use crate::counter::{Counter, Counts};
+use crate::stage::{PacketPath, StageName};
+use crate::{Host, Known};
+
+pub(super) const SNMP: &str = "/proc/net/snmp";
+pub(super) const NETSTAT: &str = "/proc/net/netstat";
+const SNMP6: &str = "/proc/net/snmp6";
+
+pub(super) fn table(host: &Host, path: &str) -> Known<BTreeMap<String, u64>> {
+    match host.read(path) {
+        Ok(text) => pairs_of_lines(&text).map_err(|reason| format!("{path}: {reason}")).into(),
+        Err(error) => Known::unknown(error.to_string()),
+    }
+}
+
+pub(super) fn table6(host: &Host) -> Known<Option<BTreeMap<String, u64>>> {
+    match host.read(SNMP6) {
+        Ok(text) => words(&text).map(Some).map_err(|reason| format!("{SNMP6}: {reason}")).into(),
+        Err(error) if error.is_missing() => Known::Value(None),
+        Err(error) => Known::unknown(error.to_string()),
+    }
+}
+
+/// Counters in pairs of lines, names and values, each begun by the protocol: `Udp: InDatagrams ...`. Those that are
+/// negative (`Tcp.MaxConn`) are none and left out.
+///
+/// # Errors
+/// Names the line that has no fellow, or another number of items than it.
+pub(crate) fn pairs_of_lines(text: &str) -> Result<BTreeMap<String, u64>, String> {
+    let mut counters = BTreeMap::new();
+    let mut lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+    while let Some((index, names)) = lines.next() {
+        let (protocol, names) =
+            names.split_once(':').ok_or_else(|| format!("line {}: no protocol before it", index + 1))?;
+        let values = lines
+            .next()
+            .and_then(|(_, values)| values.strip_prefix(protocol)?.strip_prefix(':'))
+            .ok_or_else(|| format!("line {}: no line of values of '{protocol}' follows", index + 1))?;
+        let (names, values): (Vec<&str>, Vec<&str>) =
+            (names.split_ascii_whitespace().collect(), values.split_ascii_whitespace().collect());
+        if names.len() != values.len() {
+            return Err(format!(
+                "line {}: '{protocol}' has {} names and {} values",
+                index + 1,
+                names.len(),
+                values.len()
+            ));
+        }
+        for (name, value) in names.iter().zip(values) {
+            let name = format!("{protocol}.{name}");
+            counter(&mut counters, name, value).map_err(|reason| format!("line {}: {reason}", index + 2))?;
+        }
+    }
+    if counters.is_empty() { Err("no counters".to_owned()) } else { Ok(counters) }
+}
+
+/// Counters a line: name and value.
+///
+/// # Errors
+/// Names the line without a value.
+pub(crate) fn words(text: &str) -> Result<BTreeMap<String, u64>, String> {
+    let mut counters = BTreeMap::new();
+    for (index, line) in text.lines().enumerate() {
+        let mut words = line.split_ascii_whitespace();
+        let Some(name) = words.next() else { continue };
+        let value = words.next().ok_or_else(|| format!("line {}: {name} has no value", index + 1))?;
+        counter(&mut counters, name.to_owned(), value)
+            .map_err(|reason| format!("line {}: {reason}", index + 1))?;
+    }
+    if counters.is_empty() { Err("no counters".to_owned()) } else { Ok(counters) }
+}
+
+fn counter(counters: &mut BTreeMap<String, u64>, name: String, value: &str) -> Result<(), String> {
+    if value.strip_prefix('-').is_some_and(|digits| digits.parse::<u64>().is_ok()) {
+        return Ok(());
+    }
+    let value = value.parse().map_err(|_| format!("{name} is '{value}'"))?;
+    counters.insert(name, value);
+    Ok(())
+}
+
+/// What of it a packet meets in this stage; sockets' own counters are the socket stage's.
+const COUNTED: &[(&str, Counts, &str)] = &[
+    ("Ip.InReceives", Counts::PacketsIn, SNMP),
+    ("Ip.InDelivers", Counts::PacketsOut, SNMP),
+    ("Ip.InHdrErrors", Counts::PacketsLost, SNMP),
+    ("Ip.InAddrErrors", Counts::PacketsLost, SNMP),
+    ("Ip.InUnknownProtos", Counts::PacketsLost, SNMP),
+    ("Ip.InDiscards", Counts::PacketsLost, SNMP),
+    ("Ip.OutDiscards", Counts::PacketsLost, SNMP),
+    ("Ip.OutNoRoutes", Counts::PacketsLost, SNMP),
+    ("Ip.ReasmFails", Counts::Events, SNMP),
+    ("IpExt.InNoRoutes", Counts::PacketsLost, NETSTAT),
+    ("IpExt.InTruncatedPkts", Counts::PacketsLost, NETSTAT),
+    ("TcpExt.IPReversePathFilter", Counts::PacketsLost, NETSTAT),
+    ("Ip6InReceives", Counts::PacketsIn, SNMP6),
+    ("Ip6InDelivers", Counts::PacketsOut, SNMP6),
+    ("Ip6InHdrErrors", Counts::PacketsLost, SNMP6),
+    ("Ip6InNoRoutes", Counts::PacketsLost, SNMP6),
+    ("Ip6InAddrErrors", Counts::PacketsLost, SNMP6),
+    ("Ip6InUnknownProtos", Counts::PacketsLost, SNMP6),
+    ("Ip6InTruncatedPkts", Counts::PacketsLost, SNMP6),
+    ("Ip6InDiscards", Counts::PacketsLost, SNMP6),
+    ("Ip6OutDiscards", Counts::PacketsLost, SNMP6),
+    ("Ip6OutNoRoutes", Counts::PacketsLost, SNMP6),
+    ("Ip6ReasmFails", Counts::Events, SNMP6),
+];
+
+pub(super) fn counters(path: &PacketPath) -> Vec<Counter> {
+    let read = |(name, counts, file): &(&str, Counts, &str)| {
+        Some(Counter {
+            stage: StageName::Route,
+            place: "host".to_owned(),
+            name: (*name).to_owned(),
+            counts: *counts,
+            value: path.route.snmp(name)?,
+            read_from: (*file).to_owned(),
+        })
+    };
+    COUNTED.iter().filter_map(read).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Scope;
+
+    /// Captured on Linux 6.18, shortened by whole protocols.
+    const CAPTURED: &str = "Ip: Forwarding DefaultTTL InReceives InHdrErrors InAddrErrors ForwDatagrams InUnknownProtos \
+        InDiscards InDelivers OutRequests OutDiscards OutNoRoutes ReasmTimeout ReasmReqds ReasmOKs ReasmFails FragOKs \
+        FragFails FragCreates OutTransmits\n\
+        Ip: 2 64 151227910 0 0 0 0 0 151227910 151216041 56986 0 0 0 0 0 0 0 0 151216041\n\
+        Tcp: RtoAlgorithm RtoMin RtoMax MaxConn ActiveOpens\n\
+        Tcp: 1 200 120000 -1 2416\n\
+        Udp: InDatagrams NoPorts InErrors OutDatagrams RcvbufErrors SndbufErrors InCsumErrors IgnoredMulti MemErrors\n\
+        Udp: 140480646 114038 10332243 151064154 10332243 0 0 0 0\n";
+
+    #[test]
+    fn reads_what_a_kernel_wrote() {
+        let counters = pairs_of_lines(CAPTURED).expect("counters");
+        assert_eq!(counters.get("Udp.RcvbufErrors"), Some(&10_332_243));
+        assert_eq!(counters.get("Ip.Forwarding"), Some(&2));
+        assert_eq!(counters.get("Tcp.MaxConn"), None);
+        assert_eq!(counters.get("Tcp.ActiveOpens"), Some(&2416));
+        let snmp6 = words("Ip6InReceives                   \t12\nUdp6NoPorts \t0\n").expect("counters");
+        assert_eq!(snmp6.get("Ip6InReceives"), Some(&12));
+    }
+
+    #[test]
+    fn cut_short_or_garbled_it_names_the_line() {
+        let error = |text: &str| pairs_of_lines(text).expect_err("no table");
+        assert_eq!(error("Ip: A B\nIp: 1"), "line 1: 'Ip' has 2 names and 1 values");
+        assert_eq!(error("Ip: A\nIp: 1\nUdp: B\n"), "line 3: no line of values of 'Udp' follows");
+        assert_eq!(error("Ip: A\nIp: x"), "line 2: Ip.A is 'x'");
+        assert_eq!(error("nothing"), "line 1: no protocol before it");
+        assert_eq!(error(""), "no counters");
+        assert_eq!(words("Ip6InReceives").expect_err("no value"), "line 1: Ip6InReceives has no value");
+        let host = Host::scripted([(SNMP, CAPTURED.get(..200).unwrap_or_default())]);
+        assert!(table(&host, SNMP).why().is_some_and(|why| why.starts_with("/proc/net/snmp: line 1: ")));
+        assert_eq!(table6(&host), Known::Value(None));
+    }
+
+    #[test]
+    fn the_stage_counts_what_the_ip_layer_lost() {
+        let host = Host::scripted([
+            (SNMP, CAPTURED),
+            (NETSTAT, "TcpExt: IPReversePathFilter\nTcpExt: 7\n"),
+            (SNMP6, "Ip6InNoRoutes 3\n"),
+        ]);
+        let counters = counters(&PacketPath::observe(&host, &Scope::default()));
+        let shown: Vec<String> = counters
+            .iter()
+            .filter(|counter| counter.counts == Counts::PacketsLost && counter.value > 0)
+            .map(|counter| format!("{} {} {}", counter.name, counter.value, counter.read_from))
+            .collect();
+        assert_eq!(
+            shown,
+            [
+                "Ip.OutDiscards 56986 /proc/net/snmp",
+                "TcpExt.IPReversePathFilter 7 /proc/net/netstat",
+                "Ip6InNoRoutes 3 /proc/net/snmp6"
+            ]
+        );
+    }
+}
