@@ -2,6 +2,7 @@
 
 use std::io;
 
+use netlink_packet_core::NLM_F_DUMP;
 use netlink_sys::protocols::NETLINK_GENERIC;
 
 use super::connection::Connection;
@@ -15,77 +16,189 @@ const FAMILY_NAME: u16 = 2;
 /// Bytes of struct genlmsghdr.
 const HEADER_BYTES: usize = 4;
 
-/// `NLA_TYPE_MASK` of linux/netlink.h: the two highest bits are flags.
+/// `NLA_F_NESTED` of linux/netlink.h, and `NLA_TYPE_MASK`: the two highest bits of a type are flags.
+const NESTED: u16 = 0x8000;
 const TYPE_MASK: u16 = 0x3fff;
 
+/// A dump that the kernel interrupted, because what it lists changed meanwhile, is asked for this often.
+#[allow(dead_code, reason = "see `dump`")]
+const DUMP_ATTEMPTS: u32 = 3;
+
 /// A connection to a family.
-pub(super) struct Family {
+pub(crate) struct Family {
     connection: Connection,
     id: u16,
 }
 
+/// Attributes of a request.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Attributes(Vec<u8>);
+
 impl Family {
-    /// Looks a family up by its name.
-    pub(super) fn open(name: &str) -> io::Result<Self> {
+    /// Looks a family up by its name; `ENOENT` where the kernel has none of that name.
+    pub(crate) fn open(name: &str) -> io::Result<Self> {
         let mut connection = Connection::open(NETLINK_GENERIC)?;
-        let mut value = name.as_bytes().to_vec();
-        value.push(0);
-        let answers = connection.request(CONTROL, 0, &command(GET_FAMILY, FAMILY_NAME, &value))?;
-        let attributes = answers.first().map(|answer| answer.body.as_slice()).unwrap_or_default();
-        let id = attribute(attributes, FAMILY_ID).and_then(|value| value.first_chunk().copied());
+        let request = command(GET_FAMILY, &Attributes::default().text(FAMILY_NAME, name));
+        let answers = connection.request(CONTROL, 0, &request)?;
+        let body = answers.first().map(|answer| after_header(&answer.body)).unwrap_or_default();
+        let id = attribute(body, FAMILY_ID).and_then(|value| value.first_chunk().copied());
         Ok(Family { connection, id: id.map(u16::from_ne_bytes).ok_or(io::ErrorKind::UnexpectedEof)? })
     }
 
-    /// Sends a command with one attribute; the answer's attributes.
-    pub(super) fn ask(&mut self, id: u8, kind: u16, value: &[u8]) -> io::Result<Vec<u8>> {
-        let answers = self.connection.request(self.id, 0, &command(id, kind, value))?;
-        answers
-            .into_iter()
-            .next()
-            .map(|answer| answer.body)
-            .ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+    /// Sends a command; the attributes of its one answer.
+    pub(crate) fn ask(&mut self, id: u8, attributes: &Attributes) -> io::Result<Vec<u8>> {
+        let answers = self.connection.request(self.id, 0, &command(id, attributes))?;
+        let answer = answers.into_iter().next().ok_or(io::ErrorKind::UnexpectedEof)?;
+        Ok(after_header(&answer.body).to_vec())
+    }
+
+    /// Sends a command that lists; the attributes of each answer.
+    #[allow(dead_code, reason = "the first to list families of the kernel's are on their way")]
+    pub(crate) fn dump(&mut self, id: u8, attributes: &Attributes) -> io::Result<Vec<Vec<u8>>> {
+        let body = command(id, attributes);
+        let mut attempts = 1;
+        loop {
+            match self.connection.request(self.id, NLM_F_DUMP, &body) {
+                Ok(answers) => {
+                    return Ok(answers.iter().map(|answer| after_header(&answer.body).to_vec()).collect());
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted && attempts < DUMP_ATTEMPTS => {
+                    attempts += 1;
+                }
+                Err(error) => return Err(error),
+            }
+        }
     }
 }
 
-fn command(id: u8, kind: u16, value: &[u8]) -> Vec<u8> {
+impl Attributes {
+    /// Adds an attribute.
+    #[must_use]
+    pub(crate) fn bytes(mut self, kind: u16, value: &[u8]) -> Self {
+        let length = u16::try_from(4 + value.len()).unwrap_or(u16::MAX);
+        self.0.extend(length.to_ne_bytes());
+        self.0.extend(kind.to_ne_bytes());
+        self.0.extend(value);
+        self.0.resize(self.0.len().next_multiple_of(4), 0);
+        self
+    }
+
+    /// Adds a number of 32 bits.
+    #[must_use]
+    pub(crate) fn u32(self, kind: u16, value: u32) -> Self {
+        self.bytes(kind, &value.to_ne_bytes())
+    }
+
+    /// Adds a text, with the zero that ends it.
+    #[must_use]
+    pub(crate) fn text(self, kind: u16, value: &str) -> Self {
+        let mut bytes = value.as_bytes().to_vec();
+        bytes.push(0);
+        self.bytes(kind, &bytes)
+    }
+
+    /// Adds attributes in an attribute.
+    #[must_use]
+    pub(crate) fn nested(self, kind: u16, inner: &Attributes) -> Self {
+        self.bytes(kind | NESTED, &inner.0)
+    }
+}
+
+fn command(id: u8, attributes: &Attributes) -> Vec<u8> {
     let mut bytes = vec![id, 1, 0, 0];
-    let length = u16::try_from(4 + value.len()).unwrap_or(u16::MAX);
-    bytes.extend(length.to_ne_bytes());
-    bytes.extend(kind.to_ne_bytes());
-    bytes.extend(value);
-    bytes.resize(bytes.len().next_multiple_of(4), 0);
+    bytes.extend(&attributes.0);
     bytes
 }
 
-/// The value of an attribute in the body of an answer.
-pub(super) fn attribute(body: &[u8], kind: u16) -> Option<&[u8]> {
-    let mut rest = body.get(HEADER_BYTES..)?;
-    while let Some(&[l0, l1, k0, k1]) = rest.first_chunk::<4>() {
+fn after_header(body: &[u8]) -> &[u8] {
+    body.get(HEADER_BYTES..).unwrap_or_default()
+}
+
+/// The attributes of an answer, or those in an attribute: kind and value. What is cut short is left out.
+pub(crate) fn attributes(mut rest: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+    std::iter::from_fn(move || {
+        let &[l0, l1, k0, k1] = rest.first_chunk::<4>()?;
         let length = usize::from(u16::from_ne_bytes([l0, l1]));
         let value = rest.get(4..length)?;
-        if u16::from_ne_bytes([k0, k1]) & TYPE_MASK == kind {
-            return Some(value);
-        }
-        rest = rest.get(length.next_multiple_of(4)..)?;
+        rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
+        Some((u16::from_ne_bytes([k0, k1]) & TYPE_MASK, value))
+    })
+}
+
+/// The value of the first attribute of this kind.
+pub(crate) fn attribute(body: &[u8], kind: u16) -> Option<&[u8]> {
+    attributes(body).find(|(found, _)| *found == kind).map(|(_, value)| value)
+}
+
+/// A number, in as many bytes as the kernel took for it.
+pub(crate) fn number(value: &[u8]) -> Option<u64> {
+    match *value {
+        [byte] => Some(u64::from(byte)),
+        [a, b] => Some(u64::from(u16::from_ne_bytes([a, b]))),
+        [a, b, c, d] => Some(u64::from(u32::from_ne_bytes([a, b, c, d]))),
+        _ => <[u8; 8]>::try_from(value).ok().map(u64::from_ne_bytes),
     }
-    None
+}
+
+/// The number in the first attribute of this kind, where it has 32 bits at most.
+pub(crate) fn u32_of(body: &[u8], kind: u16) -> Option<u32> {
+    attribute(body, kind).and_then(number).and_then(|number| u32::try_from(number).ok())
+}
+
+/// A text, without the zero that ends it.
+pub(crate) fn text(value: &[u8]) -> String {
+    let end = value.iter().position(|byte| *byte == 0).unwrap_or(value.len());
+    String::from_utf8_lossy(value.get(..end).unwrap_or_default()).into_owned()
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
     fn attributes_are_found_and_truncated_ones_are_not() {
-        let mut body = command(1, 2, b"netdev\0");
-        body.extend(&command(0, 3, &7_u64.to_ne_bytes())[HEADER_BYTES..]);
+        let body = Attributes::default().text(2, "netdev").bytes(3, &7_u64.to_ne_bytes()).0;
         assert_eq!(attribute(&body, 2), Some(&b"netdev\0"[..]));
-        assert_eq!(attribute(&body, 3), Some(&7_u64.to_ne_bytes()[..]));
+        assert_eq!(attribute(&body, 3).and_then(number), Some(7));
         assert_eq!(attribute(&body, 4), None);
         for length in 0..body.len() {
             assert_eq!(attribute(&body[..length], 3), None);
         }
         // A length of less than its own header must not loop.
-        assert_eq!(attribute(&[0, 0, 0, 0, 0, 0, 9, 0], 3), None);
+        assert_eq!(attribute(&[0, 0, 9, 0], 9), None);
+    }
+
+    #[test]
+    fn what_is_nested_is_read_again() {
+        let inner = Attributes::default().text(2, "eth0").u32(3, 1);
+        let outer = Attributes::default().nested(1, &inner).u32(9, 5).0;
+        let header = attribute(&outer, 1).expect("the nest");
+        assert_eq!(attribute(header, 2).map(text).as_deref(), Some("eth0"));
+        assert_eq!((u32_of(header, 3), u32_of(&outer, 9), u32_of(&outer, 8)), (Some(1), Some(5), None));
+        assert_eq!(attributes(header).map(|(kind, _)| kind).collect::<Vec<_>>(), [2, 3]);
+    }
+
+    #[test]
+    fn the_kernel_tells_of_its_families() {
+        let control = Family::open("nlctrl").expect("every kernel has it");
+        assert_eq!(control.id, CONTROL);
+        let mut control = control;
+        let families = control.dump(GET_FAMILY, &Attributes::default()).expect("a list");
+        let names: Vec<String> =
+            families.iter().filter_map(|family| attribute(family, FAMILY_NAME).map(text)).collect();
+        assert!(names.iter().any(|name| name == "nlctrl"), "{names:?}");
+        let missing = Family::open("no-such-family").err().and_then(|error| error.raw_os_error());
+        assert_eq!(missing, Some(libc::ENOENT));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_end(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            for (_, value) in attributes(&bytes) {
+                let _ = (number(value), text(value), attributes(value).count());
+            }
+        }
     }
 }

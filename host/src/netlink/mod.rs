@@ -4,6 +4,7 @@
 //! thread's namespace.
 
 mod connection;
+pub(crate) mod ethtool;
 mod generic;
 mod path;
 mod xdp;

@@ -8,7 +8,7 @@ use netlink_packet_route::link::{LinkAttribute, LinkMessage, LinkXdp, XdpAttache
 use netlink_sys::protocols::NETLINK_ROUTE;
 
 use super::connection::Connection;
-use super::generic::{self, Family};
+use super::generic::{self, Attributes, Family};
 use crate::known::Known;
 use crate::root::{Host, HostError};
 
@@ -126,7 +126,8 @@ fn read_attached(link: &LinkMessage) -> Option<Attached> {
 }
 
 fn features(index: u32) -> io::Result<u64> {
-    let body = Family::open("netdev")?.ask(GET_DEVICE, DEVICE_INDEX, &index.to_ne_bytes())?;
+    let device = Attributes::default().u32(DEVICE_INDEX, index);
+    let body = Family::open("netdev")?.ask(GET_DEVICE, &device)?;
     let value = generic::attribute(&body, DEVICE_FEATURES).and_then(|value| value.first_chunk().copied());
     value.map(u64::from_ne_bytes).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }

@@ -1,0 +1,178 @@
+//! What an interface's driver tells over the ethtool family of generic netlink (Linux 5.6 and later;
+//! Documentation/networking/ethtool-netlink.rst).
+
+use std::collections::BTreeMap;
+use std::io;
+
+use super::generic::{Attributes, Family, attribute, attributes, number, text, u32_of};
+use crate::stage::link::{Channels, Coalesce, Rings};
+
+/// `ETHTOOL_A_HEADER_DEV_NAME` of linux/ethtool_netlink.h. Each command's first attribute is the header.
+const HEADER: u16 = 1;
+const HEADER_DEVICE_NAME: u16 = 2;
+
+/// `ETHTOOL_MSG_..._GET`.
+const GET_FEATURES: u8 = 11;
+const GET_RINGS: u8 = 15;
+const GET_CHANNELS: u8 = 17;
+const GET_COALESCE: u8 = 19;
+
+/// A connection to the family.
+pub(crate) struct Ethtool(Family);
+
+impl Ethtool {
+    /// Opens it; `ENOENT` where the kernel has no such family.
+    pub(crate) fn open() -> io::Result<Self> {
+        Family::open("ethtool").map(Self)
+    }
+
+    /// Asks about an interface; `more` comes after the header. `EOPNOTSUPP` where the driver, or the kernel, has no such
+    /// verb.
+    pub(crate) fn ask(
+        &mut self,
+        command: u8,
+        interface: &str,
+        more: impl FnOnce(Attributes) -> Attributes,
+    ) -> io::Result<Vec<u8>> {
+        let header = Attributes::default().text(HEADER_DEVICE_NAME, interface);
+        self.0.ask(command, &more(Attributes::default().nested(HEADER, &header)))
+    }
+}
+
+/// Channels.
+pub(crate) fn channels(interface: &str) -> io::Result<Channels> {
+    get(GET_CHANNELS, interface).map(|answer| read_channels(&answer))
+}
+
+/// Rings.
+pub(crate) fn rings(interface: &str) -> io::Result<Rings> {
+    get(GET_RINGS, interface).map(|answer| read_rings(&answer))
+}
+
+/// Interrupt moderation.
+pub(crate) fn coalesce(interface: &str) -> io::Result<Coalesce> {
+    get(GET_COALESCE, interface).map(|answer| read_coalesce(&answer))
+}
+
+/// Features by the kernel's names, and whether they are on.
+pub(crate) fn features(interface: &str) -> io::Result<BTreeMap<String, bool>> {
+    get(GET_FEATURES, interface).map(|answer| read_features(&answer))
+}
+
+fn get(command: u8, interface: &str) -> io::Result<Vec<u8>> {
+    Ethtool::open()?.ask(command, interface, |header| header)
+}
+
+/// `ETHTOOL_A_CHANNELS_...`: a kind of channel that the device cannot have is absent (net/ethtool/channels.c).
+fn read_channels(answer: &[u8]) -> Channels {
+    let count = |kind| u32_of(answer, kind).unwrap_or(0);
+    Channels {
+        rx_max: count(2),
+        tx_max: count(3),
+        combined_max: count(5),
+        rx: count(6),
+        tx: count(7),
+        combined: count(9),
+    }
+}
+
+/// `ETHTOOL_A_RINGS_...`: a kind of ring that the device cannot have is absent (net/ethtool/rings.c).
+fn read_rings(answer: &[u8]) -> Rings {
+    let length = |kind| u32_of(answer, kind).unwrap_or(0);
+    Rings { rx_max: length(2), tx_max: length(5), rx: length(6), tx: length(9) }
+}
+
+/// `ETHTOOL_A_COALESCE_...`: what the driver does not have is absent (net/ethtool/coalesce.c).
+fn read_coalesce(answer: &[u8]) -> Coalesce {
+    let flag = |kind| attribute(answer, kind).and_then(number).map(|value| value != 0);
+    Coalesce {
+        rx_usecs: u32_of(answer, 2),
+        rx_frames: u32_of(answer, 3),
+        tx_usecs: u32_of(answer, 6),
+        tx_frames: u32_of(answer, 7),
+        adaptive_rx: flag(11),
+        adaptive_tx: flag(12),
+    }
+}
+
+/// `ETHTOOL_A_FEATURES_HW` lists every feature by name, `_ACTIVE` those that are on (net/ethtool/features.c).
+fn read_features(answer: &[u8]) -> BTreeMap<String, bool> {
+    let mut features: BTreeMap<String, bool> =
+        names(attribute(answer, 2).unwrap_or_default()).map(|name| (name, false)).collect();
+    features.extend(names(attribute(answer, 4).unwrap_or_default()).map(|name| (name, true)));
+    features
+}
+
+/// The names in a bit set: `ETHTOOL_A_BITSET_BITS` holds a nest a bit, with `ETHTOOL_A_BITSET_BIT_NAME` in it.
+fn names(bitset: &[u8]) -> impl Iterator<Item = String> {
+    attributes(attribute(bitset, 3).unwrap_or_default())
+        .filter_map(|(_, bit)| attribute(bit, 2).map(text))
+        .filter(|name| !name.is_empty())
+}
+
+/// Reads any bytes as each kind of answer: for tests that nothing in them makes a panic.
+pub(crate) fn any_answer(bytes: &[u8]) {
+    let _ = (read_channels(bytes), read_rings(bytes), read_coalesce(bytes), read_features(bytes));
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// `struct nlattr`s as Linux 6.18 sent them for a virtio_net interface of one queue.
+    fn words(attributes: &[(u16, u32)]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for (kind, value) in attributes {
+            bytes.extend(8_u16.to_ne_bytes());
+            bytes.extend(kind.to_ne_bytes());
+            bytes.extend(value.to_ne_bytes());
+        }
+        bytes
+    }
+
+    #[test]
+    fn what_a_device_has_not_is_zero_or_none() {
+        let channels = read_channels(&words(&[(5, 4), (9, 1)]));
+        assert_eq!(channels, Channels { combined_max: 4, combined: 1, ..Channels::default() });
+        let rings = read_rings(&words(&[(2, 4096), (5, 4096), (6, 512), (9, 256)]));
+        assert_eq!(rings, Rings { rx: 512, tx: 256, rx_max: 4096, tx_max: 4096 });
+        let coalesce = read_coalesce(&words(&[(2, 50), (11, 1)]));
+        assert_eq!(coalesce, Coalesce { rx_usecs: Some(50), adaptive_rx: Some(true), ..Coalesce::default() });
+        assert_eq!(read_coalesce(&[]), Coalesce::default());
+    }
+
+    #[test]
+    fn netlink_and_the_ioctl_tell_the_same_of_every_interface() {
+        let interfaces = std::fs::read_dir("/sys/class/net").expect("the interfaces");
+        for interface in interfaces.filter_map(Result::ok) {
+            let interface = interface.file_name().to_string_lossy().into_owned();
+            // Another test may take the interface away meanwhile.
+            if let Ok(features) = features(&interface) {
+                assert!(features.contains_key("rx-gro"), "{interface}: {features:?}");
+                let again = crate::sys::ethtool::features(&interface);
+                if let Ok(again) = again {
+                    assert_eq!(features, again, "{interface}");
+                }
+            }
+            if let (Ok(rings), Ok(again)) = (rings(&interface), crate::sys::ethtool::rings(&interface)) {
+                assert_eq!(rings, again, "{interface}");
+            }
+            if let (Ok(one), Ok(again)) = (channels(&interface), crate::sys::ethtool::channels(&interface)) {
+                assert_eq!(one, again, "{interface}");
+            }
+            if let (Ok(one), Ok(again)) = (coalesce(&interface), crate::sys::ethtool::coalesce(&interface)) {
+                assert_eq!(one.rx_usecs.unwrap_or(0), again.rx_usecs.unwrap_or(0), "{interface}");
+                assert_eq!(one.rx_frames.unwrap_or(0), again.rx_frames.unwrap_or(0), "{interface}");
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            any_answer(&bytes);
+        }
+    }
+}
