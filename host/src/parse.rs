@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use crate::CpuSet;
+use crate::netlink;
 use crate::stage::irq::interrupts;
 use crate::stage::irq::owner::{irqbalance, link_file, tuned};
 use crate::stage::irq::served::Names;
@@ -22,6 +23,7 @@ pub const PARSERS: &[(&str, Parser)] = &[
     ("machine: /proc/stat, all CPUs", |bytes| _ = machine::cpu_time(&text(bytes))),
     ("machine: /proc/stat, each CPU", |bytes| drop(machine::cpu_times(&text(bytes)))),
     // link
+    ("link: ethtool answer", netlink::ethtool::any_answer),
     // rss
     // irq
     ("irq: /proc/interrupts", |bytes| drop(interrupts::parse(&text(bytes)))),

@@ -1,5 +1,6 @@
 //! The handle through which every file and system call of a host passes.
 
+mod ethtool;
 mod program;
 
 use std::io::{self, Read, Write};

@@ -1,13 +1,18 @@
 //! The interface: driver, speed, rings, channels, offloads, SR-IOV, and what the hardware drops.
 
+pub(crate) mod feature_names;
+mod observe;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{PacketPath, Scope, Stage, StageName};
+use super::{PacketPath, Stage, StageName};
+use crate::Known;
 use crate::counter::Counter;
 use crate::finding::Rule;
-use crate::{Host, Known};
+
+pub use observe::{missing, observe};
 
 /// The stage.
 pub(super) const STAGE: Stage = Stage {
@@ -150,11 +155,8 @@ pub struct Sriov {
     pub interfaces: Vec<String>,
 }
 
-/// Reads the interfaces in scope.
-#[must_use]
-pub fn observe(_host: &Host, _scope: &Scope) -> Vec<Link> {
-    Vec::new()
-}
+#[cfg(test)]
+mod tests;
 
 fn counters(_path: &PacketPath) -> Vec<Counter> {
     Vec::new()

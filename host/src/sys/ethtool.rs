@@ -1,4 +1,7 @@
-//! The ethtool ioctl, for values that are one word (`struct ethtool_value`).
+//! The ethtool ioctl: values that are one word (`struct ethtool_value`), and drivers.
+
+mod strings;
+mod words;
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -7,6 +10,9 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use crate::setting::Offload;
 use crate::stage::link::Driver;
+
+pub(crate) use strings::{features, statistics};
+pub(crate) use words::{channels, coalesce, rings, set_channels, set_rings};
 
 const SIOCETHTOOL: libc::c_ulong = 0x8946;
 

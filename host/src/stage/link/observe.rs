@@ -1,0 +1,263 @@
+//! Reads interfaces.
+
+use std::collections::BTreeMap;
+
+use super::{Device, Driver, Link, Sriov};
+use crate::stage::Scope;
+use crate::{Host, HostError, Known};
+
+const INTERFACES: &str = "/sys/class/net";
+
+/// Reads the interfaces in scope: those it names, or those with a device behind them, or where there is none, all that
+/// are up but the loopback.
+#[must_use]
+pub fn observe(host: &Host, scope: &Scope) -> Vec<Link> {
+    if !scope.interfaces.is_empty() {
+        let mut names: Vec<&String> = scope.interfaces.iter().filter(|name| is_name(name)).collect();
+        names.dedup();
+        return names.into_iter().map(|name| link(host, name)).collect();
+    }
+    let all = host.list(INTERFACES).unwrap_or_default();
+    let (devices, software): (Vec<String>, Vec<String>) = all
+        .into_iter()
+        .filter(|name| is_name(name))
+        .partition(|name| host.list(&directory(name)).is_ok_and(|files| files.iter().any(|f| f == "device")));
+    if devices.is_empty() {
+        let software = software.into_iter().filter(|name| name != "lo");
+        software.map(|name| link(host, &name)).filter(|link| link.up.value() != Some(&false)).collect()
+    } else {
+        devices.iter().map(|name| link(host, name)).collect()
+    }
+}
+
+/// The interfaces in scope that the host does not have. Empty where it does not list its interfaces.
+#[must_use]
+pub fn missing(host: &Host, scope: &Scope) -> Vec<String> {
+    let Ok(all) = host.list(INTERFACES) else { return Vec::new() };
+    scope.interfaces.iter().filter(|name| !all.contains(name)).cloned().collect()
+}
+
+/// Whether the name can be one of an interface, and not a way to another directory. `bonding_masters` is a file there.
+fn is_name(name: &str) -> bool {
+    !name.is_empty() && name != "." && name != ".." && !name.contains('/') && name != "bonding_masters"
+}
+
+fn directory(interface: &str) -> String {
+    format!("{INTERFACES}/{interface}")
+}
+
+fn link(host: &Host, interface: &str) -> Link {
+    let base = directory(interface);
+    let device_files = device_files(host, &base);
+    let driver = driver(host, interface, &base, &device_files);
+    let device = device(&device_files, &driver);
+    let (receive_queues, transmit_queues) = queues(host, &base);
+    Link {
+        interface: interface.to_owned(),
+        index: parsed(host, &format!("{base}/ifindex"), "an index"),
+        up: Known::from(host.read(&format!("{base}/operstate"))).map(|state| state.trim() != "down"),
+        speed_bits_per_second: match &device {
+            // What veth and tun say of their speed is made up.
+            Known::Value(Device::Software) => Known::Value(None),
+            _ => speed(host, &base),
+        },
+        mtu_bytes: parsed(host, &format!("{base}/mtu"), "a number of bytes"),
+        node: node(host, &base, &device_files, &driver),
+        receive_queues,
+        transmit_queues,
+        channels: Known::offered(host.channels(interface)),
+        rings: Known::offered(host.rings(interface)),
+        coalesce: Known::offered(host.coalesce(interface)),
+        features: host.features(interface).into(),
+        sriov: sriov(host, &base, &device_files),
+        statistics: Known::offered(host.statistics(interface)),
+        totals: totals(host, &base),
+        driver,
+        device,
+    }
+}
+
+/// The names in the directory of the device; none where no device is behind the interface.
+fn device_files(host: &Host, base: &str) -> Known<Option<Vec<String>>> {
+    match host.list(base) {
+        Ok(files) if files.iter().any(|file| file == "device") => {
+            Known::from(host.list(&format!("{base}/device"))).map(Some)
+        }
+        Ok(_) => Known::Value(None),
+        Err(error) => Known::unknown(error.to_string()),
+    }
+}
+
+fn device(files: &Known<Option<Vec<String>>>, driver: &Known<Option<Driver>>) -> Known<Device> {
+    match (files, driver) {
+        (Known::Unknown { why }, _) => Known::unknown(why.clone()),
+        (Known::Value(None), _) => Known::Value(Device::Software),
+        (Known::Value(Some(_)), Known::Unknown { why }) => Known::unknown(why.clone()),
+        (Known::Value(Some(_)), Known::Value(driver)) => {
+            let is_virtio = driver.as_ref().is_some_and(|driver| driver.name == "virtio_net");
+            Known::Value(if is_virtio { Device::Virtio } else { Device::Hardware })
+        }
+    }
+}
+
+/// The driver as ethtool has it. Before Linux 5.17 a driver could leave that out; sysfs then has its name.
+fn driver(
+    host: &Host,
+    interface: &str,
+    base: &str,
+    device_files: &Known<Option<Vec<String>>>,
+) -> Known<Option<Driver>> {
+    let driver = Known::offered(host.driver(interface));
+    let has_device = matches!(device_files, Known::Value(Some(_)));
+    if !has_device || matches!(driver, Known::Value(Some(_))) {
+        return driver;
+    }
+    match host.read_link(&format!("{base}/device/driver")) {
+        Ok(target) => {
+            let name = target.rsplit('/').next().unwrap_or(&target).to_owned();
+            let (version, firmware, bus) = Default::default();
+            Known::Value(Some(Driver { name, version, firmware, bus }))
+        }
+        Err(_) => driver,
+    }
+}
+
+/// The nominal rate. The kernel refuses to tell that of an interface that is down (EINVAL), and says -1 where the driver
+/// does not know (net/core/net-sysfs.c); older ones said that in 32 or 16 bits without a sign.
+fn speed(host: &Host, base: &str) -> Known<Option<u64>> {
+    const MEGABIT: u64 = 1_000_000;
+    let path = format!("{base}/speed");
+    match host.read(&path) {
+        Ok(text) => match text.trim().parse::<i64>() {
+            Ok(i64::MIN..=0 | 65_535 | 4_294_967_295) => Known::Value(None),
+            Ok(speed) => Known::Value(u64::try_from(speed).ok().and_then(|speed| speed.checked_mul(MEGABIT))),
+            Err(_) => Known::unknown(format!("{path}: '{}' is no rate in Mbit/s", shortened(&text))),
+        },
+        Err(HostError::Read { source, .. }) if source.raw_os_error() == Some(libc::EINVAL) => {
+            Known::Value(None)
+        }
+        Err(error) => Known::unknown(error.to_string()),
+    }
+}
+
+/// The NUMA node of the device. A virtio device has none of its own; the PCI device it is behind has. The kernel has the
+/// file only where it knows of nodes (CONFIG_NUMA), and says -1 where the firmware did not.
+fn node(
+    host: &Host,
+    base: &str,
+    device_files: &Known<Option<Vec<String>>>,
+    driver: &Known<Option<Driver>>,
+) -> Known<Option<u32>> {
+    let files = match device_files {
+        Known::Value(Some(files)) => files,
+        Known::Value(None) => return Known::Value(None),
+        Known::Unknown { why } => return Known::unknown(why.clone()),
+    };
+    let path = if files.iter().any(|file| file == "numa_node") {
+        format!("{base}/device/numa_node")
+    } else {
+        let bus = driver.value().and_then(|driver| driver.as_ref()).map(|driver| driver.bus.as_str());
+        match bus {
+            Some(bus) if is_pci_address(bus) => format!("/sys/bus/pci/devices/{bus}/numa_node"),
+            _ => return Known::Value(None),
+        }
+    };
+    match host.read(&path) {
+        Ok(text) => match text.trim().parse::<i64>() {
+            Ok(node) => Known::Value(u32::try_from(node).ok()),
+            Err(_) => Known::unknown(format!("{path}: '{}' is no number of a node", shortened(&text))),
+        },
+        Err(error) if error.is_missing() => Known::Value(None),
+        Err(error) => Known::unknown(error.to_string()),
+    }
+}
+
+/// Whether it is an address such as `0000:01:00.0`.
+fn is_pci_address(bus: &str) -> bool {
+    bus.split_once(':').is_some_and(|(domain, rest)| {
+        !domain.is_empty() && rest.chars().all(|letter| letter.is_ascii_hexdigit() || ":.".contains(letter))
+    }) && bus.chars().all(|letter| letter.is_ascii_hexdigit() || ":.".contains(letter))
+}
+
+/// The receive and transmit queues in use: sysfs has a directory for each.
+fn queues(host: &Host, base: &str) -> (Known<u32>, Known<u32>) {
+    match host.list(&format!("{base}/queues")) {
+        Ok(names) => {
+            let count = |prefix: &str| {
+                let count = names.iter().filter(|name| name.starts_with(prefix)).count();
+                Known::Value(u32::try_from(count).unwrap_or(u32::MAX))
+            };
+            (count("rx-"), count("tx-"))
+        }
+        Err(error) => (Known::unknown(error.to_string()), Known::unknown(error.to_string())),
+    }
+}
+
+fn sriov(host: &Host, base: &str, device_files: &Known<Option<Vec<String>>>) -> Known<Option<Sriov>> {
+    let files = match device_files {
+        Known::Value(Some(files)) => files,
+        Known::Value(None) => return Known::Value(None),
+        Known::Unknown { why } => return Known::unknown(why.clone()),
+    };
+    let has = |name: &str| files.iter().any(|file| file == name);
+    if has("physfn") {
+        let (total, active) = (None, None);
+        return Known::Value(Some(Sriov {
+            is_virtual_function: true,
+            total,
+            active,
+            interfaces: Vec::new(),
+        }));
+    }
+    if !has("sriov_totalvfs") {
+        return Known::Value(None);
+    }
+    let number = |file: &str| parsed(host, &format!("{base}/device/{file}"), "a number of virtual functions");
+    match (number("sriov_totalvfs"), number("sriov_numvfs")) {
+        (Known::Value(total), Known::Value(active)) => {
+            let functions = files.iter().filter(|file| file.starts_with("virtfn"));
+            // A function that a virtual machine has is no interface of this host, and has no such directory.
+            let interfaces = functions
+                .flat_map(|function| host.list(&format!("{base}/device/{function}/net")).unwrap_or_default());
+            Known::Value(Some(Sriov {
+                is_virtual_function: false,
+                total: Some(total),
+                active: Some(active),
+                interfaces: interfaces.collect(),
+            }))
+        }
+        (Known::Unknown { why }, _) | (_, Known::Unknown { why }) => Known::unknown(why),
+    }
+}
+
+fn totals(host: &Host, base: &str) -> Known<BTreeMap<String, u64>> {
+    let directory = format!("{base}/statistics");
+    let names = match host.list(&directory) {
+        Ok(names) => names,
+        Err(error) => return Known::unknown(error.to_string()),
+    };
+    let mut totals = BTreeMap::new();
+    for name in names {
+        match parsed(host, &format!("{directory}/{name}"), "a count") {
+            Known::Value(count) => drop(totals.insert(name, count)),
+            Known::Unknown { why } => return Known::unknown(why),
+        }
+    }
+    Known::Value(totals)
+}
+
+/// The number in a file.
+fn parsed<T: std::str::FromStr>(host: &Host, path: &str, expected: &str) -> Known<T> {
+    match host.read(path) {
+        Ok(text) => match text.trim().parse() {
+            Ok(number) => Known::Value(number),
+            Err(_) => Known::unknown(format!("{path}: '{}' is not {expected}", shortened(&text))),
+        },
+        Err(error) => Known::unknown(error.to_string()),
+    }
+}
+
+/// What of a text fits into a line.
+fn shortened(text: &str) -> String {
+    text.trim().chars().take(40).collect()
+}

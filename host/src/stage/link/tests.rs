@@ -1,0 +1,165 @@
+//! Interfaces as they are read, from trees and from this machine.
+
+use super::*;
+use crate::recording::{Entry, Recording};
+use crate::stage::Scope;
+use crate::{Host, Known};
+
+/// An interface of four queues with a device, as a tree has it. Later files take the place of earlier ones.
+fn host(files: &[(&str, &str)]) -> Host {
+    let base = "/sys/class/net/eth0";
+    let mut recording = Recording::new();
+    let mut file = |path: String, content: &str| recording.insert(path, Entry::File(content.into()));
+    for (name, content) in [
+        ("ifindex", "2\n"),
+        ("operstate", "up\n"),
+        ("speed", "10000\n"),
+        ("mtu", "1500\n"),
+        ("device/numa_node", "1\n"),
+        ("device/sriov_totalvfs", "63\n"),
+        ("device/sriov_numvfs", "2\n"),
+        ("device/virtfn0/net/eth0v0/ifindex", "5\n"),
+        ("device/virtfn1/uevent", "\n"),
+        ("statistics/rx_packets", "1000\n"),
+        ("statistics/rx_missed_errors", "7\n"),
+    ] {
+        file(format!("{base}/{name}"), content);
+    }
+    for queue in 0..4 {
+        file(format!("{base}/queues/rx-{queue}/rps_cpus"), "0\n");
+        file(format!("{base}/queues/tx-{queue}/xps_cpus"), "0\n");
+    }
+    file("/calls/ethtool/eth0/driver.json".into(), r#"{ "name": "ixgbe", "bus": "0000:01:00.0" }"#);
+    file("/calls/ethtool/eth0/channels.json".into(), r#"{ "combined": 4, "combined_max": 63 }"#);
+    file(
+        "/calls/ethtool/eth0/rings.json".into(),
+        r#"{ "rx": 512, "tx": 512, "rx_max": 4096, "tx_max": 4096 }"#,
+    );
+    file("/calls/ethtool/eth0/coalesce.json".into(), r#"{ "errno": 95 }"#);
+    file("/calls/ethtool/eth0/features.json".into(), r#"{ "generic-receive-offload": true }"#);
+    file("/calls/ethtool/eth0/statistics.json".into(), r#"{ "rx_missed_errors": 7 }"#);
+    file("/sys/class/net/lo/operstate".into(), "unknown\n");
+    for (path, content) in files {
+        file((*path).to_owned(), content);
+    }
+    Host::recorded(recording)
+}
+
+fn eth0(host: &Host) -> Link {
+    let mut links = observe(host, &Scope::default());
+    assert_eq!(links.len(), 1, "{links:?}");
+    links.remove(0)
+}
+
+#[test]
+fn an_interface_is_read() {
+    let link = eth0(&host(&[]));
+    assert_eq!((link.interface.as_str(), link.index, link.up), ("eth0", Known::Value(2), Known::Value(true)));
+    assert_eq!(link.device, Known::Value(Device::Hardware));
+    assert_eq!(link.speed_bits_per_second, Known::Value(Some(10_000_000_000)));
+    assert_eq!((link.mtu_bytes, link.node), (Known::Value(1500), Known::Value(Some(1))));
+    assert_eq!((link.receive_queues, link.transmit_queues), (Known::Value(4), Known::Value(4)));
+    assert_eq!(link.rings.value().copied().flatten().map(|rings| rings.rx_max), Some(4096));
+    assert_eq!(link.channels.value().copied().flatten().map(|channels| channels.combined_max), Some(63));
+    assert_eq!(link.coalesce, Known::Value(None), "the driver has none");
+    let sriov = link.sriov.value().cloned().flatten().expect("virtual functions");
+    assert_eq!((sriov.total, sriov.active), (Some(63), Some(2)));
+    assert_eq!(sriov.interfaces, ["eth0v0"]);
+    assert_eq!(link.totals.value().and_then(|totals| totals.get("rx_missed_errors")), Some(&7));
+    assert_eq!(link.statistics.value().map(Option::is_some), Some(true));
+}
+
+#[test]
+fn a_virtio_device_has_the_node_of_the_pci_device_before_it() {
+    let mut recording = Recording::new();
+    for (path, content) in [
+        ("/sys/class/net/ens3/device/features", "0\n"),
+        ("/sys/class/net/ens3/speed", "-1\n"),
+        ("/calls/ethtool/ens3/driver.json", r#"{ "name": "virtio_net", "bus": "0000:00:03.0" }"#),
+        ("/sys/bus/pci/devices/0000:00:03.0/numa_node", "0\n"),
+    ] {
+        recording.insert(path, Entry::File(content.into()));
+    }
+    let links = observe(&Host::recorded(recording), &Scope::default());
+    assert_eq!(links[0].device, Known::Value(Device::Virtio));
+    assert_eq!(links[0].node, Known::Value(Some(0)));
+    assert_eq!(links[0].speed_bits_per_second, Known::Value(None));
+    assert_eq!(links[0].sriov, Known::Value(None));
+}
+
+#[test]
+fn a_node_of_minus_one_is_none() {
+    assert_eq!(eth0(&host(&[("/sys/class/net/eth0/device/numa_node", "-1\n")])).node, Known::Value(None));
+}
+
+#[test]
+fn what_is_garbled_is_unknown_and_names_its_file() {
+    for (file, content, why) in [
+        ("/sys/class/net/eth0/mtu", "many\n", "/sys/class/net/eth0/mtu: 'many' is not a number of bytes"),
+        ("/sys/class/net/eth0/mtu", "", "/sys/class/net/eth0/mtu: '' is not a number of bytes"),
+        ("/sys/class/net/eth0/speed", "fast", "/sys/class/net/eth0/speed: 'fast' is no rate in Mbit/s"),
+        (
+            "/sys/class/net/eth0/statistics/rx_packets",
+            "1 2",
+            "/sys/class/net/eth0/statistics/rx_packets: '1 2' is not a count",
+        ),
+        (
+            "/sys/class/net/eth0/device/numa_node",
+            "x",
+            "/sys/class/net/eth0/device/numa_node: 'x' is no number of a node",
+        ),
+        (
+            "/sys/class/net/eth0/device/sriov_numvfs",
+            "",
+            "/sys/class/net/eth0/device/sriov_numvfs: '' is not a number of virtual functions",
+        ),
+        (
+            "/calls/ethtool/eth0/rings.json",
+            "{",
+            "/calls/ethtool/eth0/rings.json: EOF while parsing an object at line 1 column 1",
+        ),
+    ] {
+        let state = serde_json::to_string(&eth0(&host(&[(file, content)]))).expect("written");
+        assert!(state.contains(why), "{file}: {state}");
+    }
+}
+
+#[test]
+fn an_interface_that_is_gone_is_unknown_throughout() {
+    let scope = Scope { interfaces: vec!["eth7".into(), "../../etc".into()], ..Scope::default() };
+    let host = host(&[]);
+    let links = observe(&host, &scope);
+    assert_eq!(links.len(), 1);
+    assert!(links[0].receive_queues.why().is_some_and(|why| why.contains("/sys/class/net/eth7/queues")));
+    assert!(links[0].rings.why().is_some_and(|why| why.contains("reading the rings of eth7")));
+    assert_eq!(missing(&host, &scope), ["eth7", "../../etc"]);
+    assert!(missing(&host, &Scope::default()).is_empty());
+}
+
+#[test]
+fn without_devices_all_that_is_up_but_the_loopback_is_looked_at() {
+    let host = Host::scripted([
+        ("/sys/class/net/lo/operstate", "unknown\n"),
+        ("/sys/class/net/veth0/operstate", "up\n"),
+        ("/sys/class/net/veth0/speed", "10000\n"),
+        ("/sys/class/net/veth1/operstate", "down\n"),
+    ]);
+    let links = observe(&host, &Scope::default());
+    let names: Vec<&str> = links.iter().map(|link| link.interface.as_str()).collect();
+    assert_eq!(names, ["veth0"]);
+    assert_eq!(links[0].device, Known::Value(Device::Software));
+    assert_eq!(links[0].speed_bits_per_second, Known::Value(None));
+    let named = Scope { interfaces: vec!["lo".into()], ..Scope::default() };
+    assert_eq!(observe(&host, &named).len(), 1);
+}
+
+#[test]
+fn what_is_read_here_is_read_again_from_its_recording() {
+    let host = Host::live().recording();
+    let scope = Scope { interfaces: vec!["lo".into()], ..Scope::default() };
+    let live = serde_json::to_value(observe(&host, &scope)).expect("written");
+    let again = observe(&Host::recorded(host.into_recording()), &scope);
+    assert_eq!(serde_json::to_value(again).expect("written"), live);
+    assert_eq!(live[0]["device"], "software");
+    assert_eq!(live[0]["rings"], serde_json::Value::Null);
+}

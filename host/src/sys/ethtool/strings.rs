@@ -1,0 +1,118 @@
+//! The ethtool commands whose answers have names: the driver's statistics, and features (linux/ethtool.h).
+
+use std::collections::BTreeMap;
+use std::io;
+
+use super::ioctl;
+
+const GET_STRINGS: u32 = 0x1b;
+const GET_STATISTICS: u32 = 0x1d;
+const GET_SET_INFO: u32 = 0x37;
+const GET_FEATURES: u32 = 0x3a;
+
+/// `ETH_SS_STATS` and `ETH_SS_FEATURES`.
+const STATISTICS: u32 = 1;
+const FEATURES: u32 = 4;
+
+/// `ETH_GSTRING_LEN`: bytes of a name.
+const NAME_BYTES: usize = 32;
+
+/// More names than any driver has; more than this from a kernel is no answer.
+const MOST_NAMES: usize = 1 << 18;
+
+/// The kernel writes as many names or values as the driver has when asked, whatever room it was told there is
+/// (ethtool_get_stats and ethtool_get_strings of net/ethtool/ioctl.c). Drivers have more of them when channels are added
+/// between two questions, so there is room for that.
+fn with_room(count: usize) -> usize {
+    2 * count + 4096
+}
+
+/// The driver's own statistics.
+pub(crate) fn statistics(interface: &str) -> io::Result<BTreeMap<String, u64>> {
+    let names = names(interface, STATISTICS)?;
+    let mut words = vec![0_u64; 1 + with_room(names.len())];
+    // struct ethtool_stats: the command and the number of values, of 32 bits each, and the values.
+    let count = u32::try_from(names.len()).map_err(|_| io::ErrorKind::InvalidData)?;
+    words[0] = header(GET_STATISTICS, count);
+    // SAFETY: `words` begins as struct ethtool_stats does and has room for more values than the driver gives.
+    unsafe { ioctl(interface, words.as_mut_ptr().cast()) }?;
+    let (_, given) = parts(words[0]);
+    if given != count {
+        return Err(io::Error::other(format!(
+            "{} statistics have names and {given} have values",
+            names.len()
+        )));
+    }
+    Ok(names.into_iter().zip(words.into_iter().skip(1)).collect())
+}
+
+/// Features by the kernel's names, and whether they are on.
+pub(crate) fn features(interface: &str) -> io::Result<BTreeMap<String, bool>> {
+    /// Words of struct ethtool_get_features_block, and the place in it of those that are on.
+    const BLOCK_WORDS: usize = 4;
+    const ACTIVE: usize = 2;
+    let names = names(interface, FEATURES)?;
+    let blocks = names.len().div_ceil(32);
+    let mut words = vec![0_u32; 2 + BLOCK_WORDS * with_room(blocks)];
+    words[0] = GET_FEATURES;
+    words[1] = u32::try_from(blocks).map_err(|_| io::ErrorKind::InvalidData)?;
+    // SAFETY: `words` begins as struct ethtool_gfeatures does, and has room for more blocks than it says.
+    unsafe { ioctl(interface, words.as_mut_ptr().cast()) }?;
+    let on = |index: usize| {
+        let word = words.get(2 + index / 32 * BLOCK_WORDS + ACTIVE).copied().unwrap_or(0);
+        word >> (index % 32) & 1 != 0
+    };
+    let named = names.into_iter().enumerate().filter(|(_, name)| !name.is_empty());
+    Ok(named.map(|(index, name)| (name, on(index))).collect())
+}
+
+/// The names of a set, in the order of their values.
+fn names(interface: &str, set: u32) -> io::Result<Vec<String>> {
+    let count = names_in_set(interface, set)?;
+    let mut bytes = vec![0_u8; 12 + NAME_BYTES * with_room(count)];
+    // struct ethtool_gstrings: the command, the set, the number of names, of 32 bits each, and the names.
+    let header = [GET_STRINGS, set, u32::try_from(count).map_err(|_| io::ErrorKind::InvalidData)?];
+    for (place, word) in bytes.chunks_exact_mut(4).zip(header) {
+        place.copy_from_slice(&word.to_ne_bytes());
+    }
+    // SAFETY: `bytes` begins as struct ethtool_gstrings does, whose fields the kernel copies bytewise, and has room for
+    // more names than the driver gives.
+    unsafe { ioctl(interface, bytes.as_mut_ptr().cast()) }?;
+    let given = bytes.get(8..12).and_then(|word| word.first_chunk().copied()).map(u32::from_ne_bytes);
+    let given = given.and_then(|given| usize::try_from(given).ok()).unwrap_or(0);
+    Ok(bytes.get(12..).unwrap_or_default().chunks_exact(NAME_BYTES).take(given).map(text).collect())
+}
+
+fn names_in_set(interface: &str, set: u32) -> io::Result<usize> {
+    // struct ethtool_sset_info: the command, a word of nothing, a mask of sets, and a count a set.
+    let mut words = [0_u64; 3];
+    words[0] = header(GET_SET_INFO, 0);
+    words[1] = 1 << set;
+    // SAFETY: `words` begins as struct ethtool_sset_info does, with room for the count of the one set in its mask.
+    unsafe { ioctl(interface, words.as_mut_ptr().cast()) }?;
+    // A set that the driver does not have is taken out of the mask.
+    if words[1] == 0 {
+        return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
+    }
+    let (count, _) = parts(words[2]);
+    usize::try_from(count).ok().filter(|count| *count <= MOST_NAMES).ok_or(io::ErrorKind::InvalidData.into())
+}
+
+/// Two words of 32 bits as they lie in memory one after the other.
+fn header(first: u32, second: u32) -> u64 {
+    let mut bytes = [0; 8];
+    bytes[..4].copy_from_slice(&first.to_ne_bytes());
+    bytes[4..].copy_from_slice(&second.to_ne_bytes());
+    u64::from_ne_bytes(bytes)
+}
+
+fn parts(word: u64) -> (u32, u32) {
+    let [a, b, c, d, e, f, g, h] = word.to_ne_bytes();
+    (u32::from_ne_bytes([a, b, c, d]), u32::from_ne_bytes([e, f, g, h]))
+}
+
+/// A name up to the zero that ends it. Some drivers indent theirs.
+fn text(bytes: &[u8]) -> String {
+    let length = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+    String::from_utf8_lossy(bytes.get(..length).unwrap_or_default()).trim().to_owned()
+}

@@ -1,0 +1,100 @@
+//! The ethtool commands whose structures are words of 32 bits: rings, channels, interrupt moderation (linux/ethtool.h).
+
+use std::io;
+
+use super::ioctl;
+use crate::stage::link::{Channels, Coalesce, Rings};
+
+const GET_COALESCE: u32 = 0x0e;
+const GET_RINGS: u32 = 0x10;
+const SET_RINGS: u32 = 0x11;
+const GET_CHANNELS: u32 = 0x3c;
+const SET_CHANNELS: u32 = 0x3d;
+
+/// Words of struct ethtool_coalesce, ethtool_ringparam and ethtool_channels, the command included.
+const COALESCE_WORDS: usize = 23;
+const RINGS_WORDS: usize = 9;
+const CHANNELS_WORDS: usize = 9;
+
+/// Places of the lengths in struct ethtool_ringparam, and of the counts in struct ethtool_channels.
+const RINGS_RX: usize = 5;
+const RINGS_TX: usize = 8;
+const CHANNELS_RX: usize = 5;
+const CHANNELS_TX: usize = 6;
+const CHANNELS_COMBINED: usize = 8;
+
+/// Rings.
+pub(crate) fn rings(interface: &str) -> io::Result<Rings> {
+    let words = get::<RINGS_WORDS>(interface, GET_RINGS)?;
+    Ok(Rings { rx_max: words[1], tx_max: words[4], rx: words[RINGS_RX], tx: words[RINGS_TX] })
+}
+
+/// Channels.
+pub(crate) fn channels(interface: &str) -> io::Result<Channels> {
+    let words = get::<CHANNELS_WORDS>(interface, GET_CHANNELS)?;
+    Ok(Channels {
+        rx_max: words[1],
+        tx_max: words[2],
+        combined_max: words[4],
+        rx: words[CHANNELS_RX],
+        tx: words[CHANNELS_TX],
+        combined: words[CHANNELS_COMBINED],
+    })
+}
+
+/// Interrupt moderation. Here a driver cannot say that it has not one of these; it leaves zero.
+pub(crate) fn coalesce(interface: &str) -> io::Result<Coalesce> {
+    let words = get::<COALESCE_WORDS>(interface, GET_COALESCE)?;
+    Ok(Coalesce {
+        rx_usecs: Some(words[1]),
+        rx_frames: Some(words[2]),
+        tx_usecs: Some(words[5]),
+        tx_frames: Some(words[6]),
+        adaptive_rx: Some(words[10] != 0),
+        adaptive_tx: Some(words[11] != 0),
+    })
+}
+
+/// Sets the lengths of rings; what is none stays as it is.
+pub(crate) fn set_rings(interface: &str, rx: Option<u32>, tx: Option<u32>) -> io::Result<()> {
+    change::<RINGS_WORDS>(interface, (GET_RINGS, SET_RINGS), &[(RINGS_RX, rx), (RINGS_TX, tx)])
+}
+
+/// Sets the numbers of channels; what is none stays as it is.
+pub(crate) fn set_channels(
+    interface: &str,
+    rx: Option<u32>,
+    tx: Option<u32>,
+    combined: Option<u32>,
+) -> io::Result<()> {
+    let counts = [(CHANNELS_RX, rx), (CHANNELS_TX, tx), (CHANNELS_COMBINED, combined)];
+    change::<CHANNELS_WORDS>(interface, (GET_CHANNELS, SET_CHANNELS), &counts)
+}
+
+fn get<const WORDS: usize>(interface: &str, command: u32) -> io::Result<[u32; WORDS]> {
+    let mut words = [0; WORDS];
+    words[0] = command;
+    hand_over(interface, &mut words)?;
+    Ok(words)
+}
+
+/// Reads the structure, changes those words that are to change, and hands it back.
+fn change<const WORDS: usize>(
+    interface: &str,
+    (get_command, set_command): (u32, u32),
+    changes: &[(usize, Option<u32>)],
+) -> io::Result<()> {
+    let mut words = get::<WORDS>(interface, get_command)?;
+    words[0] = set_command;
+    for (place, value) in changes {
+        if let (Some(word), Some(value)) = (words.get_mut(*place), value) {
+            *word = *value;
+        }
+    }
+    hand_over(interface, &mut words)
+}
+
+fn hand_over<const WORDS: usize>(interface: &str, words: &mut [u32; WORDS]) -> io::Result<()> {
+    // SAFETY: `words` is as long as the structure its command takes, which holds nothing but words.
+    unsafe { ioctl(interface, words.as_mut_ptr().cast()) }
+}
