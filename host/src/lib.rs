@@ -3,6 +3,7 @@
 //! Every read and write goes through a [`Host`] handle that is passed in: the live host, a
 //! directory captured from another machine, or a scripted fake. Nothing here prints.
 
+pub mod capture;
 pub mod counter;
 mod cpu_set;
 pub mod diagnosis;
@@ -18,6 +19,7 @@ pub mod setting;
 pub mod stage;
 mod sys;
 
+pub use capture::Capture;
 pub use counter::Counter;
 pub use cpu_set::{CpuSet, ParseCpuSetError};
 pub use diagnosis::Diagnosis;

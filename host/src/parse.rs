@@ -19,6 +19,7 @@ pub type Parser = fn(&[u8]);
 pub const PARSERS: &[(&str, Parser)] = &[
     ("CPU list", |bytes| drop(CpuSet::from_list(&text(bytes)))),
     ("CPU mask", |bytes| drop(CpuSet::from_mask(&text(bytes)))),
+    ("capture", |bytes| drop(crate::capture::read_tar(bytes))),
     // machine
     ("machine: /proc/stat, all CPUs", |bytes| _ = machine::cpu_time(&text(bytes))),
     ("machine: /proc/stat, each CPU", |bytes| drop(machine::cpu_times(&text(bytes)))),

@@ -1,4 +1,4 @@
-//! What was read of a host, kept so that it can be read again: the files, links and answers of a capture.
+//! What was read of a host, kept so that it can be read again: the files, links, directories and answers of a capture.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -7,13 +7,16 @@ use serde::{Deserialize, Serialize};
 
 /// What was read of a host, by absolute path.
 ///
-/// Answers of the kernel that are no files are kept as JSON below `/calls`.
+/// A path may be asked for in three ways, each with its own answer: a link that leads to a directory is one and the
+/// other. Answers of the kernel that are no files are kept as JSON below `/calls`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Recording {
-    entries: BTreeMap<String, Entry>,
+    pub(crate) files: BTreeMap<String, Kept<Vec<u8>>>,
+    pub(crate) links: BTreeMap<String, Kept<String>>,
+    pub(crate) directories: BTreeMap<String, Kept<Vec<String>>>,
 }
 
-/// What a path gave.
+/// What a path gives.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Entry {
     /// A file's content.
@@ -22,8 +25,18 @@ pub enum Entry {
     Link(String),
     /// The names in a directory.
     Directory(Vec<String>),
+    /// It cannot be read, in whichever way.
+    Failed(Failure),
+}
+
+/// What a path gave: its content, or why it could not be read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Kept<T> {
     /// It could not be read.
     Failed(Failure),
+    /// It was read.
+    Read(T),
 }
 
 /// Why something could not be read, so that it can be said again in the same words.
@@ -49,54 +62,99 @@ impl Recording {
         Self::default()
     }
 
-    /// Everything in it, by path.
-    pub fn entries(&self) -> impl Iterator<Item = (&str, &Entry)> {
-        self.entries.iter().map(|(path, entry)| (path.as_str(), entry))
-    }
-
-    /// What a path gave.
+    /// How many files, answers of the kernel included, it holds.
     #[must_use]
-    pub fn get(&self, path: &str) -> Option<&Entry> {
-        self.entries.get(path)
+    pub fn files(&self) -> usize {
+        self.files.values().filter(|kept| matches!(kept, Kept::Read(_))).count()
     }
 
-    /// Keeps what a path gave.
+    /// Keeps what a path gives.
     pub fn insert(&mut self, path: impl Into<String>, entry: Entry) {
-        self.entries.insert(path.into(), entry);
+        let path = path.into();
+        match entry {
+            Entry::File(content) => drop(self.files.insert(path, Kept::Read(content))),
+            Entry::Link(target) => drop(self.links.insert(path, Kept::Read(target))),
+            Entry::Directory(names) => drop(self.directories.insert(path, Kept::Read(names))),
+            Entry::Failed(failure) => {
+                self.files.insert(path.clone(), Kept::Failed(failure.clone()));
+                self.links.insert(path.clone(), Kept::Failed(failure.clone()));
+                self.directories.insert(path, Kept::Failed(failure));
+            }
+        }
+    }
+
+    /// Keeps a file's content.
+    pub(crate) fn insert_file(&mut self, path: impl Into<String>, content: impl Into<Vec<u8>>) {
+        self.insert(path, Entry::File(content.into()));
     }
 
     pub(crate) fn read(&self, path: &str) -> io::Result<Vec<u8>> {
-        match self.entries.get(path) {
-            Some(Entry::File(content)) => Ok(content.clone()),
-            Some(Entry::Failed(failure)) => Err(failure.error()),
-            Some(Entry::Directory(_)) => Err(io::ErrorKind::IsADirectory.into()),
-            Some(Entry::Link(_)) | None => Err(not_found()),
+        match self.files.get(path) {
+            Some(kept) => kept.again(),
+            None if self.has_below(path) => Err(io::Error::from_raw_os_error(libc::EISDIR)),
+            None => Err(not_found()),
         }
     }
 
     pub(crate) fn read_link(&self, path: &str) -> io::Result<String> {
-        match self.entries.get(path) {
-            Some(Entry::Link(target)) => Ok(target.clone()),
-            Some(Entry::Failed(failure)) => Err(failure.error()),
-            Some(_) => Err(io::Error::from_raw_os_error(libc::EINVAL)),
+        match self.links.get(path) {
+            Some(kept) => kept.again(),
+            None if self.files.contains_key(path) => Err(io::Error::from_raw_os_error(libc::EINVAL)),
             None => Err(not_found()),
         }
     }
 
     /// Names in a directory: those it was seen to hold, or where it was not listed, those of what was read in it.
     pub(crate) fn list(&self, path: &str) -> io::Result<Vec<String>> {
-        match self.entries.get(path) {
-            Some(Entry::Directory(names)) => return Ok(names.clone()),
-            Some(Entry::Failed(failure)) => return Err(failure.error()),
-            _ => {}
+        let path = path.trim_end_matches('/');
+        if let Some(kept) = self.directories.get(path) {
+            return kept.again();
         }
-        let prefix = format!("{}/", path.trim_end_matches('/'));
-        let below = self.entries.range(prefix.clone()..).take_while(|(path, _)| path.starts_with(&prefix));
-        let mut names: Vec<String> = below
-            .filter_map(|(path, _)| path.get(prefix.len()..)?.split('/').next().map(str::to_owned))
-            .collect();
+        let prefix = format!("{path}/");
+        let mut names = below(&self.files, &prefix);
+        names.extend(below(&self.links, &prefix));
+        names.extend(below(&self.directories, &prefix));
+        names.sort();
         names.dedup();
         if names.is_empty() { Err(not_found()) } else { Ok(names) }
+    }
+
+    /// Names in a directory as far as files that could be read are below it, which is what a tree of them shows.
+    pub(crate) fn names_of_files(&self, path: &str) -> Vec<String> {
+        below(&self.files, &format!("{path}/"))
+    }
+
+    fn has_below(&self, path: &str) -> bool {
+        self.directories.contains_key(path) || !self.names_of_files(path).is_empty()
+    }
+}
+
+/// Names right below a directory, of what could be read.
+fn below<T>(entries: &BTreeMap<String, Kept<T>>, prefix: &str) -> Vec<String> {
+    let mut names: Vec<String> = entries
+        .range(prefix.to_owned()..)
+        .take_while(|(path, _)| path.starts_with(prefix))
+        .filter(|(_, kept)| matches!(kept, Kept::Read(_)))
+        .filter_map(|(path, _)| path.get(prefix.len()..)?.split('/').next().map(str::to_owned))
+        .collect();
+    names.dedup();
+    names
+}
+
+impl<T: Clone> Kept<T> {
+    /// The same answer again.
+    pub(crate) fn again(&self) -> io::Result<T> {
+        match self {
+            Kept::Read(value) => Ok(value.clone()),
+            Kept::Failed(failure) => Err(failure.error()),
+        }
+    }
+
+    pub(crate) fn of(result: &io::Result<T>) -> Self {
+        match result {
+            Ok(value) => Kept::Read(value.clone()),
+            Err(error) => Kept::Failed(Failure::of(error)),
+        }
     }
 }
 
@@ -113,17 +171,10 @@ impl Failure {
             Failure::Text { error } => io::Error::other(error.clone()),
         }
     }
-}
 
-impl From<&io::Error> for Failure {
-    fn from(error: &io::Error) -> Self {
-        Failure::of(error)
-    }
-}
-
-impl From<&serde_json::Error> for Failure {
-    fn from(error: &serde_json::Error) -> Self {
-        Failure::Text { error: error.to_string() }
+    /// Whether it says that there is nothing at that path.
+    pub(crate) fn is_missing(&self) -> bool {
+        matches!(self, Failure::Errno { errno } if *errno == libc::ENOENT)
     }
 }
 
@@ -139,13 +190,26 @@ mod tests {
     #[test]
     fn what_was_not_listed_has_the_names_of_what_was_read() {
         let mut recording = Recording::new();
-        recording.insert("/sys/class/net/eth0/mtu", Entry::File(b"1500\n".to_vec()));
-        recording.insert("/sys/class/net/eth0/device/driver", Entry::Link("../ixgbe".into()));
-        recording.insert("/proc/1", Entry::Directory(vec!["comm".into(), "fd".into()]));
+        recording.insert_file("/sys/class/net/eth0/mtu", "1500\n");
+        recording.links.insert("/sys/class/net/eth0/device/driver".into(), Kept::Read("../ixgbe".into()));
+        let names = vec!["comm".to_owned(), "fd".to_owned()];
+        recording.directories.insert("/proc/1".into(), Kept::Read(names.clone()));
+        recording.files.insert("/proc/2/comm".into(), Kept::Failed(Failure::Errno { errno: libc::EACCES }));
         assert_eq!(recording.list("/sys/class/net/eth0").expect("names"), ["device", "mtu"]);
-        assert_eq!(recording.list("/proc/1/").expect_err("no such name").raw_os_error(), Some(libc::ENOENT));
-        assert_eq!(recording.list("/proc/1").expect("names"), ["comm", "fd"]);
+        assert_eq!(recording.list("/proc/1/").expect("names"), names);
+        assert_eq!(recording.list("/proc/2").expect_err("not there").raw_os_error(), Some(libc::ENOENT));
         assert_eq!(recording.read_link("/sys/class/net/eth0/device/driver").expect("a link"), "../ixgbe");
+        let error = recording.read("/sys/class/net/eth0").expect_err("a directory");
+        assert_eq!(error.raw_os_error(), Some(libc::EISDIR));
+    }
+
+    #[test]
+    fn a_link_that_leads_to_a_directory_is_both() {
+        let mut recording = Recording::new();
+        recording.links.insert("/sys/class/net/eth0".into(), Kept::Read("../../devices/eth0".into()));
+        recording.directories.insert("/sys/class/net/eth0".into(), Kept::Read(vec!["mtu".into()]));
+        assert_eq!(recording.read_link("/sys/class/net/eth0").expect("a link"), "../../devices/eth0");
+        assert_eq!(recording.list("/sys/class/net/eth0").expect("names"), ["mtu"]);
     }
 
     #[test]

@@ -2,7 +2,9 @@
 
 mod ethtool;
 mod program;
+mod tree;
 
+use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,10 +12,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::recording::{Entry, Failure, Recording};
+use crate::capture::Aside;
+use crate::recording::{Failure, Kept, Recording};
 use crate::setting::Offload;
 use crate::stage::link::Driver;
 use crate::sys;
+use tree::Tree;
 
 /// No file of /proc or /sys that is read here comes near this; a captured tree might hold anything.
 const LARGEST_FILE: u64 = 16 << 20;
@@ -30,7 +34,7 @@ pub struct Host {
 #[derive(Debug)]
 enum Source {
     Live { sys: PathBuf },
-    Directory(PathBuf),
+    Directory(Tree),
     Recorded(Recording),
     Scripted(Mutex<Recording>),
 }
@@ -116,7 +120,12 @@ impl Host {
 
     /// A host captured in a directory that holds its `proc` and `sys`, and in `calls` what the kernel answered.
     pub fn captured(directory: impl Into<PathBuf>) -> Self {
-        Self { source: Source::Directory(directory.into()), record: None }
+        Self::captured_with(directory, Aside::default())
+    }
+
+    /// The same, where it is told aside what the files do not show.
+    pub(crate) fn captured_with(directory: impl Into<PathBuf>, aside: Aside) -> Self {
+        Self { source: Source::Directory(Tree::new(directory.into(), aside)), record: None }
     }
 
     /// A host of which this was recorded.
@@ -129,12 +138,13 @@ impl Host {
     pub fn scripted<P: Into<String>, C: Into<String>>(files: impl IntoIterator<Item = (P, C)>) -> Self {
         let mut recording = Recording::new();
         for (path, content) in files {
-            recording.insert(path, Entry::File(content.into().into_bytes()));
+            recording.insert_file(path, content.into());
         }
         Self { source: Source::Scripted(Mutex::new(recording)), record: None }
     }
 
-    /// The same host, which keeps all that is read from now on.
+    /// The same host, which keeps all that is read from now on. What was read once is not read again, so that all that is
+    /// made of it agrees with what was kept.
     #[must_use]
     pub fn recording(self) -> Self {
         Self { record: Some(Mutex::default()), ..self }
@@ -147,30 +157,21 @@ impl Host {
             .map_or_else(Recording::new, |record| record.into_inner().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn locate(&self, path: &str) -> PathBuf {
-        match &self.source {
-            Source::Live { sys } => match (path.strip_prefix("/sys/"), path.strip_prefix("/proc/net/")) {
-                (Some(rest), _) => sys.join(rest),
-                // /proc/net is that of the process; a thread may be in another network namespace.
-                (_, Some(rest)) => Path::new("/proc/thread-self/net").join(rest),
-                _ => PathBuf::from(path),
-            },
-            Source::Directory(root) => root.join(path.trim_start_matches('/')),
-            Source::Recorded(_) | Source::Scripted(_) => PathBuf::from(path),
-        }
-    }
-
     /// Reads a file named by its absolute path on the host.
     ///
     /// # Errors
     /// [`HostError::Read`] with the path.
     pub fn read(&self, path: &str) -> Result<String, HostError> {
-        let content = match &self.source {
-            Source::Recorded(recording) => recording.read(path),
-            Source::Scripted(recording) => lock(recording).read(path),
-            Source::Live { .. } | Source::Directory(_) => read_file(&self.locate(path)),
-        };
-        self.keep(path, &content, |content| Entry::File(content.clone()));
+        let content = self.once(
+            |recording| &mut recording.files,
+            path,
+            || match &self.source {
+                Source::Recorded(recording) => recording.read(path),
+                Source::Scripted(recording) => lock(recording).read(path),
+                Source::Live { sys } => read_file(&locate(sys, path)),
+                Source::Directory(tree) => tree.read(path),
+            },
+        );
         content
             .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
             .map_err(|source| HostError::Read { path: path.to_owned(), source })
@@ -181,12 +182,16 @@ impl Host {
     /// # Errors
     /// [`HostError::Read`] with the path.
     pub fn list(&self, path: &str) -> Result<Vec<String>, HostError> {
-        let names = match &self.source {
-            Source::Recorded(recording) => recording.list(path),
-            Source::Scripted(recording) => lock(recording).list(path),
-            Source::Live { .. } | Source::Directory(_) => directory_names(&self.locate(path)),
-        };
-        self.keep(path, &names, |names| Entry::Directory(names.clone()));
+        let names = self.once(
+            |recording| &mut recording.directories,
+            path.trim_end_matches('/'),
+            || match &self.source {
+                Source::Recorded(recording) => recording.list(path),
+                Source::Scripted(recording) => lock(recording).list(path),
+                Source::Live { sys } => directory_names(&locate(sys, path)),
+                Source::Directory(tree) => tree.list(path),
+            },
+        );
         names.map_err(|source| HostError::Read { path: path.to_owned(), source })
     }
 
@@ -195,14 +200,18 @@ impl Host {
     /// # Errors
     /// [`HostError::Read`] with the path.
     pub fn read_link(&self, path: &str) -> Result<String, HostError> {
-        let target = match &self.source {
-            Source::Recorded(recording) => recording.read_link(path),
-            Source::Scripted(recording) => lock(recording).read_link(path),
-            Source::Live { .. } | Source::Directory(_) => {
-                std::fs::read_link(self.locate(path)).map(|target| target.to_string_lossy().into_owned())
-            }
-        };
-        self.keep(path, &target, |target| Entry::Link(target.clone()));
+        let target = self.once(
+            |recording| &mut recording.links,
+            path,
+            || match &self.source {
+                Source::Recorded(recording) => recording.read_link(path),
+                Source::Scripted(recording) => lock(recording).read_link(path),
+                Source::Live { sys } => {
+                    std::fs::read_link(locate(sys, path)).map(|target| target.to_string_lossy().into_owned())
+                }
+                Source::Directory(tree) => tree.read_link(path),
+            },
+        );
         target.map_err(|source| HostError::Read { path: path.to_owned(), source })
     }
 
@@ -220,14 +229,18 @@ impl Host {
     ) -> Result<T, HostError> {
         let path = format!("/calls/{key}.json");
         let refused = |source| HostError::Call { what: what.to_owned(), source };
-        if let Source::Live { .. } = self.source {
+        if let Source::Live { .. } = self.source
+            && self.kept(|recording| recording.files.contains_key(&path)) != Some(true)
+        {
             let answer = ask();
-            let json = match &answer {
-                _ if self.record.is_none() => Ok(Vec::new()),
-                Ok(answer) => serde_json::to_vec_pretty(answer),
-                Err(error) => serde_json::to_vec_pretty(&Failure::of(error)),
-            };
-            self.keep(&path, &json, |json| Entry::File(json.clone()));
+            if let Some(record) = &self.record {
+                let json = match &answer {
+                    Ok(answer) => serde_json::to_vec_pretty(answer),
+                    Err(error) => serde_json::to_vec_pretty(&Failure::of(error)),
+                };
+                // What cannot be written down is told so in the capture, and is no reason to withhold it here.
+                lock(record).files.insert(path, Kept::of(&json.map_err(io::Error::other)));
+            }
             return answer.map_err(refused);
         }
         let text = match self.read(&path) {
@@ -241,16 +254,24 @@ impl Host {
         serde_json::from_str(&text).map_err(|error| HostError::Garbled { path, reason: error.to_string() })
     }
 
-    fn keep<T, E>(&self, path: &str, result: &Result<T, E>, entry: impl FnOnce(&T) -> Entry)
-    where
-        for<'e> &'e E: Into<Failure>,
-    {
-        let Some(record) = &self.record else { return };
-        let entry = match result {
-            Ok(value) => entry(value),
-            Err(error) => Entry::Failed(error.into()),
-        };
-        lock(record).insert(path, entry);
+    /// Asks `read`, or where all is kept and this was asked before, says the same again.
+    fn once<T: Clone>(
+        &self,
+        kept: impl Fn(&mut Recording) -> &mut BTreeMap<String, Kept<T>>,
+        path: &str,
+        read: impl FnOnce() -> io::Result<T>,
+    ) -> io::Result<T> {
+        let Some(record) = &self.record else { return read() };
+        if let Some(before) = kept(&mut lock(record)).get(path) {
+            return before.again();
+        }
+        let result = read();
+        kept(&mut lock(record)).insert(path.to_owned(), Kept::of(&result));
+        result
+    }
+
+    fn kept<T>(&self, look: impl FnOnce(&Recording) -> T) -> Option<T> {
+        self.record.as_ref().map(|record| look(&lock(record)))
     }
 
     /// Writes a file in a single `write(2)`, as sysfs and sysctl files want it.
@@ -259,16 +280,16 @@ impl Host {
     /// [`HostError::Write`] with path and value; a capture refuses every write.
     pub fn write(&self, path: &str, value: &str) -> Result<(), HostError> {
         let written = match &self.source {
-            Source::Live { .. } => std::fs::OpenOptions::new()
+            Source::Live { sys } => std::fs::OpenOptions::new()
                 .write(true)
                 .truncate(true)
-                .open(self.locate(path))
+                .open(locate(sys, path))
                 .and_then(|mut file| file.write_all(value.as_bytes())),
             Source::Directory(_) | Source::Recorded(_) => {
                 return Err(HostError::NotLive { what: format!("writing {path}") });
             }
             Source::Scripted(recording) => {
-                lock(recording).insert(path, Entry::File(value.as_bytes().to_vec()));
+                lock(recording).insert_file(path, value);
                 Ok(())
             }
         };
@@ -335,7 +356,17 @@ fn lock(recording: &Mutex<Recording>) -> MutexGuard<'_, Recording> {
     recording.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn read_file(path: &Path) -> io::Result<Vec<u8>> {
+/// Where the live host has a file.
+fn locate(sys: &Path, path: &str) -> PathBuf {
+    match (path.strip_prefix("/sys/"), path.strip_prefix("/proc/net/")) {
+        (Some(rest), _) => sys.join(rest),
+        // /proc/net is that of the process; a thread may be in another network namespace.
+        (_, Some(rest)) => Path::new("/proc/thread-self/net").join(rest),
+        _ => PathBuf::from(path),
+    }
+}
+
+pub(crate) fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     let mut content = Vec::new();
     std::fs::File::open(path)?.take(LARGEST_FILE).read_to_end(&mut content)?;
     Ok(content)

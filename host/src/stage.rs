@@ -15,7 +15,7 @@ mod view;
 
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::counter::Counter;
 use crate::finding::Rule;
@@ -24,7 +24,8 @@ use crate::{Host, Known};
 pub use view::View;
 
 /// What to look at.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Scope {
     /// Interfaces by name; none: those with a device behind them, or where there is none, all that are up but loopback.
     pub interfaces: Vec<String>,

@@ -1,0 +1,176 @@
+use super::*;
+use std::io::Write;
+
+use proptest::prelude::*;
+
+fn recording() -> Recording {
+    let host = Host::scripted([
+        ("/proc/uptime", "12.5 3.0\n"),
+        ("/sys/class/net/eth0/mtu", "1500\n"),
+        ("/calls/ethtool/eth0/rings.json", r#"{"errno": 95}"#),
+    ]);
+    let host = host.recording();
+    let _ = host.read("/proc/uptime");
+    let _ = host.read("/proc/no-such-file");
+    let _ = host.read("/sys/class/net/eth0/mtu");
+    let _ = host.read("/calls/ethtool/eth0/rings.json");
+    let _ = host.list("/sys/class/net");
+    let _ = host.list("/sys/no-such-directory");
+    let mut recording = host.into_recording();
+    recording.files.insert("/proc/1/io".into(), Kept::Failed(Failure::Errno { errno: libc::EACCES }));
+    recording.directories.insert("/proc".into(), Kept::Read(vec!["1".into(), "2".into(), "uptime".into()]));
+    recording.directories.insert("/proc/irq".into(), Kept::Read(Vec::new()));
+    recording.links.insert("/sys/class/net/eth0/device".into(), Kept::Read("../../0000:01:00.0".into()));
+    recording.insert_file("/sys/class/net/eth0/device/numa_node", "0\n");
+    recording.links.insert("/proc/1/exe".into(), Kept::Failed(Failure::Text { error: "no".into() }));
+    recording
+}
+
+fn about_now() -> About {
+    About {
+        schema: SCHEMA.to_owned(),
+        version: "0.1.0".to_owned(),
+        unix_seconds: 1_700_000_000,
+        anonymous: false,
+        scope: Scope { port: Some(53), ..Scope::default() },
+        readings: Vec::new(),
+    }
+}
+
+fn archived(readings: &[Recording]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    write(&mut bytes, &about_now(), readings).expect("written");
+    bytes
+}
+
+/// Asks all that is to be the same, and tells the answers.
+fn told(host: &Host) -> Vec<String> {
+    let mut answers = Vec::new();
+    for path in [
+        "/proc/uptime",
+        "/proc/no-such-file",
+        "/proc/1/io",
+        "/sys/class/net/eth0/mtu",
+        "/sys/class/net/eth0/device/numa_node",
+        "/calls/ethtool/eth0/rings.json",
+    ] {
+        answers.push(format!("{:?}", host.read(path).map_err(|error| error.to_string())));
+    }
+    for path in ["/proc", "/proc/irq", "/sys/class/net", "/sys/no-such-directory", "/sys/class/net/eth0"] {
+        answers.push(format!("{:?}", host.list(path).map_err(|error| error.to_string())));
+    }
+    for path in ["/sys/class/net/eth0/device", "/proc/1/exe", "/proc/2/exe"] {
+        answers.push(format!("{:?}", host.read_link(path).map_err(|error| error.to_string())));
+    }
+    answers
+}
+
+#[test]
+fn an_archive_answers_as_what_was_recorded() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("x.tar.zst");
+    let mut later = recording();
+    later.insert_file("/proc/uptime", "13.5 3.0\n");
+    std::fs::write(&file, archived(&[recording(), later.clone()])).expect("written");
+    let capture = Capture::open(&file).expect("opened");
+    assert_eq!(told(&capture.first), told(&Host::recorded(recording())));
+    assert_eq!(told(&capture.later.expect("two readings")), told(&Host::recorded(later)));
+    let about = capture.about.expect("it says what it is");
+    assert_eq!((about.scope.port, about.readings.len()), (Some(53), 2));
+}
+
+#[test]
+fn an_archive_unpacked_answers_the_same() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let bytes = archived(&[recording(), recording()]);
+    let decoder = zstd::Decoder::new(&bytes[..]).expect("zstd");
+    tar::Archive::new(decoder).unpack(directory.path()).expect("unpacked");
+    let capture = Capture::open(directory.path()).expect("opened");
+    assert_eq!(told(&capture.first), told(&Host::recorded(recording())));
+    assert_eq!(told(&capture.later.expect("two readings")), told(&Host::recorded(recording())));
+}
+
+#[test]
+fn a_tree_that_somebody_packed_is_read_too() {
+    let mut builder = tar::Builder::new(Vec::new());
+    let mut add = |path: &str, kind: tar::EntryType, content: &[u8]| {
+        let mut header = tar::Header::new_gnu();
+        header.set_entry_type(kind);
+        header.set_size(content.len() as u64);
+        header.set_mode(0o755);
+        if kind == tar::EntryType::Symlink {
+            header.set_size(0);
+            builder.append_link(&mut header, path, "../../bus/pci/drivers/igb").expect("added");
+        } else {
+            builder.append_data(&mut header, path, content).expect("added");
+        }
+    };
+    add("./proc/", tar::EntryType::Directory, b"");
+    add("./proc/empty/", tar::EntryType::Directory, b"");
+    add("./proc/uptime", tar::EntryType::Regular, b"1 1\n");
+    add("./sys/driver", tar::EntryType::Symlink, b"");
+    let (about, mut readings) = read_tar(&builder.into_inner().expect("written")[..]).expect("read");
+    assert_eq!((about, readings.len()), (None, 1));
+    let host = Host::recorded(readings.remove(0));
+    assert_eq!(host.list("/proc").expect("listed"), ["empty", "uptime"]);
+    assert!(host.list("/proc/empty").expect("listed").is_empty());
+    assert_eq!(host.read_link("/sys/driver").expect("a link"), "../../bus/pci/drivers/igb");
+}
+
+fn refusal(bytes: &[u8]) -> String {
+    let mut file = tempfile::NamedTempFile::new().expect("a file");
+    file.write_all(bytes).expect("written");
+    let error = Capture::open(file.path()).expect_err("refused").to_string();
+    error.strip_prefix(&format!("{}: ", file.path().display())).expect("the path first").to_owned()
+}
+
+fn packed(path: &str, content: &[u8]) -> Vec<u8> {
+    let mut builder = tar::Builder::new(zstd::Encoder::new(Vec::new(), 1).expect("zstd"));
+    let mut header = tar::Header::new_gnu();
+    // By hand: the builder refuses what is to be refused here.
+    let name = path.as_bytes();
+    header.as_old_mut().name[..name.len()].copy_from_slice(name);
+    header.set_size(content.len() as u64);
+    header.set_cksum();
+    builder.append(&header, content).expect("added");
+    builder.into_inner().and_then(zstd::Encoder::finish).expect("finished")
+}
+
+#[test]
+fn what_is_no_capture_is_refused_in_one_line() {
+    assert!(refusal(b"something else").starts_with("no whole archive of a capture: "));
+    assert!(refusal(b"").starts_with("no whole archive of a capture: "));
+    let nothing = zstd::encode_all(&[0; 1024][..], 1).expect("zstd");
+    assert_eq!(refusal(&nothing), "nothing is in it");
+    let whole = archived(&[recording()]);
+    assert!(refusal(&whole[..whole.len() / 2]).starts_with("no whole archive of a capture: "));
+    assert_eq!(
+        refusal(&packed("proc/../../etc/passwd", b"x")),
+        "proc/../../etc/passwd: leads out of the archive"
+    );
+    let newer = br#"{"schema": "linerate.capture/2", "what": {"nobody": "knows"}}"#;
+    assert_eq!(
+        refusal(&packed("capture.json", newer)),
+        "its schema is linerate.capture/2, and this program reads linerate.capture/1: a newer linerate can read it"
+    );
+    let other = refusal(&packed("capture.json", br#"{"schema": "linerate.load/1"}"#));
+    assert_eq!(other, "capture.json: its schema is 'linerate.load/1', not linerate.capture/1");
+    assert!(refusal(&packed("capture.json", b"{")).starts_with("capture.json: EOF while parsing"));
+}
+
+#[test]
+fn a_directory_that_is_no_tree_says_so() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let error = Capture::open(directory.path()).expect_err("refused").to_string();
+    assert!(error.ends_with(": neither proc nor sys nor capture.json is in it"), "{error}");
+    let error = Capture::open(Path::new("/nonexistent")).expect_err("refused").to_string();
+    assert_eq!(error, "/nonexistent: No such file or directory (os error 2)");
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_a_capture_or_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..2000)) {
+        let _ = read_tar(&bytes[..]);
+        let _ = about(&bytes);
+    }
+}

@@ -1,0 +1,171 @@
+//! A directory that holds what was read of another host.
+//!
+//! Such a tree may hold any link, and none may lead out of it: what looks like the other host's file would be this one's.
+
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use rustix::fs::{Dir, FileType, Mode, OFlags, ResolveFlags};
+
+use super::LARGEST_FILE;
+use crate::capture::Aside;
+use crate::recording::Kept;
+
+/// A captured directory.
+#[derive(Debug)]
+pub(super) struct Tree {
+    path: PathBuf,
+    root: OnceLock<Result<OwnedFd, rustix::io::Errno>>,
+    /// What the files do not show.
+    aside: Aside,
+}
+
+impl Tree {
+    pub(super) fn new(path: PathBuf, aside: Aside) -> Self {
+        Self { path, root: OnceLock::new(), aside }
+    }
+
+    pub(super) fn read(&self, path: &str) -> io::Result<Vec<u8>> {
+        if let Some(failure) = self.aside.unreadable.get(path) {
+            return Err(failure.error());
+        }
+        // A pipe in the tree must not make anyone wait.
+        let file = self.open(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?;
+        match FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode) {
+            FileType::RegularFile => {}
+            FileType::Directory => return Err(io::Error::from_raw_os_error(libc::EISDIR)),
+            _ => return Err(io::Error::other("no regular file")),
+        }
+        let mut content = Vec::new();
+        std::fs::File::from(file).take(LARGEST_FILE).read_to_end(&mut content)?;
+        Ok(content)
+    }
+
+    pub(super) fn list(&self, path: &str) -> io::Result<Vec<String>> {
+        if let Some(kept) = self.aside.directories.get(path.trim_end_matches('/')) {
+            return kept.again();
+        }
+        let directory = self.open(path, OFlags::RDONLY | OFlags::DIRECTORY)?;
+        let mut names = Vec::new();
+        for entry in Dir::read_from(&directory)? {
+            let name = entry?.file_name().to_string_lossy().into_owned();
+            if name != "." && name != ".." {
+                names.push(name);
+            }
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    pub(super) fn read_link(&self, path: &str) -> io::Result<String> {
+        if let Some(kept) = self.aside.links.get(path) {
+            return Kept::again(kept);
+        }
+        let link = self.open(path, OFlags::PATH | OFlags::NOFOLLOW)?;
+        // An empty path names the link that is open (Linux 2.6.39, readlinkat(2)).
+        let target = rustix::fs::readlinkat(&link, "", Vec::new())?;
+        Ok(target.to_string_lossy().into_owned())
+    }
+
+    fn open(&self, path: &str, flags: OFlags) -> io::Result<OwnedFd> {
+        let root = self.root.get_or_init(|| {
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            rustix::fs::open(&self.path, flags, Mode::empty())
+        });
+        let root = root.as_ref().map_err(|errno| io::Error::from(*errno))?;
+        let inside = path.trim_start_matches('/');
+        let inside = if inside.is_empty() { "." } else { inside };
+        let flags = flags | OFlags::CLOEXEC;
+        // Links inside count from the tree's root, and none leads out (Linux 5.6, openat2(2)).
+        match rustix::fs::openat2(root, inside, flags, Mode::empty(), ResolveFlags::IN_ROOT) {
+            Err(rustix::io::Errno::NOSYS | rustix::io::Errno::PERM) => {
+                open_without_links(root, inside, flags)
+            }
+            opened => Ok(opened?),
+        }
+    }
+}
+
+/// For kernels without openat2: name by name, and no link is followed.
+fn open_without_links(root: &OwnedFd, path: &str, flags: OFlags) -> io::Result<OwnedFd> {
+    let path = Path::new(path);
+    let mut at = root.try_clone()?;
+    let names: Vec<_> = path.components().collect();
+    if names.iter().any(|name| matches!(name, std::path::Component::ParentDir)) {
+        return Err(io::Error::from_raw_os_error(libc::EXDEV));
+    }
+    for (index, name) in names.iter().enumerate() {
+        let last = index + 1 == names.len();
+        let flags = if last { flags } else { OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC };
+        at = rustix::fs::openat(&at, Path::new(name), flags | OFlags::NOFOLLOW, Mode::empty())?;
+    }
+    Ok(at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    fn tree() -> (tempfile::TempDir, Tree) {
+        let directory = tempfile::tempdir().expect("a directory");
+        let root = directory.path();
+        std::fs::create_dir_all(root.join("sys/devices/eth0")).expect("made");
+        std::fs::create_dir_all(root.join("proc")).expect("made");
+        std::fs::write(root.join("sys/devices/eth0/mtu"), "1500\n").expect("written");
+        symlink("devices/eth0", root.join("sys/inside")).expect("linked");
+        symlink("/proc/version", root.join("sys/absolute")).expect("linked");
+        symlink("../../../../../../../proc/version", root.join("sys/climbing")).expect("linked");
+        let tree = Tree::new(root.to_owned(), Aside::default());
+        (directory, tree)
+    }
+
+    #[test]
+    fn no_link_leads_out_of_a_tree() {
+        let (_directory, tree) = tree();
+        for path in
+            ["/sys/absolute", "/sys/climbing", "/../../../../../proc/version", "/sys/../../proc/version"]
+        {
+            let error = tree.read(path).expect_err(path);
+            assert_eq!(error.raw_os_error(), Some(libc::ENOENT), "{path}: {error}");
+        }
+        assert_eq!(tree.read_link("/sys/absolute").expect("a link"), "/proc/version");
+    }
+
+    #[test]
+    fn links_inside_a_tree_are_followed() {
+        let (_directory, tree) = tree();
+        assert_eq!(tree.read("/sys/inside/mtu").expect("read"), b"1500\n");
+        assert_eq!(tree.list("/sys/inside").expect("listed"), ["mtu"]);
+        assert_eq!(tree.list("/sys").expect("listed"), ["absolute", "climbing", "devices", "inside"]);
+        assert_eq!(tree.read("/sys/devices").expect_err("a directory").raw_os_error(), Some(libc::EISDIR));
+    }
+
+    #[test]
+    fn without_openat2_no_link_is_followed_at_all() {
+        let (directory, _) = tree();
+        let root = std::fs::File::open(directory.path()).expect("opened").into();
+        let open = |path| open_without_links(&root, path, OFlags::RDONLY | OFlags::CLOEXEC);
+        assert!(open("sys/devices/eth0/mtu").is_ok());
+        for path in ["sys/absolute", "sys/climbing", "sys/inside/mtu", "../x", "sys/../../x"] {
+            assert!(open(path).is_err(), "{path}");
+        }
+    }
+
+    #[test]
+    fn what_is_told_aside_goes_before_the_files() {
+        let (directory, _) = tree();
+        let failure = serde_json::from_str(r#"{"errno": 13}"#).expect("a failure");
+        let mut aside = Aside::default();
+        aside.unreadable.insert("/sys/devices/eth0/mtu".into(), failure);
+        aside.links.insert("/sys/devices/eth0".into(), Kept::Read("../pci".into()));
+        let tree = Tree::new(directory.path().to_owned(), aside);
+        let error = tree.read("/sys/devices/eth0/mtu").expect_err("refused");
+        assert_eq!(error.raw_os_error(), Some(libc::EACCES));
+        assert_eq!(tree.read_link("/sys/devices/eth0").expect("a link"), "../pci");
+        let nowhere = Tree::new("/nonexistent".into(), Aside::default());
+        assert_eq!(nowhere.list("/proc").expect_err("no tree").raw_os_error(), Some(libc::ENOENT));
+    }
+}
