@@ -58,6 +58,8 @@ pub struct Sighting {
     pub evidence: Vec<Evidence>,
     /// The settings that would mend it; empty where no setting does.
     pub changes: Vec<Change>,
+    /// Commands that have to come before the changes, such as those that have somebody else not take them back.
+    pub first: Vec<String>,
     /// Commands that mend what no [`Setting`] covers, as a person would type them.
     pub commands: Vec<String>,
 }
@@ -131,7 +133,7 @@ impl Rule {
 
     fn finding(&self, stage: StageName, sighting: Sighting) -> Finding {
         let typed = sighting.changes.iter().filter_map(|change| change.setting.command(&change.to));
-        let commands = typed.chain(sighting.commands).collect();
+        let commands = sighting.first.into_iter().chain(typed).chain(sighting.commands).collect();
         Finding {
             id: self.id,
             stage,
@@ -154,7 +156,8 @@ impl Sighting {
     /// A sighting without evidence yet.
     pub fn new(severity: Severity, title: impl Into<String>) -> Self {
         let title = title.into();
-        Self { severity, title, evidence: Vec::new(), changes: Vec::new(), commands: Vec::new() }
+        let (first, commands) = (Vec::new(), Vec::new());
+        Self { severity, title, evidence: Vec::new(), changes: Vec::new(), first, commands }
     }
 
     /// Adds a value and where it was read.

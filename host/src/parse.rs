@@ -7,8 +7,9 @@ use crate::netlink;
 use crate::stage::irq::interrupts;
 use crate::stage::irq::owner::{irqbalance, link_file, tuned};
 use crate::stage::irq::served::Names;
+use crate::stage::machine;
+use crate::stage::route;
 use crate::stage::softirq::{softirqs, softnet};
-use crate::stage::{machine, route, socket, thread};
 
 /// A parser, whatever its answer.
 pub type Parser = fn(&[u8]);
@@ -45,22 +46,17 @@ pub const PARSERS: &[(&str, Parser)] = &[
         let online = CpuSet::from_iter(0..u32::from(bytes.first().copied().unwrap_or(0)));
         drop(softnet::parse(&text(bytes.get(1..).unwrap_or_default()), Some(&online)));
     }),
+    ("softirq: NAPI instances", |bytes| {
+        let (napi, queue) = bytes.split_at(bytes.len() / 2);
+        drop(netlink::napi::decode(&[napi.to_vec()], &[queue.to_vec()]));
+    }),
     ("softirq: /proc/softirqs", |bytes| drop(softirqs::parse(&text(bytes), "NET_RX"))),
     // filter
     // route
     ("route: /proc/net/snmp and netstat", |bytes| drop(route::pairs_of_lines(&text(bytes)))),
     ("route: /proc/net/snmp6", |bytes| drop(route::words(&text(bytes)))),
     // socket
-    ("socket: sock_diag message", |bytes| _ = crate::netlink::diag_socket(bytes)),
-    ("socket: /proc/net/udp", |bytes| drop(socket::proc_net_sockets(&text(bytes), "/proc/net/udp", "07"))),
-    ("socket: ip_local_port_range", |bytes| _ = socket::port_range(&text(bytes))),
-    ("socket: descriptor link", |bytes| _ = socket::Descriptor::of(&text(bytes))),
-    ("socket: program's fdinfo", |bytes| _ = socket::program_type(&text(bytes))),
     // thread
-    ("thread: task stat", |bytes| drop(thread::Task::parse(&text(bytes)))),
-    ("thread: task status", |bytes| drop(thread::allowed_in(&text(bytes)))),
-    ("thread: task syscall", |bytes| _ = thread::Doing::parse(&text(bytes))),
-    ("thread: epoll's fdinfo", |bytes| drop(thread::watched(&text(bytes)))),
     // transmit
 ];
 

@@ -2,4 +2,3 @@
 
 pub(crate) mod audit;
 pub(crate) mod ethtool;
-pub(crate) mod sockopt;

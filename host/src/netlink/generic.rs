@@ -21,7 +21,6 @@ const NESTED: u16 = 0x8000;
 const TYPE_MASK: u16 = 0x3fff;
 
 /// A dump that the kernel interrupted, because what it lists changed meanwhile, is asked for this often.
-#[allow(dead_code, reason = "see `dump`")]
 const DUMP_ATTEMPTS: u32 = 3;
 
 /// A connection to a family.
@@ -53,7 +52,6 @@ impl Family {
     }
 
     /// Sends a command that lists; the attributes of each answer.
-    #[allow(dead_code, reason = "the first to list families of the kernel's are on their way")]
     pub(crate) fn dump(&mut self, id: u8, attributes: &Attributes) -> io::Result<Vec<Vec<u8>>> {
         let body = command(id, attributes);
         let mut attempts = 1;

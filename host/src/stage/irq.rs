@@ -4,12 +4,15 @@ mod counters;
 pub(crate) mod interrupts;
 mod observe;
 pub(crate) mod owner;
+pub(in crate::stage) mod plan;
+mod rules;
 pub(crate) mod served;
+#[cfg(test)]
+pub(in crate::stage) mod specimen;
 
 use serde::Serialize;
 
 use super::{Stage, StageName};
-use crate::finding::Rule;
 use crate::setting::QueueDirection;
 use crate::{CpuSet, Known};
 
@@ -19,11 +22,9 @@ pub(super) const STAGE: Stage = Stage {
     explain: "Each queue's vector interrupts one of the CPUs of its affinity, and the packets of that queue are then \
               processed there. Drivers hint where, irqbalance and others decide; the interrupts of many queues on few \
               CPUs leave the other CPUs without packets.",
-    rules: RULES,
+    rules: rules::RULES,
     counters: counters::counters,
 };
-
-const RULES: &[Rule] = &[];
 
 /// Interrupts of the interfaces looked at.
 #[derive(Debug, Clone, Serialize)]
@@ -82,6 +83,8 @@ pub struct Owner {
     pub read_from: String,
     /// Interrupts it is told to leave alone.
     pub leaves_alone: Vec<u32>,
+    /// The file of its environment, and the arguments it has there; none where it has no such file.
+    pub environment: Option<(String, String)>,
 }
 
 impl Irq {
@@ -109,6 +112,18 @@ impl Vector {
         }
     }
 
+    /// The one CPU it goes to; none where there are several, or where that is not known.
+    #[must_use]
+    pub fn cpu(&self) -> Option<u32> {
+        only(self.cpus()?)
+    }
+
+    /// The one CPU its driver would like; none where it would like several, or does not say.
+    #[must_use]
+    pub fn hinted_cpu(&self) -> Option<u32> {
+        only(self.hint.value()?.as_ref()?)
+    }
+
     /// Whether it serves a queue of this direction.
     #[must_use]
     pub fn serves(&self, direction: QueueDirection) -> bool {
@@ -117,4 +132,8 @@ impl Vector {
             QueueDirection::Transmit => self.transmit_queue.is_some(),
         }
     }
+}
+
+fn only(cpus: &CpuSet) -> Option<u32> {
+    cpus.iter().next().filter(|_| cpus.len() == 1)
 }

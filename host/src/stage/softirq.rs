@@ -5,6 +5,7 @@ mod napi;
 mod observe;
 pub(crate) mod softirqs;
 pub(crate) mod softnet;
+pub(in crate::stage) mod traffic;
 
 use std::collections::BTreeMap;
 

@@ -7,6 +7,8 @@ mod published;
 
 use std::collections::BTreeMap;
 
+use serde_json::json;
+
 use super::{Specimen, sysctls};
 use crate::{
     Cpu, CpuTimes, Cpus, Ethtool, Interrupt, Kernel, Machine, Netfilter, Nic, Process, RECVFROM,
@@ -129,13 +131,16 @@ fn machine(way: &Way) -> Machine {
         interrupts: (0..20).map(|queue| interrupt(way, queue)).collect(),
         nics: vec![nic(way)],
         sysctls,
-        udp: (0..way.sockets).map(|number| socket(number, way.sockets > 1)).collect(),
+        udp: (0..way.sockets).map(socket).collect(),
         tcp: Vec::new(),
         udp_counts: UdpCounts::default(),
         netfilter: netfilter(way),
         processes: vec![irqbalance(way), server(way)],
         product: ("Example", "Server"),
-        audit: way.audit,
+        calls: BTreeMap::from([
+            ("audit/enabled".to_owned(), json!(way.audit)),
+            ("audit/rules".to_owned(), json!(0)),
+        ]),
     };
     // As much load since boot as makes the published packets.
     let packets: u64 = QUEUE_PACKETS.iter().sum();
@@ -267,7 +272,7 @@ fn ethtool(way: &Way) -> Ethtool {
     }
 }
 
-fn socket(number: u64, reuseport: bool) -> UdpSocket {
+fn socket(number: u64) -> UdpSocket {
     UdpSocket {
         local: ([0, 0, 0, 0], PORT).into(),
         inode: INODE + number,
@@ -275,7 +280,6 @@ fn socket(number: u64, reuseport: bool) -> UdpSocket {
         queued_bytes: 0,
         receive_buffer: 212_992,
         drops: 0,
-        reuseport,
     }
 }
 

@@ -5,7 +5,9 @@ pub(crate) mod link_file;
 pub(crate) mod tuned;
 
 use super::Owner;
+use crate::finding::Sighting;
 use crate::process::{Process, processes};
+use crate::stage::PacketPath;
 use crate::{Host, Known};
 
 /// Google's guest agent sets affinity and XPS when it starts (google_set_multiqueue). A process's name has at most 15
@@ -23,6 +25,20 @@ pub(super) fn observe(host: &Host) -> Known<Vec<Owner>> {
     Known::Value(owners)
 }
 
+/// Adds who sets affinities, and as the first of its commands what has them leave these interrupts alone.
+pub(super) fn told(mut sighting: Sighting, path: &PacketPath, irqs: &[u32]) -> Sighting {
+    for owner in path.irq.owners.value().into_iter().flatten() {
+        let known = sighting.evidence.iter().any(|evidence| evidence.read_from == owner.read_from);
+        if !known {
+            sighting = sighting.evidence(owner.name.clone(), owner.how.clone(), owner.read_from.clone());
+        }
+        if owner.name == "irqbalance" {
+            sighting.first.extend(irqbalance::ban(owner, irqs));
+        }
+    }
+    sighting
+}
+
 fn of_process(host: &Host, process: &Process) -> Option<Owner> {
     match process.comm.as_str() {
         "irqbalance" => Some(irqbalance::observe(host, process.pid)),
@@ -33,6 +49,7 @@ fn of_process(host: &Host, process: &Process) -> Option<Owner> {
             pid: Some(process.pid),
             read_from: format!("/proc/{}/comm", process.pid),
             leaves_alone: Vec::new(),
+            environment: None,
         }),
         _ => None,
     }

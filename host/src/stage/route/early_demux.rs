@@ -72,7 +72,6 @@ mod tests {
             sockets: Vec::new(),
             steering: Known::Value(None),
             named,
-            read_from: "sock_diag".into(),
         }]);
         path
     }

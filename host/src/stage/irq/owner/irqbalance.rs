@@ -10,19 +10,46 @@ const ENVIRONMENTS: [&str; 2] = ["/etc/default/irqbalance", "/etc/sysconfig/irqb
 const WANTED: [&str; 4] =
     ["IRQBALANCE_ARGS", "IRQBALANCE_BANNED_CPULIST", "IRQBALANCE_BANNED_CPUS", "IRQBALANCE_ONESHOT"];
 
+/// What has it leave interrupts alone: its arguments so far, and a ban for each.
+pub(super) fn ban(owner: &Owner, irqs: &[u32]) -> Option<String> {
+    let new: Vec<String> = irqs
+        .iter()
+        .filter(|irq| !owner.leaves_alone.contains(irq))
+        .map(|irq| format!("--banirq={irq}"))
+        .collect();
+    if new.is_empty() {
+        return None;
+    }
+    let (file, arguments) =
+        owner.environment.clone().unwrap_or_else(|| (ENVIRONMENTS[0].to_owned(), String::new()));
+    let arguments = format!("{arguments} {}", new.join(" "));
+    Some(format!(
+        "echo 'IRQBALANCE_ARGS=\"{}\"' >> {file} && systemctl restart irqbalance",
+        arguments.trim().replace(['\'', '"'], "")
+    ))
+}
+
 pub(super) fn observe(host: &Host, pid: u32) -> Owner {
     let command_line = format!("/proc/{pid}/cmdline");
     let arguments = host.read(&command_line).unwrap_or_default();
     let arguments: Vec<&str> = arguments.split('\0').filter(|word| !word.is_empty()).collect();
     let leaves_alone = banned_interrupts(&arguments);
     let mut how = if arguments.is_empty() { "irqbalance".to_owned() } else { arguments.join(" ") };
+    let mut file = None;
     for path in ENVIRONMENTS {
         let Ok(text) = host.read(path) else { continue };
-        for (key, value) in environment(&text) {
+        let variables = environment(&text);
+        let given = variables.iter().rev().find(|(key, _)| *key == "IRQBALANCE_ARGS");
+        file.get_or_insert((
+            path.to_owned(),
+            given.map_or_else(String::new, |(_, value)| (*value).to_owned()),
+        ));
+        for (key, value) in variables {
             how.push_str(&format!("; {key}={value} ({path})"));
         }
     }
-    Owner { name: "irqbalance".to_owned(), how, pid: Some(pid), read_from: command_line, leaves_alone }
+    let (name, pid) = ("irqbalance".to_owned(), Some(pid));
+    Owner { name, how, pid, read_from: command_line, leaves_alone, environment: file }
 }
 
 /// The interrupts of `--banirq=24`, `--banirq 24` and `-i 24`; some versions take a list with commas.
@@ -74,6 +101,14 @@ mod tests {
         );
         assert_eq!(owner.leaves_alone, [24, 25]);
         assert_eq!(owner.read_from, "/proc/612/cmdline");
+        assert_eq!(
+            ban(&owner, &[24, 30]).as_deref(),
+            Some(
+                "echo 'IRQBALANCE_ARGS=\"--banirq=24 --hintpolicy=exact --banirq=30\"' \
+                 >> /etc/default/irqbalance && systemctl restart irqbalance"
+            )
+        );
+        assert_eq!(ban(&owner, &[24, 25]), None);
     }
 
     #[test]

@@ -40,6 +40,7 @@ fn owner(host: &Host, path: String) -> Option<Owner> {
         pid: None,
         read_from: path,
         leaves_alone: Vec::new(),
+        environment: None,
     })
 }
 

@@ -28,6 +28,7 @@ pub(super) fn observe(host: &Host, pid: u32) -> Option<Owner> {
         pid: Some(pid),
         read_from: ACTIVE.to_owned(),
         leaves_alone: Vec::new(),
+        environment: None,
     })
 }
 

@@ -1,0 +1,117 @@
+//! NAPI instances with their interrupts and queues: `napi-get` and `queue-get` of the netdev family (Linux 6.8,
+//! Documentation/netlink/specs/netdev.yaml).
+
+use std::collections::BTreeMap;
+use std::io;
+
+use super::generic::{Attributes, Family, u32_of};
+use crate::stage::softirq::Napi;
+
+/// `NETDEV_CMD_QUEUE_GET` and `NETDEV_CMD_NAPI_GET` of linux/netdev.h.
+const GET_QUEUE: u8 = 10;
+const GET_NAPI: u8 = 11;
+
+/// `NETDEV_A_QUEUE_ID`, `_IFINDEX`, `_TYPE` and `_NAPI_ID`; the type is 0 for receive queues.
+const QUEUE_ID: u16 = 1;
+const QUEUE_INTERFACE: u16 = 2;
+const QUEUE_TYPE: u16 = 3;
+const QUEUE_NAPI: u16 = 4;
+const RECEIVE: u32 = 0;
+
+/// `NETDEV_A_NAPI_IFINDEX`, `_ID`, `_IRQ` and `_PID`.
+const NAPI_INTERFACE: u16 = 1;
+const NAPI_ID: u16 = 2;
+const NAPI_IRQ: u16 = 3;
+const NAPI_PID: u16 = 4;
+
+/// All NAPI instances of interfaces that are up, in the calling thread's network namespace. `EOPNOTSUPP` from kernels
+/// that do not tell.
+pub(crate) fn instances() -> io::Result<Vec<Napi>> {
+    let mut family = Family::open("netdev").map_err(|error| match error.raw_os_error() {
+        Some(libc::ENOENT) => io::Error::from_raw_os_error(libc::EOPNOTSUPP),
+        _ => error,
+    })?;
+    let napi = family.dump(GET_NAPI, &Attributes::default())?;
+    let queues = family.dump(GET_QUEUE, &Attributes::default())?;
+    Ok(decode(&napi, &queues))
+}
+
+/// Makes instances of what the kernel listed, in the order of interfaces and ids. What lacks its id is left out.
+pub(crate) fn decode(napi: &[Vec<u8>], queues: &[Vec<u8>]) -> Vec<Napi> {
+    let mut found: BTreeMap<(u32, u32), Napi> = BTreeMap::new();
+    for item in napi {
+        let (Some(interface_index), Some(id)) = (u32_of(item, NAPI_INTERFACE), u32_of(item, NAPI_ID)) else {
+            continue;
+        };
+        let (irq, pid) = (u32_of(item, NAPI_IRQ), u32_of(item, NAPI_PID));
+        let (receive_queues, transmit_queues) = (Vec::new(), Vec::new());
+        let instance = Napi { interface_index, id, irq, pid, receive_queues, transmit_queues };
+        found.insert((interface_index, id), instance);
+    }
+    for item in queues {
+        let (Some(interface), Some(napi)) = (u32_of(item, QUEUE_INTERFACE), u32_of(item, QUEUE_NAPI)) else {
+            continue;
+        };
+        let (Some(queue), Some(instance)) = (u32_of(item, QUEUE_ID), found.get_mut(&(interface, napi)))
+        else {
+            continue;
+        };
+        match u32_of(item, QUEUE_TYPE) {
+            Some(RECEIVE) => instance.receive_queues.push(queue),
+            Some(_) => instance.transmit_queues.push(queue),
+            None => {}
+        }
+    }
+    found.into_values().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn item(attributes: &[(u16, u32)]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for (kind, value) in attributes {
+            bytes.extend(8_u16.to_ne_bytes());
+            bytes.extend(kind.to_ne_bytes());
+            bytes.extend(value.to_ne_bytes());
+        }
+        bytes
+    }
+
+    #[test]
+    fn queues_are_found_with_the_instance_that_polls_them() {
+        let napi = [
+            item(&[(NAPI_INTERFACE, 2), (NAPI_ID, 8194), (NAPI_IRQ, 51), (NAPI_PID, 900)]),
+            item(&[(NAPI_INTERFACE, 2), (NAPI_ID, 8193)]),
+            item(&[(NAPI_INTERFACE, 2)]),
+        ];
+        let queues = [
+            item(&[(QUEUE_ID, 1), (QUEUE_INTERFACE, 2), (QUEUE_TYPE, 0), (QUEUE_NAPI, 8194)]),
+            item(&[(QUEUE_ID, 1), (QUEUE_INTERFACE, 2), (QUEUE_TYPE, 1), (QUEUE_NAPI, 8194)]),
+            item(&[(QUEUE_ID, 0), (QUEUE_INTERFACE, 3), (QUEUE_TYPE, 0), (QUEUE_NAPI, 8193)]),
+            item(&[(QUEUE_ID, 0), (QUEUE_INTERFACE, 2), (QUEUE_TYPE, 0)]),
+        ];
+        let found = decode(&napi, &queues);
+        assert_eq!(found.iter().map(|napi| napi.id).collect::<Vec<_>>(), [8193, 8194]);
+        assert_eq!((found[0].irq, found[0].pid, found[0].receive_queues.len()), (None, None, 0));
+        assert_eq!((found[1].irq, found[1].pid), (Some(51), Some(900)));
+        assert_eq!((&found[1].receive_queues[..], &found[1].transmit_queues[..]), (&[1][..], &[1][..]));
+    }
+
+    #[test]
+    fn the_kernel_lists_them_or_says_that_it_does_not() {
+        match instances() {
+            Ok(found) => assert!(found.iter().all(|napi| napi.interface_index > 0)),
+            Err(error) => assert_eq!(error.raw_os_error(), Some(libc::EOPNOTSUPP), "{error}"),
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_an_answer(napi in proptest::collection::vec(any::<u8>(), 0..60), queue in proptest::collection::vec(any::<u8>(), 0..60)) {
+            let _ = decode(&[napi], &[queue]);
+        }
+    }
+}

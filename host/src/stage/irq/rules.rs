@@ -1,0 +1,38 @@
+//! What can be wrong with where interrupts go.
+
+mod not_hint;
+mod one_node;
+mod owner_conflict;
+mod stacked;
+
+use super::Vector;
+use crate::finding::{Rule, Sighting};
+use crate::stage::PacketPath;
+
+pub(super) const RULES: &[Rule] = &[one_node::RULE, stacked::RULE, not_hint::RULE, owner_conflict::RULE];
+
+/// When not to change where interrupts go.
+const UNLESS: &str = "Somebody put them there on purpose, as to keep CPUs free for a service that does not use the network. \
+                      Who sets them has to be told first, or takes the change back: irqbalance within ten seconds. Do not \
+                      switch irqbalance off on EC2, which advises against it; Google's images come without it.";
+
+/// Adds where the vectors that serve receive queues go.
+fn with_vectors(sighting: Sighting, vectors: &[&Vector]) -> Sighting {
+    let shown: serde_json::Map<String, serde_json::Value> = vectors
+        .iter()
+        .map(|vector| {
+            let cpus = vector.cpus().map_or_else(|| "unknown".to_owned(), ToString::to_string);
+            (format!("{} {}", vector.irq, vector.name), cpus.into())
+        })
+        .collect();
+    sighting.evidence(
+        "CPUs by vector",
+        shown,
+        "/proc/irq/*/effective_affinity_list, or smp_affinity before Linux 4.15",
+    )
+}
+
+/// Whether irqbalance runs, which puts the interrupts of an interface without traffic on few CPUs.
+fn is_balanced(path: &PacketPath) -> bool {
+    path.irq.owners.value().is_some_and(|owners| owners.iter().any(|owner| owner.name == "irqbalance"))
+}

@@ -1,0 +1,125 @@
+//! Vectors that do not go where their driver hints.
+
+use std::collections::BTreeSet;
+
+use super::super::{Vector, plan};
+use crate::finding::{Rule, Severity, Sighting};
+use crate::stage::View;
+
+pub(super) const RULE: Rule = Rule {
+    id: "irq.not-hint",
+    title: "Interrupts do not go where their driver hints",
+    why: "Many drivers make a queue a CPU, set XPS to that, and hint each vector to the queue's CPU. Where the vector goes \
+          elsewhere, packets come in on one CPU and answers leave by the queue of another, and several vectors may share \
+          a CPU. Kernels do not follow hints by themselves, and irqbalance has no option to since 1.7.",
+    effect: "Honouring the hints spread 20 queues over 20 cores instead of ten. It is what the steps from 270,000 to \
+             4,250,000 transactions/s stand on; by itself it made matters worse (17,000) while all threads shared one \
+             socket.",
+    published_ratio: None,
+    source: "T. Makita, Boost UDP Transaction Performance, LinuxCon Japan 2016",
+    kernels: "2.6.35 and later",
+    remedy: "Put each vector where its hint says; first tell whoever sets affinities to leave these alone. irqbalance up \
+             to 1.6 can follow hints: --hintpolicy=exact.",
+    unless: super::UNLESS,
+    check,
+};
+
+fn check(view: &View<'_>) -> Vec<Sighting> {
+    view.now.irq.interfaces.iter().filter_map(|item| of_interface(view, &item.interface)).collect()
+}
+
+fn of_interface(view: &View<'_>, interface: &str) -> Option<Sighting> {
+    let path = view.now;
+    let usable = plan::usable_cpus(path)?;
+    let vectors = plan::receive_vectors(path, interface);
+    // A hint of many CPUs says nothing; one of a CPU that is not to be used cannot be followed.
+    let hinted: Vec<(&Vector, u32)> = vectors
+        .values()
+        .filter_map(|vector| vector.hinted_cpu().map(|cpu| (*vector, cpu)))
+        .filter(|(_, cpu)| usable.contains(*cpu))
+        .collect();
+    let elsewhere =
+        hinted.iter().filter(|(vector, hint)| vector.cpu().is_some_and(|cpu| cpu != *hint)).count();
+    if elsewhere == 0 {
+        return None;
+    }
+    let by_hint: BTreeSet<u32> = hinted.iter().map(|(_, cpu)| *cpu).collect();
+    let now: BTreeSet<u32> = hinted.iter().filter_map(|(vector, _)| vector.cpu()).collect();
+    let worse = now.len() < by_hint.len();
+    let severity = if worse { Severity::Medium } else { Severity::Note };
+    let title = format!(
+        "{elsewhere} of {} receive queues of {interface} interrupt another CPU than their driver hints{}",
+        hinted.len(),
+        if worse {
+            format!(": they use {} CPUs, the hints {}", now.len(), by_hint.len())
+        } else {
+            String::new()
+        }
+    );
+    let list: Vec<&Vector> = hinted.iter().map(|(vector, _)| *vector).collect();
+    let hints: serde_json::Map<String, serde_json::Value> =
+        hinted.iter().map(|(vector, cpu)| (vector.irq.to_string(), (*cpu).into())).collect();
+    let sighting = super::with_vectors(Sighting::new(severity, title), &list).evidence(
+        "hinted CPU by interrupt",
+        hints,
+        "/proc/irq/*/affinity_hint",
+    );
+    if !worse {
+        return Some(sighting);
+    }
+    let plan = vectors.iter().filter_map(|(queue, vector)| Some((*queue, vector.hinted_cpu()?))).collect();
+    Some(plan::mend(sighting, path, interface, &plan))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Known;
+    use crate::stage::irq::specimen::{Machine, cpus, path};
+
+    fn found(machine: &Machine<'_>) -> Vec<Sighting> {
+        check(&View::once(&path(machine)))
+    }
+
+    #[test]
+    fn hints_that_would_use_more_cpus_are_followed() {
+        let machine = Machine { vectors: &[0, 0, 2, 1], hints: Some(&[0, 1, 2, 3]), ..Machine::default() };
+        let sighting = found(&machine).remove(0);
+        assert_eq!(
+            sighting.title,
+            "2 of 4 receive queues of eth0 interrupt another CPU than their driver hints: they use 3 CPUs, the hints 4"
+        );
+        assert_eq!(sighting.severity, Severity::Medium);
+        assert_eq!(sighting.evidence[1].value["101"], 1);
+        let changes: Vec<String> =
+            sighting.changes.iter().map(|change| format!("{} {}", change.setting, change.to)).collect();
+        assert_eq!(changes, ["affinity of IRQ 101 00000002", "affinity of IRQ 103 00000008"]);
+    }
+
+    #[test]
+    fn another_order_of_as_many_cpus_is_only_noted_and_left_alone() {
+        let machine = Machine { vectors: &[1, 0, 2, 3], hints: Some(&[0, 1, 2, 3]), ..Machine::default() };
+        let sighting = found(&machine).remove(0);
+        assert_eq!(sighting.severity, Severity::Note);
+        assert_eq!(
+            sighting.title,
+            "2 of 4 receive queues of eth0 interrupt another CPU than their driver hints"
+        );
+        assert!(sighting.changes.is_empty());
+    }
+
+    #[test]
+    fn without_hints_or_with_wide_ones_or_with_all_followed_nothing_is_found() {
+        for machine in [
+            Machine { vectors: &[0, 0, 0, 0], ..Machine::default() },
+            Machine { hints: Some(&[0, 1, 2, 3]), ..Machine::default() },
+            Machine { vectors: &[0, 0], hints: Some(&[2, 3]), isolated: "2-3", ..Machine::default() },
+        ] {
+            assert!(found(&machine).is_empty(), "{machine:?}");
+        }
+        let mut path = path(&Machine { vectors: &[0, 0], ..Machine::default() });
+        let Known::Value(vectors) = &mut path.irq.interfaces[0].vectors else { panic!("vectors") };
+        vectors[1].hint = Known::Value(Some(cpus("0-3")));
+        assert!(check(&View::once(&path)).is_empty());
+    }
+}

@@ -1,0 +1,175 @@
+//! All vectors of an interface on one of several NUMA nodes.
+
+use std::collections::BTreeMap;
+
+use super::super::{Vector, plan};
+use crate::finding::{Rule, Severity, Sighting};
+use crate::stage::{PacketPath, View};
+
+pub(super) const RULE: Rule = Rule {
+    id: "irq.one-node",
+    title: "All interrupts of an interface go to one NUMA node",
+    why: "irqbalance and drivers prefer the node the NIC is on. With more receive queues than that node has CPUs, several \
+          queues share each CPU there, those CPUs do nothing but softirqs, and the CPUs of the other node take no packet \
+          at all: they only wait for what the first node's CPUs hand them.",
+    effect: "This was the state at 270,000 transactions/s, with five of ten cores of each node saturated in softirqs or \
+             waiting; all later steps, up to 7,010,000, need queues on all cores. By itself, spreading them gave nothing \
+             while all threads shared one socket.",
+    published_ratio: None,
+    source: "T. Makita, Boost UDP Transaction Performance, LinuxCon Japan 2016",
+    kernels: "all",
+    remedy: "Give each receive queue's vector a CPU of its own, over all nodes; first tell whoever sets affinities to \
+             leave these alone.",
+    unless: super::UNLESS,
+    check,
+};
+
+fn check(view: &View<'_>) -> Vec<Sighting> {
+    view.now.irq.interfaces.iter().filter_map(|item| of_interface(view, &item.interface)).collect()
+}
+
+fn of_interface(view: &View<'_>, interface: &str) -> Option<Sighting> {
+    let path = view.now;
+    let usable = plan::usable_cpus(path)?;
+    let nodes = path.machine.nodes.value()?;
+    let with_cpus = nodes.iter().filter(|node| node.cpus.iter().any(|cpu| usable.contains(cpu))).count();
+    let vectors = plan::receive_vectors(path, interface);
+    if with_cpus < 2 || vectors.len() < 2 {
+        return None;
+    }
+    let node = common_node(path, &vectors)?;
+    let here = path.machine.cpus_of(node)?.iter().filter(|cpu| usable.contains(*cpu)).count();
+    // As many CPUs as queues on the NIC's own node is a good place for them; what is left then is for RPS.
+    if vectors.len() <= here {
+        return None;
+    }
+    let severity = match threads_beyond(path, node) {
+        Some(0) => return None,
+        // One thread is its own limit.
+        Some(1) => Severity::Low,
+        Some(_) => Severity::High,
+        None => Severity::Medium,
+    };
+    let title = format!(
+        "All {} receive queues of {interface} interrupt the {here} CPUs of NUMA node {node}, and the {} CPUs of the \
+         other {} none",
+        vectors.len(),
+        usable.len() - here,
+        if with_cpus == 2 { "node".to_owned() } else { format!("{} nodes", with_cpus - 1) },
+    );
+    let list: Vec<&Vector> = vectors.values().copied().collect();
+    let nodes: serde_json::Map<String, serde_json::Value> =
+        nodes.iter().map(|node| (node.node.to_string(), node.cpus.to_string().into())).collect();
+    let sighting = super::with_vectors(Sighting::new(severity, title), &list).evidence(
+        "CPUs by NUMA node",
+        nodes,
+        "/sys/devices/system/node/node*/cpulist",
+    );
+    Some(match plan::plan(path, interface) {
+        Some(plan) => plan::mend(sighting, path, interface, &plan),
+        None => sighting,
+    })
+}
+
+/// The node on which all of these vectors go to; none where they go to several, or where that is not known.
+fn common_node(path: &PacketPath, vectors: &BTreeMap<u32, &Vector>) -> Option<u32> {
+    let mut common = None;
+    for vector in vectors.values() {
+        for cpu in vector.cpus()?.iter() {
+            let node = path.machine.node_of(cpu)?;
+            if *common.get_or_insert(node) != node {
+                return None;
+            }
+        }
+    }
+    common
+}
+
+/// How many threads that serve sockets may run on other nodes too; none where no such thread is known.
+fn threads_beyond(path: &PacketPath, node: u32) -> Option<usize> {
+    let serving = path.thread.serving.value().filter(|serving| !serving.is_empty())?;
+    let here = path.machine.cpus_of(node)?;
+    let beyond = serving.iter().filter(|thread| {
+        thread.allowed.value().is_none_or(|allowed| allowed.iter().any(|cpu| !here.contains(cpu)))
+    });
+    Some(beyond.count())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Known;
+    use crate::stage::irq::specimen::{Machine, cpus, path};
+    use crate::stage::thread::{How, Serving};
+
+    const TWO: Machine<'_> = Machine {
+        nodes: &["0-1", "2-3"],
+        cores: &[],
+        isolated: "",
+        nic_node: Some(0),
+        vectors: &[0, 1, 1, 0],
+        hints: Some(&[0, 1, 2, 3]),
+        rps: &[],
+        files: &[],
+    };
+
+    fn serving(allowed: &str, tid: u32) -> Serving {
+        Serving {
+            pid: 7,
+            tid,
+            name: "server".into(),
+            sockets: vec![1],
+            how: How::OnlyThread,
+            allowed: Known::Value(cpus(allowed)),
+            last_cpu: Known::Value(0),
+            user_ticks: Known::Value(0),
+            system_ticks: Known::Value(0),
+        }
+    }
+
+    fn found(path: &PacketPath) -> Vec<Sighting> {
+        check(&View::once(path))
+    }
+
+    #[test]
+    fn more_queues_than_the_node_has_cpus_are_spread_over_both() {
+        let mut path = path(&TWO);
+        path.thread.serving = Known::Value(vec![serving("0-3", 7), serving("0-3", 8)]);
+        let sighting = found(&path).remove(0);
+        assert_eq!(
+            sighting.title,
+            "All 4 receive queues of eth0 interrupt the 2 CPUs of NUMA node 0, and the 2 CPUs of the other node none"
+        );
+        assert_eq!(sighting.severity, Severity::High);
+        assert_eq!(sighting.evidence[0].value["101 eth0-TxRx-1"], "1");
+        assert_eq!(sighting.evidence[1].value["1"], "2-3");
+        let changes: Vec<String> =
+            sighting.changes.iter().map(|change| format!("{} {}", change.setting, change.to)).collect();
+        assert_eq!(changes, ["affinity of IRQ 102 00000004", "affinity of IRQ 103 00000008"]);
+    }
+
+    #[test]
+    fn without_a_known_service_it_matters_less_and_a_service_of_that_node_is_well_served() {
+        let mut path = path(&TWO);
+        path.thread.serving = Known::unknown("not looked at");
+        assert_eq!(found(&path)[0].severity, Severity::Medium);
+        path.thread.serving = Known::Value(vec![serving("0-3", 7)]);
+        assert_eq!(found(&path)[0].severity, Severity::Low);
+        path.thread.serving = Known::Value(vec![serving("0-1", 7), serving("0", 8)]);
+        assert!(found(&path).is_empty());
+    }
+
+    #[test]
+    fn enough_cpus_on_the_nics_node_one_node_and_several_nodes_are_no_fault() {
+        for machine in [
+            Machine { vectors: &[0, 1], ..TWO.clone() },
+            Machine { nodes: &["0-3"], ..TWO.clone() },
+            Machine { vectors: &[0, 1, 2, 3], ..TWO.clone() },
+            Machine { vectors: &[0], ..TWO.clone() },
+            Machine { vectors: &[], ..TWO.clone() },
+            Machine { isolated: "2-3", ..TWO.clone() },
+        ] {
+            assert!(found(&path(&machine)).is_empty(), "{machine:?}");
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! Several who set the affinity of the same interrupts.
+
+use std::collections::BTreeSet;
+
+use super::super::{Owner, Vector, plan};
+use crate::finding::{Rule, Severity, Sighting};
+use crate::stage::{PacketPath, View};
+
+pub(super) const RULE: Rule = Rule {
+    id: "irq.owner-conflict",
+    title: "Affinities are set by more than one",
+    why: "irqbalance moves interrupts every ten seconds by what it sees of load. What a .link file, TuneD, a cloud's agent \
+          or a person put somewhere stays only as long as irqbalance sees no reason to move it. Packets then change CPUs \
+          under load, away from the sockets, threads and transmit queues that were matched to them.",
+    effect: "None while irqbalance leaves them; what a careful placement gained is lost when it does not.",
+    published_ratio: None,
+    source: "irqbalance(1), systemd.link(5); T. Makita, Boost UDP Transaction Performance, LinuxCon Japan 2016",
+    kernels: "all",
+    remedy: "Decide for one owner. To place the NIC's interrupts by hand or by another program, have irqbalance leave them \
+             alone: --banirq for each.",
+    unless: "Load on this host changes so much that a fixed placement would be wrong most of the time. On EC2 keep \
+             irqbalance running and ban the NIC's interrupts only; Google's images come without it.",
+    check,
+};
+
+fn check(view: &View<'_>) -> Vec<Sighting> {
+    let path = view.now;
+    let Some(owners) = path.irq.owners.value() else { return Vec::new() };
+    let Some(balancer) = owners.iter().find(|owner| owner.name == "irqbalance") else { return Vec::new() };
+    let moved: Vec<u32> = path
+        .irq
+        .interfaces
+        .iter()
+        .flat_map(|item| item.vectors.value().into_iter().flatten())
+        .filter(|vector| vector.receive_queue.is_some() || vector.transmit_queue.is_some())
+        .filter(|vector| vector.managed.value().copied().flatten() != Some(true))
+        .map(|vector| vector.irq)
+        .filter(|irq| !balancer.leaves_alone.contains(irq))
+        .collect();
+    if moved.is_empty() {
+        return Vec::new();
+    }
+    let rivals: Vec<&Owner> = owners.iter().filter(|owner| is_rival(owner, balancer)).collect();
+    let sighting = if rivals.is_empty() {
+        by_hand(path, balancer)
+    } else {
+        Some(by_rivals(balancer, &rivals, moved.len()))
+    };
+    sighting.map(|sighting| super::super::owner::told(sighting, path, &moved)).into_iter().collect()
+}
+
+fn is_rival(owner: &Owner, balancer: &Owner) -> bool {
+    match owner.name.as_str() {
+        "irqbalance" => false,
+        // TuneD's profiles for isolated cores are made to go with an irqbalance that keeps off these.
+        "tuned" => !owner.how.contains("banned_cpus") && !balancer.how.contains("IRQBALANCE_BANNED_CPU"),
+        _ => true,
+    }
+}
+
+fn by_rivals(balancer: &Owner, rivals: &[&Owner], vectors: usize) -> Sighting {
+    let names: BTreeSet<&str> = rivals.iter().map(|owner| owner.name.as_str()).collect();
+    let names: Vec<&str> = names.into_iter().collect();
+    let title = format!(
+        "irqbalance ({}) may move {vectors} interrupts that {} {} too",
+        balancer.pid.map_or_else(|| "running".to_owned(), |pid| format!("process {pid}")),
+        names.join(" and "),
+        if names.len() == 1 { "sets" } else { "set" },
+    );
+    rivals.iter().fold(Sighting::new(Severity::Low, title), |sighting, owner| {
+        sighting.evidence(owner.name.clone(), owner.how.clone(), owner.read_from.clone())
+    })
+}
+
+/// All vectors of an interface where their hints say, which irqbalance does not do of itself.
+fn by_hand(path: &PacketPath, balancer: &Owner) -> Option<Sighting> {
+    if balancer.how.contains("hintpolicy")
+        || balancer.how.contains("policyscript")
+        || balancer.how.contains("-h ")
+    {
+        return None;
+    }
+    let at_hints = |interface: &str| {
+        let vectors = plan::receive_vectors(path, interface);
+        let at_hint = |vector: &&Vector| vector.hinted_cpu().is_some() && vector.hinted_cpu() == vector.cpu();
+        let distinct: BTreeSet<u32> = vectors.values().filter_map(|vector| vector.hinted_cpu()).collect();
+        distinct.len() > 1 && vectors.values().all(at_hint)
+    };
+    let interfaces = path.irq.interfaces.iter().map(|item| item.interface.as_str());
+    let placed: Vec<&str> = interfaces.filter(|interface| at_hints(interface)).collect();
+    let title = match placed.as_slice() {
+        [] => return None,
+        [one] => format!(
+            "The interrupts of {one} are where its driver hints, and irqbalance runs and may move them"
+        ),
+        several => format!(
+            "The interrupts of {} are where their drivers hint, and irqbalance runs and may move them",
+            several.join(" and ")
+        ),
+    };
+    Some(Sighting::new(Severity::Note, title))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stage::irq::specimen::{Machine, path};
+
+    const BALANCER: [(&str, &str); 2] =
+        [("/proc/9/comm", "irqbalance\n"), ("/proc/9/cmdline", "/usr/sbin/irqbalance\0--foreground\0")];
+    const LINK: (&str, &str) = ("/etc/systemd/network/10-nic.link", "[Link]\nIRQAffinityPolicy=spread\n");
+
+    fn found(files: &[(&str, &str)], hints: Option<&[u32]>) -> Vec<Sighting> {
+        check(&View::once(&path(&Machine { files, hints, ..Machine::default() })))
+    }
+
+    #[test]
+    fn irqbalance_and_a_link_file_are_at_odds() {
+        let sighting = found(&[BALANCER[0], BALANCER[1], LINK], None).remove(0);
+        assert_eq!(
+            sighting.title,
+            "irqbalance (process 9) may move 4 interrupts that systemd .link sets too"
+        );
+        assert_eq!(sighting.severity, Severity::Low);
+        assert_eq!(sighting.evidence[0].value, "IRQAffinityPolicy=spread");
+        assert_eq!(sighting.evidence[0].read_from, LINK.0);
+        assert_eq!(sighting.evidence[1].value, "/usr/sbin/irqbalance --foreground");
+        assert_eq!(
+            sighting.first,
+            ["echo 'IRQBALANCE_ARGS=\"--banirq=100 --banirq=101 --banirq=102 --banirq=103\"' \
+              >> /etc/default/irqbalance && systemctl restart irqbalance"]
+        );
+    }
+
+    #[test]
+    fn what_is_where_the_hints_say_while_irqbalance_runs_is_noted() {
+        let sighting = found(&BALANCER, Some(&[0, 1, 2, 3])).remove(0);
+        assert_eq!(sighting.severity, Severity::Note);
+        assert_eq!(
+            sighting.title,
+            "The interrupts of eth0 are where its driver hints, and irqbalance runs and may move them"
+        );
+    }
+
+    #[test]
+    fn one_owner_or_one_that_keeps_off_is_no_conflict() {
+        let exact = ("/proc/9/cmdline", "irqbalance\0--hintpolicy=exact\0");
+        let banned = ("/proc/9/cmdline", "irqbalance\0--banirq=100\0--banirq=101\0--banirq=102,103\0");
+        assert!(found(&[LINK], Some(&[0, 1, 2, 3])).is_empty());
+        assert!(found(&BALANCER, None).is_empty());
+        assert!(found(&[BALANCER[0], exact], Some(&[0, 1, 2, 3])).is_empty());
+        assert!(found(&[BALANCER[0], banned, LINK], None).is_empty());
+    }
+
+    #[test]
+    fn tuned_goes_with_an_irqbalance_that_keeps_off_its_cpus() {
+        let tuned = [
+            ("/proc/10/comm", "tuned\n"),
+            ("/etc/tuned/active_profile", "realtime\n"),
+            ("/etc/tuned/realtime/tuned.conf", "[scheduler]\nisolated_cores=2-3\n"),
+        ];
+        let mut files = vec![BALANCER[0], BALANCER[1]];
+        files.extend(tuned);
+        assert_eq!(
+            found(&files, None)[0].title,
+            "irqbalance (process 9) may move 4 interrupts that tuned sets too"
+        );
+        files.push(("/etc/sysconfig/irqbalance", "IRQBALANCE_BANNED_CPULIST=2-3\n"));
+        assert!(found(&files, None).is_empty());
+    }
+}

@@ -1,0 +1,148 @@
+//! Several receive queues of an interface on one CPU, while other CPUs have none.
+
+use std::collections::BTreeMap;
+
+use super::super::{Vector, plan};
+use crate::finding::{Rule, Severity, Sighting};
+use crate::stage::View;
+use crate::stage::softirq::traffic;
+
+pub(super) const RULE: Rule = Rule {
+    id: "irq.stacked",
+    title: "Several receive queues interrupt the same CPU",
+    why: "A CPU polls the queues whose vectors go to it one after the other. Two queues on one CPU share what it can \
+          process, however evenly the NIC spreads packets over them, while a CPU without a queue takes no part.",
+    effect: "Throughput of packet processing is bounded by the fullest CPU: with n queues' worth of packets on it, by up \
+             to 1/n of what one CPU a queue carries. As found at 270,000 transactions/s, 20 queues shared ten CPUs, with \
+             up to four on one.",
+    published_ratio: None,
+    source: "T. Makita, Boost UDP Transaction Performance, LinuxCon Japan 2016; Documentation/networking/scaling.rst",
+    kernels: "all",
+    remedy: "Give each receive queue's vector a CPU of its own: cores of the NIC's node first, then those of other nodes, \
+             hardware threads that share a core last. First tell whoever sets affinities to leave these alone.",
+    unless: super::UNLESS,
+    check,
+};
+
+fn check(view: &View<'_>) -> Vec<Sighting> {
+    view.now.irq.interfaces.iter().filter_map(|item| of_interface(view, &item.interface)).collect()
+}
+
+fn of_interface(view: &View<'_>, interface: &str) -> Option<Sighting> {
+    let path = view.now;
+    let usable = plan::usable_cpus(path)?;
+    let vectors = plan::receive_vectors(path, interface);
+    let by_cpu = queues_by_cpu(&vectors)?;
+    let (fullest, queues) = by_cpu.iter().max_by_key(|(_, queues)| queues.len())?;
+    let free = usable.iter().filter(|cpu| !by_cpu.contains_key(cpu)).count();
+    if queues.len() < 2 || free == 0 {
+        return None;
+    }
+    let best = vectors.len().min(usable.len());
+    let severity = if super::is_balanced(path) && traffic::is_quiet(view, interface) {
+        Severity::Note
+    } else if by_cpu.len() * 2 <= best {
+        Severity::High
+    } else {
+        Severity::Medium
+    };
+    let title = format!(
+        "{} receive queues of {interface} interrupt {} of {} CPUs: CPU {fullest} has {} of them, {free} {} none",
+        vectors.len(),
+        by_cpu.len(),
+        usable.len(),
+        queues.len(),
+        if free == 1 { "CPU has" } else { "CPUs have" },
+    );
+    let list: Vec<&Vector> = vectors.values().copied().collect();
+    let sighting = super::with_vectors(Sighting::new(severity, title), &list);
+    Some(match plan::plan(path, interface) {
+        Some(plan) => plan::mend(sighting, path, interface, &plan),
+        None => sighting,
+    })
+}
+
+/// The queues of each CPU; none where one of the vectors goes to several CPUs, or where that is not known.
+fn queues_by_cpu(vectors: &BTreeMap<u32, &Vector>) -> Option<BTreeMap<u32, Vec<u32>>> {
+    let mut by_cpu: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+    for (queue, vector) in vectors {
+        by_cpu.entry(vector.cpu()?).or_default().push(*queue);
+    }
+    Some(by_cpu)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Known;
+    use crate::stage::irq::specimen::{Machine, cpus, path};
+
+    fn found(machine: &Machine<'_>) -> Vec<Sighting> {
+        check(&View::once(&path(machine)))
+    }
+
+    #[test]
+    fn queues_that_share_a_cpu_while_others_have_none_are_spread() {
+        let machine = Machine { vectors: &[0, 0, 2, 0], ..Machine::default() };
+        let sighting = found(&machine).remove(0);
+        assert_eq!(
+            sighting.title,
+            "4 receive queues of eth0 interrupt 2 of 4 CPUs: CPU 0 has 3 of them, 2 CPUs have none"
+        );
+        assert_eq!(sighting.severity, Severity::High);
+        let changes: Vec<String> = sighting
+            .changes
+            .iter()
+            .map(|change| {
+                let from = change.from.as_ref().map_or("?", |value| value.as_str());
+                format!("{} {from} {}", change.setting, change.to)
+            })
+            .collect();
+        assert_eq!(
+            changes,
+            ["affinity of IRQ 101 00000001 00000002", "affinity of IRQ 103 00000001 00000008"]
+        );
+        let machine = Machine { vectors: &[0, 0, 2, 3], ..Machine::default() };
+        assert_eq!(found(&machine)[0].severity, Severity::Medium);
+    }
+
+    #[test]
+    fn what_irqbalance_packs_without_traffic_is_only_noted() {
+        let running = [
+            ("/proc/9/comm", "irqbalance\n"),
+            ("/proc/9/cmdline", "irqbalance\0"),
+            ("/proc/uptime", "1000.00 1.00\n"),
+            ("/sys/class/net/eth0/statistics/rx_packets", "99000\n"),
+        ];
+        let machine = Machine { vectors: &[0; 4], files: &running, ..Machine::default() };
+        assert_eq!(found(&machine)[0].severity, Severity::Note);
+        let busy =
+            [running[0], running[1], running[2], ("/sys/class/net/eth0/statistics/rx_packets", "9900000\n")];
+        assert_eq!(found(&Machine { files: &busy, ..machine.clone() })[0].severity, Severity::High);
+    }
+
+    #[test]
+    fn a_cpu_each_more_queues_than_cpus_and_isolated_cpus_are_no_fault() {
+        for machine in [
+            Machine::default(),
+            Machine { vectors: &[3], ..Machine::default() },
+            Machine { vectors: &[], ..Machine::default() },
+            Machine { vectors: &[0, 1, 2, 3, 0, 1], ..Machine::default() },
+            Machine { vectors: &[0, 1, 0, 1], isolated: "2-3", ..Machine::default() },
+            Machine { nodes: &["0"], vectors: &[0, 0], ..Machine::default() },
+        ] {
+            assert!(found(&machine).is_empty(), "{machine:?}");
+        }
+    }
+
+    #[test]
+    fn vectors_that_go_to_several_cpus_and_managed_ones_are_not_moved() {
+        let mut path = path(&Machine { vectors: &[0, 0], ..Machine::default() });
+        let Known::Value(vectors) = &mut path.irq.interfaces[0].vectors else { panic!("vectors") };
+        vectors[1].managed = Known::Value(Some(true));
+        assert!(check(&View::once(&path))[0].changes.is_empty());
+        let Known::Value(vectors) = &mut path.irq.interfaces[0].vectors else { panic!("vectors") };
+        vectors[1].effective = Known::Value(Some(cpus("0-1")));
+        assert!(check(&View::once(&path)).is_empty());
+    }
+}

@@ -1,0 +1,112 @@
+//! Machines for the tests of rules: one interface, `eth0`, whose vector of queue n is interrupt 100 + n.
+
+use crate::recording::{Entry, Recording};
+use crate::stage::{PacketPath, Scope};
+use crate::{CpuSet, Host};
+
+/// A machine: lists of CPUs as the kernel writes them.
+#[derive(Debug, Clone)]
+pub(in crate::stage) struct Machine<'a> {
+    /// CPUs of each NUMA node.
+    pub nodes: &'a [&'a str],
+    /// Hardware threads of each core; none: a core a CPU.
+    pub cores: &'a [&'a str],
+    /// CPUs kept from everything.
+    pub isolated: &'a str,
+    /// The NIC's node.
+    pub nic_node: Option<u32>,
+    /// The CPU of each receive queue's vector; empty: an interface of software.
+    pub vectors: &'a [u32],
+    /// The CPU its driver hints.
+    pub hints: Option<&'a [u32]>,
+    /// CPUs of RPS of each receive queue, empty for none. Queues that are not in it have none.
+    pub rps: &'a [&'a str],
+    /// Further files.
+    pub files: &'a [(&'a str, &'a str)],
+}
+
+impl Default for Machine<'_> {
+    fn default() -> Self {
+        Self {
+            nodes: &["0-3"],
+            cores: &[],
+            isolated: "",
+            nic_node: None,
+            vectors: &[0, 1, 2, 3],
+            hints: None,
+            rps: &[],
+            files: &[],
+        }
+    }
+}
+
+/// What is observed of the machine.
+pub(in crate::stage) fn path(machine: &Machine<'_>) -> PacketPath {
+    let host = Host::recorded(machine.recording());
+    PacketPath::observe(&host, &Scope { interfaces: vec!["eth0".into()], ..Scope::default() })
+}
+
+/// A set from a list.
+pub(in crate::stage) fn cpus(list: &str) -> CpuSet {
+    CpuSet::from_list(list).expect("a list")
+}
+
+impl Machine<'_> {
+    fn recording(&self) -> Recording {
+        let mut recording = Recording::new();
+        let mut file =
+            |path: String, content: String| recording.insert(path, Entry::File(content.into_bytes()));
+        let all = cpus(&self.nodes.join(","));
+        file("/sys/devices/system/cpu/online".into(), format!("{all}\n"));
+        file("/sys/devices/system/cpu/isolated".into(), format!("{}\n", self.isolated));
+        file("/proc/1/comm".into(), "init\n".into());
+        for (node, list) in self.nodes.iter().enumerate() {
+            file(format!("/sys/devices/system/node/node{node}/cpulist"), format!("{list}\n"));
+        }
+        let last = self.nodes.len().saturating_sub(1);
+        file("/sys/devices/system/node/online".into(), format!("0-{last}\n"));
+        for cpu in all.iter() {
+            let core = self.cores.iter().find(|core| cpus(core).contains(cpu));
+            let core = core.map_or_else(|| cpu.to_string(), |core| (*core).to_owned());
+            file(
+                format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"),
+                format!("{core}\n"),
+            );
+        }
+        self.interface(&mut file);
+        for (path, content) in self.files {
+            file((*path).to_owned(), (*content).to_owned());
+        }
+        if !self.vectors.is_empty() {
+            recording.insert("/sys/class/net/eth0/device", Entry::Link("../../../0000:01:00.0".into()));
+        }
+        recording
+    }
+
+    fn interface(&self, file: &mut impl FnMut(String, String)) {
+        let mut table = "  CPU0\n".to_owned();
+        for (queue, cpu) in self.vectors.iter().enumerate() {
+            let irq = 100 + queue;
+            table.push_str(&format!("{irq}: 0 PCI-MSI {queue}-edge eth0-TxRx-{queue}\n"));
+            let mask = |cpu: u32| format!("{}\n", CpuSet::from_iter([cpu]).to_mask());
+            file(format!("/proc/irq/{irq}/smp_affinity"), mask(*cpu));
+            file(format!("/proc/irq/{irq}/effective_affinity_list"), format!("{cpu}\n"));
+            let hint = self.hints.and_then(|hints| hints.get(queue));
+            file(format!("/proc/irq/{irq}/affinity_hint"), hint.map_or("0\n".to_owned(), |hint| mask(*hint)));
+        }
+        file("/proc/interrupts".into(), table);
+        let base = "/sys/class/net/eth0";
+        for queue in 0..self.vectors.len().max(1) {
+            let mask = self.rps.get(queue).map_or_else(String::new, |list| cpus(list).to_mask());
+            let mask = if mask.is_empty() { "0".to_owned() } else { mask };
+            file(format!("{base}/queues/rx-{queue}/rps_cpus"), format!("{mask}\n"));
+            file(format!("{base}/queues/rx-{queue}/rps_flow_cnt"), "0\n".into());
+        }
+        file(format!("{base}/operstate"), "up\n".into());
+        file(format!("{base}/ifindex"), "2\n".into());
+        if !self.vectors.is_empty() {
+            let node = self.nic_node.map_or(-1, i64::from);
+            file(format!("{base}/device/numa_node"), format!("{node}\n"));
+        }
+    }
+}

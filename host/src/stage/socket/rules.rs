@@ -1,5 +1,0 @@
-//! What can be wrong with sockets.
-
-use crate::finding::Rule;
-
-pub(super) const RULES: &[Rule] = &[];
