@@ -7,9 +7,8 @@ use crate::netlink;
 use crate::stage::irq::interrupts;
 use crate::stage::irq::owner::{irqbalance, link_file, tuned};
 use crate::stage::irq::served::Names;
-use crate::stage::machine;
-use crate::stage::route;
 use crate::stage::softirq::{softirqs, softnet};
+use crate::stage::{machine, route, socket, thread};
 
 /// A parser, whatever its answer.
 pub type Parser = fn(&[u8]);
@@ -56,7 +55,16 @@ pub const PARSERS: &[(&str, Parser)] = &[
     ("route: /proc/net/snmp and netstat", |bytes| drop(route::pairs_of_lines(&text(bytes)))),
     ("route: /proc/net/snmp6", |bytes| drop(route::words(&text(bytes)))),
     // socket
+    ("socket: sock_diag message", |bytes| _ = crate::netlink::diag_socket(bytes)),
+    ("socket: /proc/net/udp", |bytes| drop(socket::proc_net_sockets(&text(bytes), "/proc/net/udp", "07"))),
+    ("socket: ip_local_port_range", |bytes| _ = socket::port_range(&text(bytes))),
+    ("socket: descriptor link", |bytes| _ = socket::Descriptor::of(&text(bytes))),
+    ("socket: program's fdinfo", |bytes| _ = socket::program_type(&text(bytes))),
     // thread
+    ("thread: task stat", |bytes| drop(thread::Task::parse(&text(bytes)))),
+    ("thread: task status", |bytes| drop(thread::allowed_in(&text(bytes)))),
+    ("thread: task syscall", |bytes| _ = thread::Doing::parse(&text(bytes))),
+    ("thread: epoll's fdinfo", |bytes| drop(thread::watched(&text(bytes)))),
     // transmit
 ];
 

@@ -73,14 +73,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_can_be_had_by_its_name_and_written() {
+    fn each_can_be_had_by_its_name() {
         for name in names() {
             let specimen = specimen(name).expect("it is listed");
             assert_eq!(specimen.name, name);
-            let directory = tempfile::tempdir().expect("a directory");
-            specimen.write(directory.path()).expect("written");
-            assert_eq!(directory.path().join("later").exists(), specimen.later.is_some(), "{name}");
+            let trees = specimen.trees();
+            let first = &trees[0];
+            assert!(
+                first.get("/proc/interrupts").is_some()
+                    && first.entries().any(|(path, _)| path.starts_with("/calls/"))
+            );
+            let paths = |tree: &Tree| tree.entries().map(|(path, _)| path.to_owned()).collect::<Vec<_>>();
+            assert!(trees.iter().all(|tree| paths(tree) == paths(first)), "{name}: a file comes or goes");
         }
         assert!(specimen("nothing").is_none());
+    }
+
+    #[test]
+    fn a_second_reading_is_written_below_the_first() {
+        let directory = tempfile::tempdir().expect("a directory");
+        specimen("small-vm").expect("a specimen").write(directory.path()).expect("written");
+        let uptime = |path: &str| std::fs::read_to_string(directory.path().join(path)).expect("read");
+        assert_eq!(
+            (&uptime("proc/uptime")[..9], &uptime("later/proc/uptime")[..9]),
+            ("432000.00", "432010.00")
+        );
     }
 }

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::Value;
+use serde_json::json;
 
 use crate::{
-    CpuTimes, Cpus, Interrupt, Listener, Netfilter, Nic, Process, Softnet, Tree, UdpCounts, UdpSocket, cpus,
-    interrupts, protocols, softnet,
+    CpuTimes, Cpus, EOPNOTSUPP, Interrupt, Listener, Netfilter, Nic, Process, Softnet, Tree, UdpCounts,
+    UdpSocket, cpus, interrupts, protocols, softnet,
 };
 
 /// A kernel by its version: what it shows depends on that.
@@ -51,8 +51,8 @@ pub struct Machine {
     pub processes: Vec<Process>,
     /// Vendor and product of the board or the virtual machine.
     pub product: (&'static str, &'static str),
-    /// Answers of the kernel that are no files and of no interface, by key.
-    pub calls: BTreeMap<String, Value>,
+    /// Auditing of system calls: 0 off, 1 on, 2 on and locked.
+    pub audit: u32,
 }
 
 impl Kernel {
@@ -90,9 +90,26 @@ impl Machine {
         for process in &self.processes {
             process.write(&mut tree, &self.cpus);
         }
-        for (key, answer) in &self.calls {
-            tree.call(key, answer);
-        }
+        tree.call("audit/enabled", &json!(self.audit));
+        tree.call("audit/rules", &json!({ "count": 0, "never_task": false }));
+        self.write_napi(&mut tree);
         tree
+    }
+
+    /// NAPI instances are told since Linux 6.8.
+    fn write_napi(&self, tree: &mut Tree) {
+        if !self.kernel.at_least(6, 8) {
+            tree.refusal("netdev/napi", EOPNOTSUPP);
+            return;
+        }
+        let instances = self.nics.iter().flat_map(|nic| {
+            nic.irqs.iter().enumerate().map(|(queue, irq)| {
+                json!({
+                    "interface_index": nic.index, "id": 8193 + irq, "irq": irq, "pid": null,
+                    "receive_queues": [queue], "transmit_queues": [queue],
+                })
+            })
+        });
+        tree.call("netdev/napi", &instances.collect());
     }
 }

@@ -3,6 +3,8 @@
 use std::fmt::Write;
 use std::net::{IpAddr, SocketAddr};
 
+use serde_json::json;
+
 use crate::{Kernel, Tree};
 
 /// A UDP socket that is bound and not connected.
@@ -20,6 +22,8 @@ pub struct UdpSocket {
     pub receive_buffer: u32,
     /// Packets it lost.
     pub drops: u32,
+    /// Whether it is bound with SO_REUSEPORT.
+    pub reuseport: bool,
 }
 
 /// A listening TCP socket.
@@ -48,6 +52,9 @@ pub struct UdpCounts {
     pub receive_buffer_errors: u64,
 }
 
+/// There is no such system call.
+const ENOSYS: i32 = 38;
+
 const UDP_HEADER: &str = "   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer drops             \n";
 const UDP6_HEADER: &str = "  sl  local_address                         remote_address                        st tx_queue rx_queue tr \
                            tm->when retrnsmt   uid  timeout inode ref pointer drops\n";
@@ -72,8 +79,35 @@ pub(crate) fn write(tree: &mut Tree, kernel: Kernel, udp: &[UdpSocket], tcp: &[L
         }
         tree.file(format!("/proc/net/{protocol}"), text);
     }
+    write_answers(tree, kernel, udp, tcp);
     tree.file("/proc/net/snmp", snmp(kernel, counts));
     tree.file("/proc/net/netstat", netstat(counts));
+}
+
+/// What sock_diag lists, and what a copy of each descriptor tells, which takes `pidfd_getfd` (Linux 5.6).
+fn write_answers(tree: &mut Tree, kernel: Kernel, udp: &[UdpSocket], tcp: &[Listener]) {
+    for (v6, family) in [(false, 4), (true, 6)] {
+        let sockets = udp.iter().filter(|socket| socket.local.is_ipv6() == v6).map(|socket| {
+            json!({
+                "local": socket.local.to_string(), "inode": socket.inode, "cookie": socket.cookie, "queued": socket.queued_bytes,
+                "receive_buffer_bytes": socket.receive_buffer, "drops": socket.drops,
+            })
+        });
+        tree.call(&format!("sock_diag/udp{family}"), &sockets.collect());
+        let listeners = tcp.iter().filter(|socket| socket.local.is_ipv6() == v6).map(|socket| {
+            json!({ "local": socket.local.to_string(), "inode": socket.inode, "cookie": socket.cookie })
+        });
+        tree.call(&format!("sock_diag/tcp{family}"), &listeners.collect());
+    }
+    let options = |inode: u64, reuseport: bool, buffer: u32| {
+        let key = format!("socket/{inode}/options");
+        let set = json!({ "reuseport": reuseport, "incoming_cpu": null, "gro": false, "receive_buffer_bytes": buffer });
+        (key, if kernel.at_least(5, 6) { set } else { json!({ "errno": ENOSYS }) })
+    };
+    let udp = udp.iter().map(|socket| options(socket.inode, socket.reuseport, socket.receive_buffer));
+    for (key, answer) in udp.chain(tcp.iter().map(|socket| options(socket.inode, false, 131_072))) {
+        tree.call(&key, &answer);
+    }
 }
 
 /// udp4_format_sock in net/ipv4/udp.c; padded to 127 letters by udp4_seq_show.

@@ -8,7 +8,10 @@ pub(crate) mod ethtool;
 mod generic;
 pub(crate) mod napi;
 mod path;
+mod sock_diag;
 mod xdp;
 
 pub use path::{Mac, Path, PathError, path_to};
+pub use sock_diag::DiagSocket;
+pub(crate) use sock_diag::{State as SocketState, parse as diag_socket, sockets as diag_sockets};
 pub use xdp::{Attached, Mode, XdpFeatures, XdpState, xdp_state};

@@ -1,13 +1,28 @@
 //! Who listens: sockets, reuseport groups, their buffers and what they lose.
 
+mod counters;
+mod observe;
+mod options;
+mod owners;
+mod proc_net;
+mod rules;
+mod scope;
+mod steering;
+
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-use super::{PacketPath, Scope, Stage, StageName};
-use crate::counter::Counter;
-use crate::finding::Rule;
-use crate::{Host, Known};
+use super::{Stage, StageName};
+use crate::Known;
+
+pub use options::SocketOptions;
+use options::options;
+pub(crate) use owners::Descriptor;
+pub(crate) use proc_net::{port_range, proc_net_sockets};
+pub use scope::ScopeError;
+pub(crate) use steering::program_type;
 
 /// The stage.
 pub(super) const STAGE: Stage = Stage {
@@ -15,11 +30,9 @@ pub(super) const STAGE: Stage = Stage {
     explain: "A packet is put into the receive queue of the socket it is for, under that socket's lock, and lost if the \
               buffer is full. Of a reuseport group one socket is chosen: by hash, by a program, or by the CPU the \
               packet came by.",
-    rules: RULES,
-    counters,
+    rules: rules::RULES,
+    counters: counters::counters,
 };
-
-const RULES: &[Rule] = &[];
 
 /// Sockets of a host.
 #[derive(Debug, Clone, Serialize)]
@@ -27,27 +40,34 @@ pub struct Sockets {
     /// UDP sockets that are bound and not connected, and TCP listeners: those in scope, a service an item. Without a port
     /// or process in scope, all that are not bound to a loopback address.
     pub services: Known<Vec<Service>>,
-    /// `net.core.rmem_max` in bytes.
-    pub receive_buffer_max_bytes: Known<u64>,
-    /// `net.core.rmem_default` in bytes.
-    pub receive_buffer_default_bytes: Known<u64>,
+    /// How many sockets each of the kernel's lists held, in scope or not: `udp4`, `udp6`, `tcp4`, `tcp6`.
+    pub lists: BTreeMap<String, Known<u32>>,
+    /// `net.core.rmem_max` in bytes; none in a network namespace where the kernel does not show it.
+    pub receive_buffer_max_bytes: Known<Option<u64>>,
+    /// `net.core.rmem_default` in bytes; none in a network namespace where the kernel does not show it.
+    pub receive_buffer_default_bytes: Known<Option<u64>>,
+    /// `net.ipv4.ip_local_port_range`: the first and the last port that the kernel gives to sockets bound to none.
+    pub local_ports: Known<(u16, u16)>,
 }
 
-/// Sockets of one process, protocol and address.
+/// Sockets of one protocol and address that are one group, or of the same processes.
 #[derive(Debug, Clone, Serialize)]
 pub struct Service {
     /// `udp` or `tcp`.
     pub protocol: Protocol,
     /// The address they are bound to.
     pub local: SocketAddr,
-    /// The processes that hold them; unknown where descriptors may not be read.
+    /// The processes that hold them, none for a socket of the kernel; unknown where descriptors may not be read.
     pub processes: Known<Vec<Process>>,
-    /// The sockets, in the order of their group: that in which they were bound.
+    /// The sockets, in the order of their group as far as it can be told: that of their cookies, which the kernel gives
+    /// when it first needs one, or without these that of their inodes.
     pub sockets: Vec<Socket>,
-    /// Whether the socket is chosen by a program or by CPU; none for a service of one socket.
+    /// How the socket is chosen that gets a packet; none for a service of one socket.
     pub steering: Known<Option<Steering>>,
     /// Whether `port` or `pid` of the scope named it.
     pub named: bool,
+    /// Where the sockets were read: `sock_diag`, or the file.
+    pub read_from: String,
 }
 
 /// A protocol.
@@ -61,7 +81,7 @@ pub enum Protocol {
 }
 
 /// A process that holds a socket.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Process {
     /// Its id.
     pub pid: u32,
@@ -74,20 +94,18 @@ pub struct Process {
 pub struct Socket {
     /// Its inode, by which `/proc/PID/fd` names it.
     pub inode: u64,
-    /// Its cookie.
-    pub cookie: u64,
-    /// Bytes that wait in its receive queue, as memory charged to it.
+    /// Its cookie; none where the kernel does not tell.
+    pub cookie: Option<u64>,
+    /// The user that made it. Sockets of different users are in different reuseport groups.
+    pub uid: u32,
+    /// Bytes that wait in its receive queue, as memory charged to it. For a TCP listener, connections that wait.
     pub queued_bytes: u64,
     /// Its receive buffer in bytes; none where the kernel does not tell.
     pub receive_buffer_bytes: Option<u64>,
     /// Packets lost because the buffer was full; none where the kernel does not tell.
     pub drops: Option<u64>,
-    /// The CPU that brought the last packet, or that SO_INCOMING_CPU asks for; none where no packet came.
-    pub incoming_cpu: Known<Option<u32>>,
-    /// Whether it asks for merged datagrams (UDP_GRO, Linux 5.0).
-    pub gro: Known<bool>,
-    /// Whether it is bound with SO_REUSEPORT.
-    pub reuseport: Known<bool>,
+    /// What its process set; none where nobody was asked, as for TCP listeners that are not named.
+    pub options: Known<Option<SocketOptions>>,
     /// The descriptors that hold it: process and number.
     pub descriptors: Vec<(u32, u32)>,
 }
@@ -98,23 +116,13 @@ pub struct Socket {
 pub enum Steering {
     /// By hash of addresses and ports.
     Hash,
-    /// By CPU, as far as the CPUs of the last packets tell.
+    /// By CPU: by SO_INCOMING_CPU of every socket.
     Cpu,
-    /// By an SK_REUSEPORT program that the process holds.
+    /// By an SK_REUSEPORT program that a process holds.
     Program,
 }
 
 impl Sockets {
-    /// Reads the sockets in scope.
-    #[must_use]
-    pub fn observe(_host: &Host, _scope: &Scope) -> Self {
-        Self {
-            services: Known::unknown("not read yet"),
-            receive_buffer_max_bytes: Known::unknown("not read yet"),
-            receive_buffer_default_bytes: Known::unknown("not read yet"),
-        }
-    }
-
     /// The services, empty where they are unknown.
     #[must_use]
     pub fn services(&self) -> &[Service] {
@@ -122,6 +130,47 @@ impl Sockets {
     }
 }
 
-fn counters(_path: &PacketPath) -> Vec<Counter> {
-    Vec::new()
+impl Service {
+    /// Its protocol, address and processes, as a person names it.
+    #[must_use]
+    pub fn name(&self) -> String {
+        let mut names: Vec<&str> =
+            self.processes.value().into_iter().flatten().map(|process| process.name.as_str()).collect();
+        names.dedup();
+        match names.as_slice() {
+            [] => format!("{} {}", self.protocol.name(), self.local),
+            names => format!("{} {} ({})", self.protocol.name(), self.local, names.join(", ")),
+        }
+    }
+
+    /// Packets its sockets lost; none where the kernel does not tell of any of them.
+    #[must_use]
+    pub fn drops(&self) -> Option<u64> {
+        self.sockets.iter().filter_map(|socket| socket.drops).reduce(u64::saturating_add)
+    }
+}
+
+impl Socket {
+    /// What its process set, where that is known.
+    #[must_use]
+    pub fn set(&self) -> Option<&SocketOptions> {
+        self.options.value()?.as_ref()
+    }
+
+    /// The CPU whose packets it asks for (SO_INCOMING_CPU).
+    #[must_use]
+    pub fn incoming_cpu(&self) -> Option<u32> {
+        self.set()?.incoming_cpu
+    }
+}
+
+impl Protocol {
+    /// Its name, as in JSON.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Protocol::Udp => "udp",
+            Protocol::Tcp => "tcp",
+        }
+    }
 }

@@ -1,16 +1,22 @@
 //! Threads that serve sockets: where they may run, where they run, and what each system call costs them.
 
 mod audit;
+mod observe;
+mod rules;
+mod syscall;
+mod task;
 
 use serde::Serialize;
 
-use super::socket::Sockets;
 use super::{PacketPath, Stage, StageName};
 use crate::counter::Counter;
-use crate::finding::Rule;
-use crate::{CpuSet, Host, Known};
+use crate::{CpuSet, Known};
 
 pub use audit::AuditRules;
+pub(crate) use {
+    syscall::Doing,
+    task::{Task, allowed_in, watched},
+};
 
 /// The stage.
 pub(super) const STAGE: Stage = Stage {
@@ -18,19 +24,30 @@ pub(super) const STAGE: Stage = Stage {
     explain: "A thread takes the packet out of its socket by a system call. On the CPU whose softirq put it there, or one \
               that shares a cache with it, that is cheap; on another node it is not. What looks at each system call, \
               as auditing does, is paid here.",
-    rules: RULES,
+    rules: rules::RULES,
     counters,
 };
-
-const RULES: &[Rule] = &[];
 
 /// Threads of the services.
 #[derive(Debug, Clone, Serialize)]
 pub struct Threads {
     /// Those that serve a socket of a service, by process and number.
     pub serving: Known<Vec<Serving>>,
+    /// The processes whose threads were looked at.
+    pub processes: Vec<Watch>,
     /// Auditing of system calls.
     pub audit: Known<Audit>,
+}
+
+/// What could be seen of the threads of a process.
+#[derive(Debug, Clone, Serialize)]
+pub struct Watch {
+    /// The process.
+    pub pid: u32,
+    /// How many threads it has.
+    pub threads: Known<u32>,
+    /// Of how many the kernel told what they do (`/proc/PID/task/TID/syscall`).
+    pub calls: Known<u32>,
 }
 
 /// A thread that serves sockets.
@@ -80,16 +97,18 @@ pub struct Audit {
 }
 
 impl Threads {
-    /// Reads the threads that serve these sockets.
-    #[must_use]
-    pub fn observe(host: &Host, _sockets: &Sockets) -> Self {
-        Self { serving: Known::unknown("not read yet"), audit: Audit::observe(host) }
-    }
-
     /// Threads that serve the socket with this inode.
     pub fn of_socket(&self, inode: u64) -> impl Iterator<Item = &Serving> {
         let serving = self.serving.value().map_or(&[][..], Vec::as_slice);
         serving.iter().filter(move |thread| thread.sockets.contains(&inode))
+    }
+}
+
+impl Serving {
+    /// Whether it was seen at its sockets, in a call or polling.
+    #[must_use]
+    pub fn was_seen(&self) -> bool {
+        matches!(self.how, How::InCall(_) | How::Polling(_))
     }
 }
 

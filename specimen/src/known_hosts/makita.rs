@@ -7,8 +7,6 @@ mod published;
 
 use std::collections::BTreeMap;
 
-use serde_json::json;
-
 use super::{Specimen, sysctls};
 use crate::{
     Cpu, CpuTimes, Cpus, Ethtool, Interrupt, Kernel, Machine, Netfilter, Nic, Process, RECVFROM,
@@ -131,16 +129,13 @@ fn machine(way: &Way) -> Machine {
         interrupts: (0..20).map(|queue| interrupt(way, queue)).collect(),
         nics: vec![nic(way)],
         sysctls,
-        udp: (0..way.sockets).map(socket).collect(),
+        udp: (0..way.sockets).map(|number| socket(number, way.sockets > 1)).collect(),
         tcp: Vec::new(),
         udp_counts: UdpCounts::default(),
         netfilter: netfilter(way),
         processes: vec![irqbalance(way), server(way)],
         product: ("Example", "Server"),
-        calls: BTreeMap::from([
-            ("audit/enabled".to_owned(), json!(way.audit)),
-            ("audit/rules".to_owned(), json!(0)),
-        ]),
+        audit: way.audit,
     };
     // As much load since boot as makes the published packets.
     let packets: u64 = QUEUE_PACKETS.iter().sum();
@@ -272,7 +267,7 @@ fn ethtool(way: &Way) -> Ethtool {
     }
 }
 
-fn socket(number: u64) -> UdpSocket {
+fn socket(number: u64, reuseport: bool) -> UdpSocket {
     UdpSocket {
         local: ([0, 0, 0, 0], PORT).into(),
         inode: INODE + number,
@@ -280,6 +275,7 @@ fn socket(number: u64) -> UdpSocket {
         queued_bytes: 0,
         receive_buffer: 212_992,
         drops: 0,
+        reuseport,
     }
 }
 

@@ -2,8 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::json;
-
 use super::{Specimen, sysctls};
 use crate::{
     Cpu, CpuTimes, Cpus, Ethtool, Interrupt, Kernel, Machine, Netfilter, Nic, Process, RECVFROM,
@@ -75,7 +73,7 @@ fn machine(cpus: u32, nics: usize, queues: u32) -> Machine {
         netfilter: Netfilter { modules: vec![("mlx5_core", 0)], ..Netfilter::default() },
         processes: vec![server(cpus)],
         product: ("Example", "Server"),
-        calls: BTreeMap::from([("audit/enabled".to_owned(), json!(0)), ("audit/rules".to_owned(), json!(0))]),
+        audit: 0,
     }
 }
 
@@ -169,6 +167,7 @@ fn socket(number: u32) -> UdpSocket {
         queued_bytes: 0,
         receive_buffer: 212_992,
         drops: 0,
+        reuseport: true,
     }
 }
 

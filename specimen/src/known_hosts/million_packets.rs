@@ -6,8 +6,6 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::json;
-
 use super::{Specimen, sysctls};
 use crate::{
     Cpu, CpuTimes, Cpus, Ethtool, Interrupt, Kernel, Listener, Machine, Netfilter, Nic, Process, RECVFROM,
@@ -73,13 +71,14 @@ fn machine() -> Machine {
             queued_bytes: 212_480,
             receive_buffer: 212_992,
             drops: 0,
+            reuseport: false,
         }],
         tcp: vec![Listener { local: ([0, 0, 0, 0], 22).into(), inode: 9_100, cookie: 0x11 }],
         udp_counts: UdpCounts::default(),
         netfilter: Netfilter { modules: vec![("sfc", 0)], ..Netfilter::default() },
         processes: vec![ssh_server(), receiver()],
         product: ("Example", "Server"),
-        calls: BTreeMap::from([("audit/enabled".to_owned(), json!(0)), ("audit/rules".to_owned(), json!(0))]),
+        audit: 0,
     }
 }
 

@@ -72,6 +72,7 @@ mod tests {
             sockets: Vec::new(),
             steering: Known::Value(None),
             named,
+            read_from: "sock_diag".into(),
         }]);
         path
     }

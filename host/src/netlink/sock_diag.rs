@@ -1,0 +1,173 @@
+//! Sockets of a protocol, as the kernel lists them (`SOCK_DIAG_BY_FAMILY`, linux/inet_diag.h).
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use netlink_packet_core::NLM_F_DUMP;
+use netlink_sys::protocols::NETLINK_SOCK_DIAG;
+use serde::{Deserialize, Serialize};
+
+use super::connection::Connection;
+use super::generic::attribute;
+
+/// `SOCK_DIAG_BY_FAMILY` of linux/sock_diag.h.
+const BY_FAMILY: u16 = 20;
+
+/// Bytes of struct inet_diag_msg.
+const MESSAGE_BYTES: usize = 72;
+
+/// `INET_DIAG_SKMEMINFO`: an array of words, of which these are `SK_MEMINFO_RCVBUF` and `_DROPS` (linux/sock_diag.h).
+const MEMORY: u16 = 7;
+const RECEIVE_BUFFER: usize = 1;
+const DROPS: usize = 8;
+
+/// Sockets may come and go while they are listed; then they are listed anew, this often.
+const ATTEMPTS: u32 = 3;
+
+/// States of a socket, as bits of the request: `1 << TCP_CLOSE`, which an unconnected UDP socket is in, and
+/// `1 << TCP_LISTEN` (include/net/tcp_states.h).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum State {
+    Unconnected = 1 << 7,
+    Listening = 1 << 10,
+}
+
+/// A socket.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DiagSocket {
+    /// What it is bound to.
+    pub local: SocketAddr,
+    /// Its inode.
+    pub inode: u64,
+    /// Its cookie; none where the list has none.
+    #[serde(default)]
+    pub cookie: Option<u64>,
+    /// The user that made it.
+    #[serde(default)]
+    pub uid: u32,
+    /// The interface it is bound to by index; 0 for none.
+    #[serde(default)]
+    pub interface_index: u32,
+    /// Memory charged to its receive queue in bytes; for a TCP listener, connections that wait.
+    #[serde(default)]
+    pub queued: u64,
+    /// Its receive buffer in bytes.
+    #[serde(default)]
+    pub receive_buffer_bytes: Option<u64>,
+    /// Packets lost because the buffer was full, and for other reasons after the socket was found.
+    #[serde(default)]
+    pub drops: Option<u64>,
+}
+
+/// The sockets of an address family and protocol (`libc::AF_INET`, `libc::IPPROTO_UDP`) that are in a state, in the
+/// calling thread's network namespace. Kernels before 3.3, and those without the `udp_diag` module, refuse with `ENOENT`.
+pub(crate) fn sockets(family: u8, protocol: u8, state: State) -> io::Result<Vec<DiagSocket>> {
+    let request = request(family, protocol, state);
+    let mut connection = Connection::open(NETLINK_SOCK_DIAG)?;
+    let mut attempts = 1;
+    let answers = loop {
+        match connection.request(BY_FAMILY, NLM_F_DUMP, &request) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted && attempts < ATTEMPTS => attempts += 1,
+            result => break result?,
+        }
+    };
+    let answers = answers.iter().filter(|answer| answer.kind == BY_FAMILY);
+    Ok(answers.filter_map(|answer| parse(&answer.body)).collect())
+}
+
+/// struct inet_diag_req_v2: family, protocol, extensions, padding, states and an empty struct inet_diag_sockid.
+fn request(family: u8, protocol: u8, state: State) -> Vec<u8> {
+    let mut bytes = vec![family, protocol, 1 << (MEMORY - 1), 0];
+    bytes.extend((state as u32).to_ne_bytes());
+    bytes.resize(bytes.len() + 48, 0);
+    bytes
+}
+
+/// Reads a struct inet_diag_msg and the attributes after it; none where it is cut short or of another family.
+pub(crate) fn parse(bytes: &[u8]) -> Option<DiagSocket> {
+    let family = libc::c_int::from(*bytes.first()?);
+    let address: [u8; 16] = bytes.get(8..24)?.try_into().ok()?;
+    let ip = match (family, address) {
+        (libc::AF_INET, [a, b, c, d, ..]) => IpAddr::from(Ipv4Addr::new(a, b, c, d)),
+        (libc::AF_INET6, address) => IpAddr::from(Ipv6Addr::from(address)),
+        _ => return None,
+    };
+    let word = |offset: usize| bytes.get(offset..)?.first_chunk().copied().map(u32::from_ne_bytes);
+    let cookie = u64::from(word(44)?) | u64::from(word(48)?) << 32;
+    let attributes = bytes.get(MESSAGE_BYTES..)?;
+    let memory = attribute(attributes, MEMORY).unwrap_or_default();
+    let item = |index: usize| memory.get(index * 4..)?.first_chunk().copied().map(u32::from_ne_bytes);
+    Some(DiagSocket {
+        local: SocketAddr::new(ip, u16::from_be_bytes(*bytes.get(4..)?.first_chunk()?)),
+        interface_index: word(40)?,
+        cookie: Some(cookie),
+        queued: u64::from(word(56)?),
+        uid: word(64)?,
+        inode: u64::from(word(68)?),
+        receive_buffer_bytes: item(RECEIVE_BUFFER).map(u64::from),
+        drops: item(DROPS).map(u64::from),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+
+    use super::*;
+    use proptest::prelude::*;
+
+    fn live(family: i32) -> Option<Vec<DiagSocket>> {
+        let family = u8::try_from(family).expect("a byte");
+        match sockets(family, 17, State::Unconnected) {
+            Ok(sockets) => Some(sockets),
+            Err(error) => {
+                use std::io::Write as _;
+                let _ = writeln!(io::stderr(), "SKIP a_socket_of_this_process_is_listed: {error}");
+                None
+            }
+        }
+    }
+
+    #[test]
+    fn a_socket_of_this_process_is_listed() {
+        for (family, address) in [(libc::AF_INET, "127.0.0.1:0"), (libc::AF_INET6, "[::1]:0")] {
+            let Ok(socket) = UdpSocket::bind(address) else { continue };
+            let local = socket.local_addr().expect("bound");
+            let Some(sockets) = live(family) else { return };
+            let found = sockets.iter().find(|found| found.local == local).expect("listed");
+            assert!(found.inode != 0 && found.cookie.is_some_and(|cookie| cookie != 0));
+            assert_eq!((found.queued, found.drops), (0, Some(0)));
+            assert!(found.receive_buffer_bytes.is_some_and(|bytes| bytes > 2000));
+            let peer = UdpSocket::bind(local.ip().to_string() + ":0").ok();
+            if let Some(peer) = peer {
+                peer.connect(local).expect("connected");
+                let peer = peer.local_addr().expect("bound");
+                let Some(sockets) = live(family) else { return };
+                assert!(sockets.iter().all(|found| found.local != peer), "a connected socket is no service");
+            }
+        }
+    }
+
+    #[test]
+    fn a_message_that_is_cut_short_is_none() {
+        let mut message = vec![2_u8, 7, 0, 0, 0, 53, 0, 0, 127, 0, 0, 1];
+        message.resize(MESSAGE_BYTES, 0);
+        message[68] = 9;
+        let socket = parse(&message).expect("a socket");
+        assert_eq!((socket.local.to_string().as_str(), socket.inode), ("127.0.0.1:53", 9));
+        assert_eq!((socket.drops, socket.receive_buffer_bytes), (None, None));
+        assert_eq!(parse(&message[..70]), None);
+        message[0] = 1;
+        assert_eq!(parse(&message), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_a_socket_or_none(mut bytes in proptest::collection::vec(any::<u8>(), 0..160), v6: bool) {
+            if let Some(family) = bytes.first_mut() {
+                *family = if v6 { 10 } else { 2 };
+            }
+            let _ = parse(&bytes);
+        }
+    }
+}

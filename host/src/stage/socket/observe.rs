@@ -1,0 +1,278 @@
+//! Reading the sockets in scope, and putting those of a service together.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use super::owners::Owners;
+use super::proc_net::{PortRange, port_range, proc_net_sockets};
+use super::steering::steering;
+use super::{Process, Protocol, Service, Socket, Sockets, options};
+use crate::netlink::{DiagSocket, SocketState, diag_sockets};
+use crate::stage::Scope;
+use crate::{Host, Known};
+
+/// A list of the kernel's sockets: of one protocol and address family.
+struct List {
+    name: &'static str,
+    protocol: Protocol,
+    family: libc::c_int,
+}
+
+const LISTS: [List; 4] = [
+    List { name: "udp4", protocol: Protocol::Udp, family: libc::AF_INET },
+    List { name: "udp6", protocol: Protocol::Udp, family: libc::AF_INET6 },
+    List { name: "tcp4", protocol: Protocol::Tcp, family: libc::AF_INET },
+    List { name: "tcp6", protocol: Protocol::Tcp, family: libc::AF_INET6 },
+];
+
+/// A socket and whose it is.
+struct Found {
+    protocol: Protocol,
+    local: SocketAddr,
+    interface_index: u32,
+    owners: Known<Vec<u32>>,
+    socket: Socket,
+    read_from: &'static str,
+}
+
+/// What the sockets of a service have in common.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    protocol: Protocol,
+    local: SocketAddr,
+    interface_index: u32,
+    uid: u32,
+    group: Group,
+}
+
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Group {
+    /// A reuseport group, whichever processes hold its sockets.
+    Reuseport,
+    /// Sockets of the same processes.
+    Processes(Option<Vec<u32>>),
+}
+
+impl Sockets {
+    /// Reads the sockets in scope.
+    #[must_use]
+    pub fn observe(host: &Host, scope: &Scope) -> Self {
+        let mut lists = BTreeMap::new();
+        let mut listed = Vec::new();
+        for list in &LISTS {
+            let count = match list.read(host) {
+                Ok((sockets, read_from)) => {
+                    let count = sockets.len();
+                    listed.extend(sockets.into_iter().map(|socket| (list.protocol, socket, read_from)));
+                    Known::Value(u32::try_from(count).unwrap_or(u32::MAX))
+                }
+                Err(why) => Known::unknown(why),
+            };
+            lists.insert(list.name.to_owned(), count);
+        }
+        let services = match lists.get("udp4") {
+            Some(Known::Unknown { why }) => Known::unknown(why.clone()),
+            _ => services(host, scope, listed),
+        };
+        Self {
+            services,
+            lists,
+            receive_buffer_max_bytes: sysctl(host, "rmem_max"),
+            receive_buffer_default_bytes: sysctl(host, "rmem_default"),
+            local_ports: local_ports(host),
+        }
+    }
+}
+
+impl List {
+    fn read(&self, host: &Host) -> Result<(Vec<DiagSocket>, &'static str), String> {
+        let (number, state, hex) = match self.protocol {
+            Protocol::Udp => (libc::IPPROTO_UDP, SocketState::Unconnected, "07"),
+            Protocol::Tcp => (libc::IPPROTO_TCP, SocketState::Listening, "0A"),
+        };
+        let byte = |number: libc::c_int| u8::try_from(number).unwrap_or_default();
+        let what = format!("listing {} sockets (sock_diag)", self.name);
+        let asked = host.call(&format!("sock_diag/{}", self.name), &what, || {
+            diag_sockets(byte(self.family), byte(number), state)
+        });
+        let refused = match asked {
+            Ok(sockets) => return Ok((sockets, "sock_diag")),
+            Err(error) => error.to_string(),
+        };
+        let path = self.path();
+        match host.read(path) {
+            Ok(text) => proc_net_sockets(&text, path, hex).map(|sockets| (sockets, path)),
+            // A kernel without IPv6, or with it switched off, has no such file.
+            Err(error) if error.is_missing() && self.family == libc::AF_INET6 => Ok((Vec::new(), path)),
+            Err(error) => Err(format!("{error}; {refused}")),
+        }
+    }
+
+    fn path(&self) -> &'static str {
+        match (self.protocol, self.family) {
+            (Protocol::Udp, libc::AF_INET) => "/proc/net/udp",
+            (Protocol::Udp, _) => "/proc/net/udp6",
+            (Protocol::Tcp, libc::AF_INET) => "/proc/net/tcp",
+            (Protocol::Tcp, _) => "/proc/net/tcp6",
+        }
+    }
+}
+
+fn services(
+    host: &Host,
+    scope: &Scope,
+    listed: Vec<(Protocol, DiagSocket, &'static str)>,
+) -> Known<Vec<Service>> {
+    let of_all = scope.port.is_none() && scope.pid.is_none();
+    let in_scope = |socket: &DiagSocket| match scope.port {
+        Some(port) => socket.local.port() == port,
+        None => !(of_all && is_loopback(socket.local)),
+    };
+    let listed: Vec<_> = listed.into_iter().filter(|(_, socket, _)| in_scope(socket)).collect();
+    if listed.is_empty() {
+        return Known::Value(Vec::new());
+    }
+    let owners = Owners::observe(host);
+    let mut found = Vec::new();
+    for (protocol, socket, read_from) in listed {
+        let descriptors = owners.of(socket.inode);
+        match (scope.pid, &descriptors) {
+            (Some(pid), Known::Value(holders)) if !holders.iter().any(|(holder, _)| *holder == pid) => {}
+            (Some(_), Known::Unknown { why }) => return Known::unknown(why.clone()),
+            _ => found.push(Found::new(host, protocol, &socket, descriptors, read_from, !of_all)),
+        }
+    }
+    Known::Value(grouped(host, &owners, found, !of_all))
+}
+
+impl Found {
+    fn new(
+        host: &Host,
+        protocol: Protocol,
+        listed: &DiagSocket,
+        descriptors: Known<Vec<(u32, u32)>>,
+        read_from: &'static str,
+        named: bool,
+    ) -> Self {
+        let asked = protocol == Protocol::Udp || named;
+        let options = match &descriptors {
+            Known::Value(held) => match held.first() {
+                Some(at) if asked => options(host, listed.inode, *at).map(Some).into(),
+                _ => Known::Value(None),
+            },
+            Known::Unknown { why } => Known::unknown(why.clone()),
+        };
+        let size = options.value().and_then(|set| set.as_ref()?.receive_buffer_bytes);
+        let owners = descriptors.clone().map(|held| {
+            let mut pids: Vec<u32> = held.iter().map(|(pid, _)| *pid).collect();
+            pids.sort_unstable();
+            pids.dedup();
+            pids
+        });
+        let socket = Socket {
+            inode: listed.inode,
+            cookie: listed.cookie,
+            uid: listed.uid,
+            queued_bytes: listed.queued,
+            receive_buffer_bytes: listed.receive_buffer_bytes.or(size),
+            // The kernel counts no losses of a listener this way.
+            drops: listed.drops.filter(|_| protocol == Protocol::Udp),
+            options,
+            descriptors: descriptors.into_value().unwrap_or_default(),
+        };
+        let (local, interface_index) = (listed.local, listed.interface_index);
+        Found { protocol, local, interface_index, owners, socket, read_from }
+    }
+
+    fn key(&self) -> Key {
+        let group = match self.socket.set() {
+            Some(options) if options.reuseport => Group::Reuseport,
+            _ => Group::Processes(self.owners.value().cloned()),
+        };
+        Key {
+            protocol: self.protocol,
+            local: self.local,
+            interface_index: self.interface_index,
+            uid: self.socket.uid,
+            group,
+        }
+    }
+}
+
+fn grouped(host: &Host, owners: &Owners, found: Vec<Found>, named: bool) -> Vec<Service> {
+    let mut groups: BTreeMap<Key, Vec<Found>> = BTreeMap::new();
+    for item in found {
+        groups.entry(item.key()).or_default().push(item);
+    }
+    let mut names = BTreeMap::new();
+    let service = |(key, mut members): (Key, Vec<Found>)| {
+        members.sort_by_key(|member| (member.socket.cookie, member.socket.inode));
+        let processes = processes(host, &members, &mut names);
+        let read_from = members.first().map_or("", |member| member.read_from).to_owned();
+        let sockets: Vec<Socket> = members.into_iter().map(|member| member.socket).collect();
+        Service {
+            protocol: key.protocol,
+            local: key.local,
+            steering: steering(host, owners, &processes, &sockets),
+            processes,
+            sockets,
+            named,
+            read_from,
+        }
+    };
+    groups.into_iter().map(service).collect()
+}
+
+/// The processes of all these sockets; unknown if those of one are.
+fn processes(host: &Host, members: &[Found], names: &mut BTreeMap<u32, String>) -> Known<Vec<Process>> {
+    let mut found = Vec::new();
+    for member in members {
+        match &member.owners {
+            Known::Value(pids) => found.extend(pids.iter().copied()),
+            Known::Unknown { why } => return Known::unknown(why.clone()),
+        }
+    }
+    found.sort_unstable();
+    found.dedup();
+    let named = |pid: u32| {
+        let name = names.entry(pid).or_insert_with(|| {
+            host.read(&format!("/proc/{pid}/comm")).map_or_else(
+                // It ended since its descriptors were read.
+                |_| "?".to_owned(),
+                |name| name.trim_end().to_owned(),
+            )
+        });
+        Process { pid, name: name.clone() }
+    };
+    Known::Value(found.into_iter().map(named).collect())
+}
+
+fn is_loopback(local: SocketAddr) -> bool {
+    local.ip().to_canonical().is_loopback()
+}
+
+/// A sysctl of `net.core`. In a network namespace other than the first, older kernels do not show those that are not its
+/// own (net/core/sysctl_net_core.c), and the directory is there without the file.
+fn sysctl(host: &Host, name: &str) -> Known<Option<u64>> {
+    let path = format!("/proc/sys/net/core/{name}");
+    match host.read(&path) {
+        Ok(text) => match text.trim().parse() {
+            Ok(bytes) => Known::Value(Some(bytes)),
+            Err(_) => Known::unknown(format!("{path}: '{}' is no number of bytes", text.trim())),
+        },
+        Err(error) if error.is_missing() && host.read("/proc/sys/net/core/somaxconn").is_ok() => {
+            Known::Value(None)
+        }
+        Err(error) => Known::unknown(error.to_string()),
+    }
+}
+
+fn local_ports(host: &Host) -> Known<PortRange> {
+    const PATH: &str = "/proc/sys/net/ipv4/ip_local_port_range";
+    match host.read(PATH) {
+        Ok(text) => {
+            port_range(&text).map_or_else(|| Known::unknown(format!("{PATH}: not two ports")), Known::Value)
+        }
+        Err(error) => Known::unknown(error.to_string()),
+    }
+}

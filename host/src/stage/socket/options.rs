@@ -1,0 +1,102 @@
+//! What a process set on its socket, read from a copy of its descriptor.
+//!
+//! `pidfd_getfd` (Linux 5.6) makes a descriptor here of the very socket that the process holds, as if the process had sent it
+//! over a Unix socket: it is read by `getsockopt` alone, nothing is received from it or set on it, and it is closed before the
+//! next one is taken. The process does not notice. Should it close the socket at that very moment, the socket lives for the
+//! microseconds until the copy is closed.
+
+use std::io;
+
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
+use serde::{Deserialize, Serialize};
+
+use crate::sys::sockopt::{SOL_UDP, word};
+use crate::{Host, HostError};
+
+/// `UDP_GRO` of linux/udp.h (Linux 5.0).
+const UDP_GRO: libc::c_int = 104;
+
+/// Options of a socket.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SocketOptions {
+    /// SO_REUSEPORT.
+    pub reuseport: bool,
+    /// The CPU of SO_INCOMING_CPU; none where none was set. The kernel records one by itself, but not on sockets that are not
+    /// connected (`__udp_queue_rcv_skb` in net/ipv4/udp.c, `tcp_v4_rcv` in net/ipv4/tcp_ipv4.c), so that on these it is the
+    /// one their process asked for.
+    pub incoming_cpu: Option<u32>,
+    /// UDP_GRO: whether it takes merged datagrams; off where the kernel has no such option.
+    pub gro: bool,
+    /// SO_RCVBUF in bytes, twice what was asked for, as the kernel counts it.
+    pub receive_buffer_bytes: Option<u64>,
+}
+
+/// The options of the socket that this descriptor of a process is.
+///
+/// Takes the right to trace the process, and Linux 5.6.
+pub(crate) fn options(
+    host: &Host,
+    inode: u64,
+    (pid, descriptor): (u32, u32),
+) -> Result<SocketOptions, HostError> {
+    let what = format!("reading the options of descriptor {descriptor} of process {pid}");
+    host.call(&format!("socket/{inode}/options"), &what, || read(inode, pid, descriptor))
+}
+
+fn read(inode: u64, pid: u32, descriptor: u32) -> io::Result<SocketOptions> {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidInput)?;
+    let descriptor = i32::try_from(descriptor).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let process = pidfd_open(pid, PidfdFlags::empty())?;
+    let socket = pidfd_getfd(&process, descriptor, PidfdGetfdFlags::empty())?;
+    // The number may have been closed and given to something else since it was listed.
+    if rustix::fs::fstat(&socket)?.st_ino != inode {
+        return Err(io::ErrorKind::NotFound.into());
+    }
+    let option = |option| word(&socket, libc::SOL_SOCKET, option);
+    Ok(SocketOptions {
+        reuseport: option(libc::SO_REUSEPORT)? != 0,
+        incoming_cpu: u32::try_from(option(libc::SO_INCOMING_CPU)?).ok(),
+        gro: word(&socket, SOL_UDP, UDP_GRO).is_ok_and(|on| on != 0),
+        receive_buffer_bytes: u64::try_from(option(libc::SO_RCVBUF)?).ok(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+    use std::net::UdpSocket;
+    use std::os::fd::AsRawFd;
+
+    use super::*;
+
+    #[test]
+    fn the_options_of_a_socket_are_read_through_its_process() {
+        let test = "the_options_of_a_socket_are_read_through_its_process";
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("bound");
+        let inode = rustix::fs::fstat(&socket).expect("an inode").st_ino;
+        let at = (std::process::id(), u32::try_from(socket.as_raw_fd()).expect("a descriptor"));
+        match options(&Host::live(), inode, at) {
+            Ok(options) => {
+                assert_eq!((options.reuseport, options.incoming_cpu, options.gro), (false, None, false));
+                assert!(options.receive_buffer_bytes.is_some_and(|bytes| bytes > 2000));
+                let error = options_of_another(inode, at);
+                assert!(error.contains("descriptor"), "{error}");
+            }
+            Err(error) => {
+                let _ = writeln!(io::stderr(), "SKIP {test}: {error}");
+            }
+        }
+    }
+
+    fn options_of_another(inode: u64, at: (u32, u32)) -> String {
+        options(&Host::live(), inode + 1, at).expect_err("another socket").to_string()
+    }
+
+    #[test]
+    fn a_tree_answers_and_leaves_out_what_it_does_not_know() {
+        let host = Host::scripted([("/calls/socket/7/options.json", r#"{"reuseport": true, "later": 1}"#)]);
+        let options = options(&host, 7, (1, 3)).expect("an answer");
+        assert!(options.reuseport && options.incoming_cpu.is_none());
+    }
+}

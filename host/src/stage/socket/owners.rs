@@ -1,0 +1,151 @@
+//! Whose a socket is: the descriptors of all processes, in one pass.
+
+use std::collections::BTreeMap;
+
+use crate::{Host, HostError, Known};
+
+/// Descriptors of all processes that are of interest here.
+#[derive(Debug, Default)]
+pub(super) struct Owners {
+    sockets: BTreeMap<u64, Vec<(u32, u32)>>,
+    programs: BTreeMap<u32, Vec<u32>>,
+    refused: Vec<u32>,
+    whole_failure: Option<String>,
+}
+
+/// What a descriptor's link says it is.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Descriptor {
+    /// A socket, by inode.
+    Socket(u64),
+    /// A BPF program.
+    Program,
+    /// An epoll instance.
+    Epoll,
+    /// Anything else.
+    Other,
+}
+
+impl Descriptor {
+    /// Reads the text of a link in `/proc/PID/fd`.
+    pub(crate) fn of(link: &str) -> Self {
+        let inode = link.strip_prefix("socket:[").and_then(|rest| rest.strip_suffix(']'));
+        match (inode.map(str::parse), link.trim_start_matches("anon_inode:")) {
+            (Some(Ok(inode)), _) => Descriptor::Socket(inode),
+            (_, "bpf-prog") => Descriptor::Program,
+            (_, "[eventpoll]") => Descriptor::Epoll,
+            _ => Descriptor::Other,
+        }
+    }
+}
+
+impl Owners {
+    /// Reads the descriptors of all processes. One that ends meanwhile is left out.
+    pub(super) fn observe(host: &Host) -> Self {
+        let mut owners = Owners::default();
+        match host.list("/proc") {
+            Ok(names) => names
+                .iter()
+                .filter_map(|name| name.parse().ok())
+                .for_each(|pid| owners.take_process(host, pid)),
+            Err(error) => owners.whole_failure = Some(error.to_string()),
+        }
+        owners
+    }
+
+    fn take_process(&mut self, host: &Host, pid: u32) {
+        let directory = format!("/proc/{pid}/fd");
+        let descriptors = match host.list(&directory) {
+            Ok(descriptors) => descriptors,
+            Err(error) => {
+                if is_refusal(&error) {
+                    self.refused.push(pid);
+                }
+                return;
+            }
+        };
+        for descriptor in descriptors.iter().filter_map(|name| name.parse::<u32>().ok()) {
+            let Ok(link) = host.read_link(&format!("{directory}/{descriptor}")) else { continue };
+            match Descriptor::of(&link) {
+                Descriptor::Socket(inode) => self.sockets.entry(inode).or_default().push((pid, descriptor)),
+                Descriptor::Program => self.programs.entry(pid).or_default().push(descriptor),
+                Descriptor::Epoll | Descriptor::Other => {}
+            }
+        }
+    }
+
+    /// The descriptors of a socket. None of it was seen is known only where all processes could be looked at.
+    pub(super) fn of(&self, inode: u64) -> Known<Vec<(u32, u32)>> {
+        match (self.sockets.get(&inode), &self.whole_failure, self.refused.as_slice()) {
+            (Some(found), ..) => Known::Value(found.clone()),
+            (None, Some(why), _) => Known::unknown(why.clone()),
+            (None, None, [first, rest @ ..]) => {
+                let others =
+                    if rest.is_empty() { String::new() } else { format!(" and {} more", rest.len()) };
+                Known::unknown(format!(
+                    "/proc/{first}/fd{others} may not be read: it takes CAP_SYS_PTRACE, so run it as root"
+                ))
+            }
+            (None, None, []) => Known::Value(Vec::new()),
+        }
+    }
+
+    /// Descriptors of BPF programs that a process holds.
+    pub(super) fn programs_of(&self, pid: u32) -> &[u32] {
+        self.programs.get(&pid).map_or(&[], Vec::as_slice)
+    }
+}
+
+fn is_refusal(error: &HostError) -> bool {
+    matches!(error, HostError::Read { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Recording;
+    use crate::recording::{Entry, Failure};
+
+    fn recording() -> Recording {
+        let mut recording = Recording::new();
+        for (path, target) in [
+            ("/proc/12/fd/3", "socket:[700]"),
+            ("/proc/12/fd/4", "anon_inode:bpf-prog"),
+            ("/proc/12/fd/5", "/dev/null"),
+            ("/proc/30/fd/9", "socket:[700]"),
+        ] {
+            recording.insert(path, Entry::Link(target.into()));
+        }
+        recording
+    }
+
+    #[test]
+    fn a_socket_has_the_descriptors_of_all_its_processes() {
+        let owners = Owners::observe(&Host::recorded(recording()));
+        assert_eq!(owners.of(700), Known::Value(vec![(12, 3), (30, 9)]));
+        assert_eq!(owners.of(701), Known::Value(vec![]));
+        assert_eq!((owners.programs_of(12), owners.programs_of(30)), (&[4][..], &[][..]));
+    }
+
+    #[test]
+    fn nobody_is_not_said_where_somebody_may_not_be_looked_at() {
+        let mut recording = recording();
+        recording.insert("/proc/40/fd", Entry::Failed(Failure::Errno { errno: libc::EACCES }));
+        recording.insert("/proc/41/fd", Entry::Failed(Failure::Errno { errno: libc::ENOENT }));
+        let owners = Owners::observe(&Host::recorded(recording));
+        assert!(owners.of(700).value().is_some());
+        let why = "/proc/40/fd may not be read: it takes CAP_SYS_PTRACE, so run it as root";
+        assert_eq!(owners.of(701).why(), Some(why));
+        let owners = Owners::observe(&Host::scripted::<String, String>([]));
+        assert!(owners.of(700).why().is_some_and(|why| why.contains("/proc")));
+    }
+
+    #[test]
+    fn a_link_says_what_a_descriptor_is() {
+        assert_eq!(Descriptor::of("socket:[812]"), Descriptor::Socket(812));
+        assert_eq!(Descriptor::of("anon_inode:[eventpoll]"), Descriptor::Epoll);
+        for other in ["socket:[", "socket:[x]", "socket:812", "pipe:[1]", ""] {
+            assert_eq!(Descriptor::of(other), Descriptor::Other);
+        }
+    }
+}

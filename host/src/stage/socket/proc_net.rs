@@ -1,0 +1,141 @@
+//! `/proc/net/udp` and its like: sockets of hosts that answer no socket diagnosis.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use crate::netlink::DiagSocket;
+
+/// Fields of a line: `sl local remote st tx:rx tr:tm retrnsmt uid timeout inode ref pointer drops` (udp4_format_sock in
+/// net/ipv4/udp.c; `drops` since Linux 2.6.27).
+const LOCAL: usize = 1;
+const STATE: usize = 3;
+const QUEUES: usize = 4;
+const UID: usize = 7;
+const INODE: usize = 9;
+const DROPS: usize = 12;
+
+/// The first and the last of a range of ports.
+pub(crate) type PortRange = (u16, u16);
+
+/// The sockets of a file that are in this state: `07` for unconnected UDP sockets, `0A` for TCP listeners, of which only UDP
+/// ones have drops.
+///
+/// Addresses are printed as words of the machine's own byte order; they are read as little-endian ones.
+pub(crate) fn proc_net_sockets(text: &str, path: &str, state: &str) -> Result<Vec<DiagSocket>, String> {
+    let mut lines = text.lines().enumerate();
+    let header = lines.next().map_or("", |(_, header)| header);
+    if !header.contains("local_address") {
+        return Err(format!("{path}: its first line does not name 'local_address'"));
+    }
+    // A number that is cut short is a number still.
+    if !text.ends_with('\n') {
+        return Err(format!("{path}: line {}: cut short", text.lines().count()));
+    }
+    let has_drops = state == "07" && header.split_whitespace().any(|name| name == "drops");
+    let mut sockets = Vec::new();
+    for (index, line) in lines.filter(|(_, line)| !line.trim().is_empty()) {
+        let wrong = |item: &str| format!("{path}: line {}: no {item} in '{}'", index + 1, line.trim());
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let field = |number: usize| fields.get(number).copied();
+        if field(STATE).ok_or_else(|| wrong("state"))? != state {
+            continue;
+        }
+        let queues = field(QUEUES).and_then(|queues| queues.split_once(':'));
+        sockets.push(DiagSocket {
+            local: field(LOCAL).and_then(address).ok_or_else(|| wrong("local address"))?,
+            inode: field(INODE).and_then(|inode| inode.parse().ok()).ok_or_else(|| wrong("inode"))?,
+            cookie: None,
+            uid: field(UID).and_then(|uid| uid.parse().ok()).ok_or_else(|| wrong("uid"))?,
+            interface_index: 0,
+            queued: queues
+                .and_then(|(_, queued)| u64::from_str_radix(queued, 16).ok())
+                .ok_or_else(|| wrong("rx_queue"))?,
+            receive_buffer_bytes: None,
+            drops: match field(DROPS).map(str::parse) {
+                Some(Ok(drops)) if has_drops => Some(drops),
+                _ if has_drops => return Err(wrong("drops")),
+                _ => None,
+            },
+        });
+    }
+    Ok(sockets)
+}
+
+/// `0100007F:0035`, or the like of four words for IPv6.
+fn address(text: &str) -> Option<SocketAddr> {
+    let (words, port) = text.split_once(':')?;
+    let word = |range| Some(u32::from_str_radix(words.get(range)?, 16).ok()?.to_le_bytes());
+    let ip = match words.len() {
+        8 => IpAddr::from(Ipv4Addr::from(word(0..8)?)),
+        32 => {
+            let bytes = [word(0..8)?, word(8..16)?, word(16..24)?, word(24..32)?].concat();
+            IpAddr::from(Ipv6Addr::from(<[u8; 16]>::try_from(bytes).ok()?))
+        }
+        _ => return None,
+    };
+    Some(SocketAddr::new(ip, u16::from_str_radix(port, 16).ok()?))
+}
+
+/// `32768\t60999`, as `/proc/sys/net/ipv4/ip_local_port_range` has it.
+pub(crate) fn port_range(text: &str) -> Option<PortRange> {
+    let mut ports = text.split_whitespace().map(str::parse);
+    match (ports.next()?, ports.next()?) {
+        (Ok(first), Ok(last)) => Some((first, last)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const UDP: &str = "   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer drops            \n\
+        \x20 493: 3500007F:0035 00000000:0000 07 00000000:00000000 00:00000000 00000000   101        0 20164 2 0000000000000000 0         \n\
+        \x20 700: 00000000:1F40 00000000:0000 07 00000000:00034800 00:00000000 00000000     0        0 31337 2 0000000000000000 8123      \n\
+        \x20 812: 0100007F:A2C1 0100007F:0035 01 00000000:00000000 00:00000000 00000000     0        0 31400 2 0000000000000000 0         \n";
+    const UDP6: &str = "  sl  local_address                         remote_address                        st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer drops\n\
+        \x20 493: 00000000000000000000000001000000:0035 00000000000000000000000000000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 20170 2 0000000000000000 0\n";
+    const TCP: &str = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode                                                     \n\
+        \x20  0: 00000000:07E8 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 1658 1 00000000d2f75115 100 0 0 10 0                      \n\
+        \x20  1: 0100007F:C0A2 0100007F:D6B7 06 00000000:00000000 03:0000176A 00000000     0        0 0 3 0000000088be337a                                      \n";
+
+    #[test]
+    fn unconnected_udp_sockets_are_read_and_connected_ones_left_out() {
+        let sockets = proc_net_sockets(UDP, "/proc/net/udp", "07").expect("read");
+        let locals: Vec<String> = sockets.iter().map(|socket| socket.local.to_string()).collect();
+        assert_eq!(locals, ["127.0.0.53:53", "0.0.0.0:8000"]);
+        assert_eq!((sockets[1].inode, sockets[1].queued), (31_337, 0x34800));
+        assert_eq!((sockets[1].drops, sockets[0].uid), (Some(8123), 101));
+        let sockets = proc_net_sockets(UDP6, "/proc/net/udp6", "07").expect("read");
+        assert_eq!(sockets[0].local.to_string(), "[::1]:53");
+    }
+
+    #[test]
+    fn a_listener_has_no_drops_whatever_stands_in_that_column() {
+        let sockets = proc_net_sockets(TCP, "/proc/net/tcp", "0A").expect("read");
+        assert_eq!((sockets.len(), sockets[0].drops, sockets[0].local.port()), (1, None, 2024));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_by_path_line_and_item() {
+        let error = proc_net_sockets(&UDP[..UDP.len() - 160], "/proc/net/udp", "07").expect_err("cut");
+        assert_eq!(error, "/proc/net/udp: line 3: cut short");
+        let error = proc_net_sockets(&UDP.replace(" 8123", ""), "/proc/net/udp", "07").expect_err("no drops");
+        assert!(error.starts_with("/proc/net/udp: line 3: no drops in '700: "), "{error}");
+        let error = proc_net_sockets("", "/proc/net/udp", "07").expect_err("empty");
+        assert_eq!(error, "/proc/net/udp: its first line does not name 'local_address'");
+        assert_eq!(port_range("32768\t60999\n"), Some((32_768, 60_999)));
+        assert_eq!(port_range("32768\n"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_sockets_or_an_error(text in "\\PC*", line in "[ 0-9A-F:]{0,90}", tail in "\\PC*") {
+            let _ = proc_net_sockets(&text, "/proc/net/udp", "07");
+            let text = format!("sl local_address\n 1: {line} 07 {tail}\n 0: 00000000:07E8 {line} 07 {line}");
+            let _ = proc_net_sockets(&text, "/proc/net/udp", "07");
+            let _ = address(&line);
+            let _ = port_range(&tail);
+        }
+    }
+}

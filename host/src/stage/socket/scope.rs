@@ -1,0 +1,101 @@
+//! What in a scope cannot be: a process that is gone, a port on which nobody listens.
+
+use crate::stage::Scope;
+use crate::{Host, Known};
+
+use super::Sockets;
+
+/// Why a scope names nothing.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ScopeError {
+    /// No such process.
+    #[error("no process {pid}: it is gone, or was never there")]
+    NoProcess {
+        /// Its id.
+        pid: u32,
+    },
+    /// The process has no socket that listens.
+    #[error("process {pid} holds no unconnected UDP socket and no TCP listener{}", on(.port))]
+    NoSocket {
+        /// Its id.
+        pid: u32,
+        /// The port that was asked for too.
+        port: Option<u16>,
+    },
+    /// Nobody listens on the port.
+    #[error(
+        "nobody listens on port {port}: no unconnected UDP socket and no TCP listener is bound to it in this network \
+         namespace"
+    )]
+    NoListener {
+        /// The port.
+        port: u16,
+    },
+}
+
+fn on(port: &Option<u16>) -> String {
+    port.map_or_else(String::new, |port| format!(" on port {port}"))
+}
+
+impl Scope {
+    /// Whether the process of this scope is there, before anything else is read.
+    ///
+    /// # Errors
+    /// [`ScopeError::NoProcess`].
+    pub fn check(&self, host: &Host) -> Result<(), ScopeError> {
+        match self.pid {
+            Some(pid) if host.list(&format!("/proc/{pid}")).is_err_and(|error| error.is_missing()) => {
+                Err(ScopeError::NoProcess { pid })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether what was read has anything of the port and process of this scope. Unknown sockets are no error.
+    ///
+    /// # Errors
+    /// [`ScopeError::NoSocket`] and [`ScopeError::NoListener`].
+    pub fn check_sockets(&self, sockets: &Sockets) -> Result<(), ScopeError> {
+        let Known::Value(services) = &sockets.services else { return Ok(()) };
+        if !services.is_empty() || sockets.lists.values().any(|list| list.value().is_none()) {
+            return Ok(());
+        }
+        match (self.pid, self.port) {
+            (Some(pid), port) => Err(ScopeError::NoSocket { pid, port }),
+            (None, Some(port)) => Err(ScopeError::NoListener { port }),
+            (None, None) => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_is_gone_is_named() {
+        let host = Host::scripted([("/proc/12/comm", "echo\n")]);
+        let scope = |pid| Scope { pid: Some(pid), ..Scope::default() };
+        assert_eq!(scope(12).check(&host), Ok(()));
+        let error = scope(13).check(&host).expect_err("gone");
+        assert_eq!(error.to_string(), "no process 13: it is gone, or was never there");
+    }
+
+    #[test]
+    fn a_port_without_a_socket_is_an_error_only_where_sockets_are_known() {
+        let host =
+            Host::scripted([("/calls/sock_diag/udp4.json", "[]"), ("/calls/sock_diag/udp6.json", "[]")]);
+        let scope = Scope { port: Some(53), ..Scope::default() };
+        let sockets = Sockets::observe(&host, &scope);
+        assert_eq!(scope.check_sockets(&sockets), Ok(()), "TCP is unknown: {sockets:?}");
+        let empty =
+            ["udp4", "udp6", "tcp4", "tcp6"].map(|key| (format!("/calls/sock_diag/{key}.json"), "[]"));
+        let sockets = Sockets::observe(&Host::scripted(empty), &scope);
+        let error = scope.check_sockets(&sockets).expect_err("nobody");
+        assert!(error.to_string().starts_with("nobody listens on port 53: "), "{error}");
+        let scope = Scope { pid: Some(1), ..scope };
+        let error = scope.check_sockets(&sockets).expect_err("nobody");
+        let expected = "process 1 holds no unconnected UDP socket and no TCP listener on port 53";
+        assert_eq!(error.to_string(), expected);
+    }
+}

@@ -1,0 +1,186 @@
+//! The system call a thread is in (`/proc/PID/task/TID/syscall`, proc_pid_syscall in fs/proc/base.c).
+
+use crate::Host;
+
+/// What a thread does at this moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Doing {
+    /// It runs, or would if it had a CPU; the kernel then tells no more.
+    Running,
+    /// It waits in a system call of this number and first argument.
+    InCall {
+        /// As the architecture numbers them.
+        number: u64,
+        /// Its first argument.
+        first: u64,
+    },
+    /// It waits outside of system calls, as in a page fault.
+    Elsewhere,
+}
+
+/// What a system call tells about the descriptor that is its first argument.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Call {
+    /// It is about this descriptor.
+    OnDescriptor(&'static str),
+    /// It waits for what was put into this epoll instance.
+    Epoll(&'static str),
+    /// It waits for descriptors that are listed in the thread's memory.
+    Poll(&'static str),
+    /// It waits for an io_uring.
+    Uring,
+    /// Nothing that serves a socket.
+    Other,
+}
+
+/// An architecture, for the numbers of its system calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Architecture {
+    X86_64,
+    Aarch64,
+}
+
+/// Calls by their numbers on x86-64 (arch/x86/entry/syscalls/syscall_64.tbl) and aarch64 (include/uapi/asm-generic/unistd.h);
+/// none where it has no such call.
+const CALLS: &[(Option<u64>, Option<u64>, Call)] = &[
+    (Some(45), Some(207), Call::OnDescriptor("recvfrom")),
+    (Some(47), Some(212), Call::OnDescriptor("recvmsg")),
+    (Some(299), Some(243), Call::OnDescriptor("recvmmsg")),
+    (Some(44), Some(206), Call::OnDescriptor("sendto")),
+    (Some(46), Some(211), Call::OnDescriptor("sendmsg")),
+    (Some(307), Some(269), Call::OnDescriptor("sendmmsg")),
+    (Some(0), Some(63), Call::OnDescriptor("read")),
+    (Some(19), Some(65), Call::OnDescriptor("readv")),
+    (Some(1), Some(64), Call::OnDescriptor("write")),
+    (Some(20), Some(66), Call::OnDescriptor("writev")),
+    (Some(43), Some(202), Call::OnDescriptor("accept")),
+    (Some(288), Some(242), Call::OnDescriptor("accept4")),
+    (Some(232), None, Call::Epoll("epoll_wait")),
+    (Some(281), Some(22), Call::Epoll("epoll_pwait")),
+    (Some(441), Some(441), Call::Epoll("epoll_pwait2")),
+    (Some(7), None, Call::Poll("poll")),
+    (Some(271), Some(73), Call::Poll("ppoll")),
+    (Some(23), None, Call::Poll("select")),
+    (Some(270), Some(72), Call::Poll("pselect6")),
+    (Some(426), Some(426), Call::Uring),
+];
+
+impl Doing {
+    /// Reads `running`, `45 0x3 ...`, or `-1 0x7ffd...`; none where it is neither.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let mut words = text.split_whitespace();
+        match words.next()? {
+            "running" => Some(Doing::Running),
+            "-1" => Some(Doing::Elsewhere),
+            number => {
+                let first = words.next()?.strip_prefix("0x")?;
+                let first = u64::from_str_radix(first, 16).ok()?;
+                Some(Doing::InCall { number: number.parse().ok()?, first })
+            }
+        }
+    }
+}
+
+impl Architecture {
+    /// The host's: from `/proc/sys/kernel/arch` (Linux 6.1), else from the keys of `/proc/cpuinfo`.
+    pub(super) fn of(host: &Host) -> Option<Self> {
+        if let Ok(name) = host.read("/proc/sys/kernel/arch") {
+            return match name.trim() {
+                "x86_64" => Some(Architecture::X86_64),
+                "aarch64" => Some(Architecture::Aarch64),
+                _ => None,
+            };
+        }
+        let cpuinfo = host.read("/proc/cpuinfo").ok()?;
+        let keys = || cpuinfo.lines().filter_map(|line| line.split_once(':').map(|(key, _)| key.trim()));
+        if keys().any(|key| key == "vendor_id" || key == "flags") {
+            Some(Architecture::X86_64)
+        } else if cpuinfo.lines().any(|line| line.starts_with("CPU architecture") && line.ends_with('8')) {
+            Some(Architecture::Aarch64)
+        } else {
+            None
+        }
+    }
+
+    /// What the call of this number is.
+    pub(super) fn call(self, number: u64) -> Call {
+        let numbered = |(x86, arm, _): &&(Option<u64>, Option<u64>, Call)| {
+            let own = match self {
+                Architecture::X86_64 => x86,
+                Architecture::Aarch64 => arm,
+            };
+            *own == Some(number)
+        };
+        CALLS.iter().find(numbered).map_or(Call::Other, |(_, _, call)| *call)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_waiting_thread_tells_its_call_and_a_running_one_does_not() {
+        let waiting = "45 0x3 0x7f9e17136000 0x20000 0x0 0x7ffd 0x7ffe 0x7fff680b05d8 0x7f9e172b02ad\n";
+        assert_eq!(Doing::parse(waiting), Some(Doing::InCall { number: 45, first: 3 }));
+        assert_eq!(Doing::parse("running\n"), Some(Doing::Running));
+        assert_eq!(Doing::parse("-1 0x7ffd0e7a0f38 0x7f3a5b0c9e2a\n"), Some(Doing::Elsewhere));
+        for wrong in ["", "45", "45 3", "x 0x3", "45 0x"] {
+            assert_eq!(Doing::parse(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn the_numbers_are_those_of_this_architecture() {
+        let number = |number: libc::c_long| u64::try_from(number).expect("a number");
+        for (call, name) in [
+            (libc::SYS_recvfrom, "recvfrom"),
+            (libc::SYS_recvmsg, "recvmsg"),
+            (libc::SYS_recvmmsg, "recvmmsg"),
+            (libc::SYS_sendto, "sendto"),
+            (libc::SYS_sendmsg, "sendmsg"),
+            (libc::SYS_sendmmsg, "sendmmsg"),
+            (libc::SYS_read, "read"),
+            (libc::SYS_readv, "readv"),
+            (libc::SYS_write, "write"),
+            (libc::SYS_writev, "writev"),
+            (libc::SYS_accept, "accept"),
+            (libc::SYS_accept4, "accept4"),
+        ] {
+            assert_eq!(Architecture::X86_64.call(number(call)), Call::OnDescriptor(name));
+        }
+        for (call, name) in [
+            (libc::SYS_epoll_wait, Call::Epoll("epoll_wait")),
+            (libc::SYS_epoll_pwait, Call::Epoll("epoll_pwait")),
+            (libc::SYS_epoll_pwait2, Call::Epoll("epoll_pwait2")),
+            (libc::SYS_poll, Call::Poll("poll")),
+            (libc::SYS_ppoll, Call::Poll("ppoll")),
+            (libc::SYS_select, Call::Poll("select")),
+            (libc::SYS_pselect6, Call::Poll("pselect6")),
+            (libc::SYS_io_uring_enter, Call::Uring),
+            (libc::SYS_futex, Call::Other),
+        ] {
+            assert_eq!(Architecture::X86_64.call(number(call)), name);
+        }
+    }
+
+    #[test]
+    fn the_architecture_is_told_by_name_or_by_the_cpus() {
+        let of = |path: &str, text: &str| Architecture::of(&Host::scripted([(path, text)]));
+        assert_eq!(of("/proc/sys/kernel/arch", "aarch64\n"), Some(Architecture::Aarch64));
+        assert_eq!(of("/proc/sys/kernel/arch", "riscv64\n"), None);
+        assert_eq!(of("/proc/cpuinfo", "vendor_id\t: GenuineIntel\n"), Some(Architecture::X86_64));
+        assert_eq!(of("/proc/cpuinfo", "CPU architecture: 8\n"), Some(Architecture::Aarch64));
+        assert_eq!(of("/proc/cpuinfo", ""), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_a_doing_or_none(text in "\\PC*", numbers in "(-?[0-9]{1,22} ?(0x[0-9a-f]{0,20} ?){0,3})") {
+            let _ = Doing::parse(&text);
+            let _ = Doing::parse(&numbers);
+        }
+    }
+}

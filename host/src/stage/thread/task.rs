@@ -1,0 +1,125 @@
+//! What the kernel tells of a thread: `stat` and `status` below `/proc/PID/task/TID`, and of an epoll instance.
+
+use crate::{CpuSet, Host, Known};
+
+/// Fields of `stat` by their numbers in proc(5), counted from the first after the name.
+const FIRST: usize = 3;
+const USER: usize = 14 - FIRST;
+const SYSTEM: usize = 15 - FIRST;
+const PROCESSOR: usize = 39 - FIRST;
+
+/// A thread's line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Task {
+    pub(crate) name: String,
+    pub(crate) runs: bool,
+    pub(crate) user_ticks: Option<u64>,
+    pub(crate) system_ticks: Option<u64>,
+    pub(crate) last_cpu: Option<u32>,
+}
+
+impl Task {
+    /// Reads a line of `stat`; none where it has no name and state. The name may hold blanks and parentheses.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let (_, rest) = text.split_once('(')?;
+        let (name, rest) = rest.rsplit_once(')')?;
+        let fields: Vec<&str> = rest.split_whitespace().collect();
+        let number = |index: usize| fields.get(index)?.parse().ok();
+        Some(Task {
+            name: name.to_owned(),
+            runs: *fields.first()? == "R",
+            user_ticks: number(USER),
+            system_ticks: number(SYSTEM),
+            last_cpu: number(PROCESSOR).and_then(|cpu: u64| u32::try_from(cpu).ok()),
+        })
+    }
+}
+
+/// The CPUs a thread may run on (`Cpus_allowed_list`).
+pub(super) fn allowed(host: &Host, directory: &str) -> Known<CpuSet> {
+    let path = format!("{directory}/status");
+    match host.read(&path) {
+        Ok(text) => match allowed_in(&text) {
+            Some(Ok(cpus)) => Known::Value(cpus),
+            Some(Err(why)) => Known::unknown(format!("{path}: Cpus_allowed_list: {why}")),
+            None => Known::unknown(format!("{path}: no Cpus_allowed_list")),
+        },
+        Err(error) => Known::unknown(error.to_string()),
+    }
+}
+
+/// The CPUs of the line `Cpus_allowed_list` of a `status`; none without such a line.
+pub(crate) fn allowed_in(text: &str) -> Option<Result<CpuSet, String>> {
+    let list = text.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?.trim();
+    Some(CpuSet::from_list(list).map_err(|error| error.to_string()))
+}
+
+/// A descriptor in an epoll instance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Watched {
+    /// The number under which it was put there.
+    pub(crate) descriptor: u32,
+    /// Its inode (Linux 4.13).
+    pub(crate) inode: Option<u64>,
+}
+
+/// What an epoll instance waits for, from its fdinfo: lines `tfd: 5 events: 19 data: 5  pos:0 ino:3b81 sdev:8`
+/// (ep_show_fdinfo in fs/eventpoll.c).
+pub(crate) fn watched(fdinfo: &str) -> Vec<Watched> {
+    let line = |line: &str| {
+        let descriptor = line.strip_prefix("tfd:")?.split_whitespace().next()?.parse().ok()?;
+        let inode = line.split_whitespace().find_map(|word| word.strip_prefix("ino:"));
+        Some(Watched { descriptor, inode: inode.and_then(|inode| u64::from_str_radix(inode, 16).ok()) })
+    };
+    fdinfo.lines().filter_map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const STAT: &str = "5243 (tokio (rt) 1) R 5240 5240 900 34816 5240 4194304 126 0 0 0 1712 3304 0 0 20 0 9 0 8123 \
+        235159552 1180 18446744073709551615 1 1 0 0 0 0 0 16781312 17642 0 0 0 -1 7 0 0 0 0 0 0 0 0 0 0 0 0 0\n";
+
+    #[test]
+    fn a_line_is_read_whatever_the_name() {
+        let task = Task::parse(STAT).expect("a thread");
+        assert_eq!((task.name.as_str(), task.runs), ("tokio (rt) 1", true));
+        assert_eq!((task.user_ticks, task.system_ticks, task.last_cpu), (Some(1712), Some(3304), Some(7)));
+        let cut = Task::parse(&STAT[..60]).expect("a thread");
+        assert_eq!((cut.user_ticks, cut.last_cpu), (None, None));
+        assert_eq!(Task::parse("5243 (tokio"), None);
+    }
+
+    #[test]
+    fn this_thread_is_read() {
+        let host = Host::live();
+        let directory = format!("/proc/self/task/{}", rustix::thread::gettid().as_raw_nonzero());
+        let task = Task::parse(&host.read(&format!("{directory}/stat")).expect("read")).expect("a thread");
+        assert!(task.runs && task.last_cpu.is_some() && task.user_ticks.is_some());
+        assert!(allowed(&host, &directory).value().is_some_and(|cpus| !cpus.is_empty()));
+        assert!(allowed(&host, "/proc/self/task/0").why().is_some_and(|why| why.contains("/task/0/status")));
+    }
+
+    #[test]
+    fn an_epoll_instance_tells_what_it_waits_for() {
+        let fdinfo = "pos:\t0\nflags:\t02\nmnt_id:\t16\nino:\t1057\n\
+            tfd:        5 events:       19 data:                5  pos:0 ino:3b81 sdev:8\n\
+            tfd:        7 events: 80000019 data:                7\n";
+        let expected =
+            [Watched { descriptor: 5, inode: Some(0x3b81) }, Watched { descriptor: 7, inode: None }];
+        assert_eq!(watched(fdinfo), expected);
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_an_answer(text in "\\PC*", line in "(tfd:|Cpus_allowed_list:|1 \\(a\\) )[ 0-9a-f,:ino-]{0,40}") {
+            for text in [&text, &line] {
+                let _ = Task::parse(text);
+                let _ = watched(text);
+                let _ = allowed_in(text);
+            }
+        }
+    }
+}

@@ -1,0 +1,18 @@
+//! Socket options of one word that no library wraps.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+
+/// `SOL_UDP`, whose value is that of the protocol.
+pub(crate) const SOL_UDP: libc::c_int = libc::IPPROTO_UDP;
+
+/// Reads an option of one word.
+pub(crate) fn word(socket: &impl AsFd, level: libc::c_int, option: libc::c_int) -> io::Result<libc::c_int> {
+    let mut value: libc::c_int = 0;
+    let mut length = libc::socklen_t::try_from(size_of_val(&value)).map_err(io::Error::other)?;
+    // SAFETY: `value` and `length` live across the call, and `length` is the size of `value`.
+    let result = unsafe {
+        libc::getsockopt(socket.as_fd().as_raw_fd(), level, option, (&raw mut value).cast(), &raw mut length)
+    };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(value) }
+}
