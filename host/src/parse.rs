@@ -25,6 +25,11 @@ pub const PARSERS: &[(&str, Parser)] = &[
     // link
     ("link: ethtool answer", netlink::ethtool::any_answer),
     // rss
+    ("rss: rule for a flow", crate::sys::ethtool::any_rule),
+    ("rss: queue statistics", crate::netlink::qstats::any_answer),
+    ("rss: counter names", |bytes| crate::stage::rss::any_name(&text(bytes))),
+    ("rss: indirection table", |bytes| crate::setting::any_table(&text(bytes))),
+    ("rss: hash fields", |bytes| crate::setting::any_fields(&text(bytes))),
     // irq
     ("irq: /proc/interrupts", |bytes| drop(interrupts::parse(&text(bytes)))),
     ("irq: name of a vector", |bytes| {
@@ -66,6 +71,8 @@ pub const PARSERS: &[(&str, Parser)] = &[
     ("thread: task syscall", |bytes| _ = thread::Doing::parse(&text(bytes))),
     ("thread: epoll's fdinfo", |bytes| drop(thread::watched(&text(bytes)))),
     // transmit
+    ("transmit: queueing discipline", crate::netlink::qdisc::any_answer),
+    ("transmit: queue files", |bytes| crate::stage::transmit::any_file(&text(bytes))),
 ];
 
 /// Bytes as [`crate::Host::read`] gives them.

@@ -1,17 +1,22 @@
 //! Typed knobs: the only way settings are changed, so that each change can be undone.
 
+mod flow_hash;
 mod nft_table;
 mod offload;
 mod queue_cpus;
+mod rss_table;
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::stage::rss::HashFields;
 use crate::{Host, HostError};
 
+pub(crate) use flow_hash::any_fields;
 pub use offload::Offload;
 pub use queue_cpus::QueueDirection;
+pub(crate) use rss_table::any_table;
 
 /// One knob of a host.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -34,6 +39,19 @@ pub enum Setting {
         interface: String,
         /// Which one.
         offload: Offload,
+    },
+    /// The indirection table of an interface: `equal N`, `start S equal N`, or the queue of every entry with commas
+    /// between.
+    RssTable {
+        /// Name of the interface.
+        interface: String,
+    },
+    /// The fields that a kind of flow is hashed by, as `ethtool -N IF rx-flow-hash` has them: `sdfn`.
+    FlowHash {
+        /// Name of the interface.
+        interface: String,
+        /// The kind of flow: `udp4`, `udp6`, `tcp4`, `tcp6`, ...
+        flow: String,
     },
     /// An nftables table of family `inet`: its ruleset as `nft` reads it, or nothing when absent.
     NftTable {
@@ -130,6 +148,8 @@ impl Setting {
             Setting::Offload { interface, offload } => {
                 host.offload(interface, *offload).map(|on| Value::new(if on { "on" } else { "off" }))
             }
+            Setting::RssTable { interface } => rss_table::read(host, interface),
+            Setting::FlowHash { interface, flow } => flow_hash::read(host, interface, flow),
             Setting::NftTable { table } => nft_table::read(host, table),
             Setting::IrqAffinity { irq } => host.read(&irq_path(*irq)).map(Value::new),
             Setting::Governor { cpu } => host.read(&governor_path(*cpu)).map(Value::new),
@@ -153,6 +173,18 @@ impl Setting {
                 "on" => host.set_offload(interface, *offload, true),
                 "off" => host.set_offload(interface, *offload, false),
                 _ => return Err(self.bad_value(value, "on or off")),
+            },
+            Setting::RssTable { interface } => match rss_table::Table::parse(value.as_str()) {
+                Some(table) => rss_table::write(host, interface, &table),
+                None => {
+                    return Err(
+                        self.bad_value(value, "'equal N', 'start S equal N' or a queue for each entry")
+                    );
+                }
+            },
+            Setting::FlowHash { interface, flow } => match HashFields::from_letters(value.as_str()) {
+                Some(fields) => flow_hash::write(host, interface, flow, fields),
+                None => return Err(self.bad_value(value, "letters of ethtool's rx-flow-hash such as sdfn")),
             },
             Setting::NftTable { table } => nft_table::write(host, table, value),
             Setting::IrqAffinity { irq } => host.write(&irq_path(*irq), &self.mask(value)?.to_mask()),
@@ -183,6 +215,8 @@ impl Setting {
                 let set = |value: &Value| crate::CpuSet::from_mask(value.as_str()).ok();
                 set(one).is_some() && set(one) == set(other)
             }
+            Setting::RssTable { .. } => rss_table::same(one.as_str(), other.as_str()),
+            Setting::FlowHash { .. } => flow_hash::same(one.as_str(), other.as_str()),
             // nft prints a ruleset in its own layout and with names for numbers; what can be told
             // apart without parsing it is whether the table is there.
             Setting::NftTable { .. } => one.as_str().is_empty() == other.as_str().is_empty(),
@@ -203,6 +237,9 @@ impl Setting {
             Setting::Offload { interface, offload } => {
                 Some(format!("ethtool -K {interface} {offload} {value}"))
             }
+            Setting::RssTable { interface } => rss_table::command(interface, value),
+            Setting::FlowHash { interface, flow } => (!value.as_str().is_empty())
+                .then(|| format!("ethtool -N {interface} rx-flow-hash {flow} {value}")),
             Setting::NftTable { table } => {
                 value.as_str().is_empty().then(|| format!("nft delete table inet {table}"))
             }
@@ -234,6 +271,8 @@ impl fmt::Display for Setting {
                 write!(f, "{interface} {}", queue_cpus::file(*direction, *queue))
             }
             Setting::Offload { interface, offload } => write!(f, "{interface} {offload}"),
+            Setting::RssTable { interface } => write!(f, "{interface} indirection table"),
+            Setting::FlowHash { interface, flow } => write!(f, "{interface} hash fields of {flow}"),
             Setting::NftTable { table } => write!(f, "nftables table inet {table}"),
             Setting::IrqAffinity { irq } => write!(f, "affinity of IRQ {irq}"),
             Setting::Governor { cpu } => write!(f, "governor of CPU {cpu}"),

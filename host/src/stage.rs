@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::counter::Counter;
 use crate::finding::Rule;
+use crate::netlink::qstats::QueueStatistics;
 use crate::{Host, Known};
 
 pub use view::View;
@@ -114,16 +115,20 @@ impl PacketPath {
         let machine = machine::Machine::observe(host);
         let link = link::observe(host, scope);
         let names: Vec<&str> = link.iter().map(|link| link.interface.as_str()).collect();
+        let statistics: Vec<_> = link.iter().map(|link| QueueStatistics::observe(host, link)).collect();
+        let counted = || link.iter().zip(&statistics);
         let socket = socket::Sockets::observe(host, scope);
         Self {
             uptime_seconds,
-            rss: names.iter().map(|name| rss::Rss::observe(host, name)).collect(),
+            rss: counted().map(|(link, counts)| rss::Rss::observe(host, link, counts)).collect(),
             irq: irq::Irq::observe(host, &names),
             softirq: softirq::Softirq::observe(host, &link),
             filter: filter::Filter::observe(host, &link),
             route: route::Route::observe(host, &names),
             thread: thread::Threads::observe(host, &socket),
-            transmit: names.iter().map(|name| transmit::Transmit::observe(host, name)).collect(),
+            transmit: counted()
+                .map(|(link, counts)| transmit::Transmit::observe(host, link, counts))
+                .collect(),
             machine,
             link,
             socket,

@@ -8,6 +8,8 @@ pub(crate) mod ethtool;
 mod generic;
 pub(crate) mod napi;
 mod path;
+pub(crate) mod qdisc;
+pub(crate) mod qstats;
 mod sock_diag;
 mod xdp;
 

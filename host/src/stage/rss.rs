@@ -1,13 +1,23 @@
 //! Receive-side scaling: which queue a packet comes into.
 
+mod counters;
+#[cfg(test)]
+pub(crate) mod made_up;
+mod observe;
+mod queue_counts;
+mod queue_names;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{PacketPath, Stage, StageName};
-use crate::counter::Counter;
+use super::{Stage, StageName};
+use crate::Known;
 use crate::finding::Rule;
-use crate::{Host, Known};
+
+pub(crate) use observe::{flow_hash, indirection};
+pub use queue_counts::QueueCounts;
+pub(crate) use queue_counts::{Direction, any_name, queue_counts};
 
 /// The stage.
 pub(super) const STAGE: Stage = Stage {
@@ -16,7 +26,7 @@ pub(super) const STAGE: Stage = Stage {
               table which receive queue that hash belongs to. A queue that is not in the table gets nothing; a flow \
               never leaves its queue.",
     rules: RULES,
-    counters,
+    counters: counters::counters,
 };
 
 const RULES: &[Rule] = &[];
@@ -28,6 +38,8 @@ pub struct Rss {
     pub interface: String,
     /// The queue of each entry of the indirection table (`ethtool -x`); none where the driver has no table.
     pub table: Known<Option<Vec<u32>>>,
+    /// How many queues the driver lets the table name; none where it does not tell.
+    pub table_queues: Known<Option<u32>>,
     /// The hash function and key; none where the driver does not tell.
     pub hash: Known<Option<Hash>>,
     /// Which fields of a packet are hashed, by kind of packet: `udp4`, `udp6`, `tcp4`, `tcp6`; none where the driver does not tell.
@@ -60,6 +72,19 @@ pub struct HashFields {
     pub source_port: bool,
     /// Destination port (bytes 2 and 3).
     pub destination_port: bool,
+    /// Other bits of `RXH_...` in linux/ethtool.h, such as the VLAN.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub others: u32,
+}
+
+/// What the driver tells of table and hash in one answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Indirection {
+    /// The queue of each entry; empty where it has no table.
+    pub table: Vec<u32>,
+    /// The hash; none where it tells none.
+    #[serde(default)]
+    pub hash: Option<Hash>,
 }
 
 /// A rule that puts flows into a queue.
@@ -69,44 +94,134 @@ pub struct NtupleRule {
     pub location: u32,
     /// Kind of flow: `udp4`, `ether`, ...
     pub flow: String,
-    /// The queue; none where it drops or uses an RSS context.
+    /// The queue; none where it drops, goes to a virtual function, or uses an RSS context.
     pub queue: Option<u32>,
+    /// Whether it goes by a further table, an RSS context (Linux 4.18).
+    #[serde(default)]
+    pub rss_context: bool,
     /// The destination port it asks for; none where it takes any.
     #[serde(default)]
     pub destination_port: Option<u16>,
 }
 
-/// What a receive queue took in.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct QueueCounts {
-    /// The queue.
-    pub queue: u32,
-    /// Packets.
-    pub packets: u64,
-    /// Bytes; none where the source does not tell.
-    pub bytes: Option<u64>,
-    /// Packets lost for want of buffers or descriptors; none where the source does not tell.
-    pub drops: Option<u64>,
-    /// The counter's place: `qstats-get` of the netdev family, or the driver's name for it.
-    pub read_from: String,
-}
+/// The bits of linux/ethtool.h for the fields that have a name here.
+const SOURCE_ADDRESS: u32 = 1 << 4;
+const DESTINATION_ADDRESS: u32 = 1 << 5;
+const SOURCE_PORT: u32 = 1 << 6;
+const DESTINATION_PORT: u32 = 1 << 7;
 
-impl Rss {
-    /// Reads the interface.
+/// The letters that `ethtool -N IF rx-flow-hash FLOW LETTERS` has for the bits.
+const LETTERS: [(char, u32); 10] = [
+    ('m', 1 << 1),
+    ('v', 1 << 2),
+    ('t', 1 << 3),
+    ('s', SOURCE_ADDRESS),
+    ('d', DESTINATION_ADDRESS),
+    ('f', SOURCE_PORT),
+    ('n', DESTINATION_PORT),
+    ('e', 1 << 8),
+    ('l', 1 << 9),
+    ('r', 1 << 31),
+];
+
+impl HashFields {
+    /// Fields of `RXH_...` bits.
     #[must_use]
-    pub fn observe(_host: &Host, interface: &str) -> Self {
-        let not_yet = || Known::unknown("not read yet");
+    pub fn from_bits(bits: u32) -> Self {
         Self {
-            interface: interface.to_owned(),
-            table: not_yet(),
-            hash: Known::unknown("not read yet"),
-            fields: Known::unknown("not read yet"),
-            ntuple: Known::unknown("not read yet"),
-            queues: Known::unknown("not read yet"),
+            source_address: bits & SOURCE_ADDRESS != 0,
+            destination_address: bits & DESTINATION_ADDRESS != 0,
+            source_port: bits & SOURCE_PORT != 0,
+            destination_port: bits & DESTINATION_PORT != 0,
+            others: bits & !(SOURCE_ADDRESS | DESTINATION_ADDRESS | SOURCE_PORT | DESTINATION_PORT),
         }
+    }
+
+    /// Their `RXH_...` bits.
+    #[must_use]
+    pub fn bits(self) -> u32 {
+        let bit = |set: bool, bit: u32| if set { bit } else { 0 };
+        bit(self.source_address, SOURCE_ADDRESS)
+            | bit(self.destination_address, DESTINATION_ADDRESS)
+            | bit(self.source_port, SOURCE_PORT)
+            | bit(self.destination_port, DESTINATION_PORT)
+            | self.others
+    }
+
+    /// Fields by the letters ethtool(8) has for them; none where a letter is not one of them.
+    #[must_use]
+    pub fn from_letters(letters: &str) -> Option<Self> {
+        let bit = |letter| LETTERS.iter().find(|(known, _)| *known == letter).map(|(_, bit)| *bit);
+        letters.chars().try_fold(0, |bits, letter| Some(bits | bit(letter)?)).map(Self::from_bits)
+    }
+
+    /// Their letters. Bits that ethtool(8) has no letter for are left out.
+    #[must_use]
+    pub fn letters(self) -> String {
+        LETTERS.iter().filter(|(_, bit)| self.bits() & bit != 0).map(|(letter, _)| letter).collect()
+    }
+
+    /// Whether it has addresses.
+    #[must_use]
+    pub fn has_addresses(self) -> bool {
+        self.source_address || self.destination_address
+    }
+
+    /// Whether it has ports.
+    #[must_use]
+    pub fn has_ports(self) -> bool {
+        self.source_port || self.destination_port
     }
 }
 
-fn counters(_path: &PacketPath) -> Vec<Counter> {
-    Vec::new()
+impl Rss {
+    /// The indirection table, where there is one and it is known.
+    #[must_use]
+    pub fn entries(&self) -> Option<&[u32]> {
+        self.table.value()?.as_deref()
+    }
+
+    /// What the receive queues took in, where a source tells.
+    #[must_use]
+    pub fn counts(&self) -> Option<&[QueueCounts]> {
+        self.queues.value()?.as_deref()
+    }
+
+    /// The rules that put flows into queues, where they are known.
+    #[must_use]
+    pub fn rules(&self) -> Option<&[NtupleRule]> {
+        self.ntuple.value().map(|rules| rules.as_deref().unwrap_or_default())
+    }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(value: &u32) -> bool {
+    *value == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_have_the_letters_of_ethtool() {
+        let fields = HashFields::from_letters("sdfn").expect("letters");
+        assert!(fields.has_addresses() && fields.has_ports());
+        assert_eq!((fields.bits(), fields.letters().as_str()), (0xf0, "sdfn"));
+        let with_vlan = HashFields::from_letters("dsv").expect("letters");
+        assert_eq!((with_vlan.others, with_vlan.letters().as_str()), (4, "vsd"));
+        assert!(!with_vlan.has_ports());
+        assert_eq!(HashFields::from_letters("sdx"), None);
+        assert_eq!(HashFields::from_bits(u32::MAX).bits(), u32::MAX);
+    }
+
+    #[test]
+    fn fields_are_written_without_bits_that_have_no_name() {
+        let json = serde_json::to_string(&HashFields::from_bits(0x30)).expect("written");
+        assert_eq!(
+            json,
+            r#"{"source_address":true,"destination_address":true,"source_port":false,"destination_port":false}"#
+        );
+        assert_eq!(serde_json::from_str::<HashFields>(&json).expect("read").bits(), 0x30);
+    }
 }

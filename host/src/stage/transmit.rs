@@ -1,11 +1,15 @@
 //! The way out: which transmit queue a packet leaves by, and what holds it up there.
 
+mod counters;
+mod observe;
+
 use serde::{Deserialize, Serialize};
 
-use super::{PacketPath, Stage, StageName};
-use crate::counter::Counter;
+use super::{Stage, StageName};
 use crate::finding::Rule;
-use crate::{CpuSet, Host, Known};
+use crate::{CpuSet, Known};
+
+pub(crate) use observe::any_file;
 
 /// The stage.
 pub(super) const STAGE: Stage = Stage {
@@ -13,7 +17,7 @@ pub(super) const STAGE: Stage = Stage {
     explain: "A packet leaves by a transmit queue, through that queue's discipline and under its lock. XPS chooses the \
               queue by CPU, so that each CPU has its own; without it the flow's hash chooses, and CPUs meet at locks.",
     rules: RULES,
-    counters,
+    counters: counters::counters,
 };
 
 const RULES: &[Rule] = &[];
@@ -44,6 +48,8 @@ pub struct TransmitQueue {
     pub limit_bytes: Known<Option<u64>>,
     /// Packets it sent; none where no source tells.
     pub packets: Known<Option<u64>>,
+    /// Where those are counted; none where no source tells.
+    pub packets_read_from: Option<String>,
 }
 
 /// A queueing discipline.
@@ -51,34 +57,31 @@ pub struct TransmitQueue {
 pub struct Discipline {
     /// `mq`, `fq_codel`, `pfifo_fast`, `noqueue`, ...
     pub kind: String,
-    /// `root`, or the parent's handle as tc prints it, such as `:3`.
+    /// Its handle as tc prints it, such as `8001:`; `0:` where the kernel made it by itself.
+    #[serde(default)]
+    pub handle: String,
+    /// `root`, `ingress`, or the parent's handle as tc prints it, such as `:3`.
     pub parent: String,
     /// Packets sent.
-    #[serde(default)]
     pub packets: u64,
     /// Packets lost.
-    #[serde(default)]
     pub drops: u64,
     /// Packets that had to be queued again because the driver was busy.
-    #[serde(default)]
     pub requeues: u64,
     /// Packets that wait.
-    #[serde(default)]
     pub backlog: u64,
 }
 
 impl Transmit {
-    /// Reads the interface.
+    /// Its transmit queues, empty where they are unknown.
     #[must_use]
-    pub fn observe(_host: &Host, interface: &str) -> Self {
-        Self {
-            interface: interface.to_owned(),
-            queues: Known::unknown("not read yet"),
-            disciplines: Known::unknown("not read yet"),
-        }
+    pub fn queues(&self) -> &[TransmitQueue] {
+        self.queues.value().map_or(&[], Vec::as_slice)
     }
-}
 
-fn counters(_path: &PacketPath) -> Vec<Counter> {
-    Vec::new()
+    /// The discipline at its root, which counts what all those below it count; none where it is unknown.
+    #[must_use]
+    pub fn root(&self) -> Option<&Discipline> {
+        self.disciplines.value()?.iter().find(|discipline| discipline.parent == "root")
+    }
 }

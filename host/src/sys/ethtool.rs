@@ -1,5 +1,7 @@
 //! The ethtool ioctl: values that are one word (`struct ethtool_value`), and drivers.
 
+mod flow_spec;
+pub(crate) mod receive;
 mod strings;
 mod words;
 
@@ -11,6 +13,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use crate::setting::Offload;
 use crate::stage::link::Driver;
 
+pub(crate) use flow_spec::any_rule;
 pub(crate) use strings::{features, statistics};
 pub(crate) use words::{channels, coalesce, rings, set_channels, set_rings};
 

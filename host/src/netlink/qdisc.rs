@@ -1,0 +1,162 @@
+//! Queueing disciplines, told by rtnetlink (`RTM_GETQDISC`; linux/rtnetlink.h, linux/gen_stats.h).
+
+use std::io;
+
+use netlink_packet_core::NLM_F_DUMP;
+use netlink_sys::protocols::NETLINK_ROUTE;
+
+use super::connection::Connection;
+use super::generic::{attribute, number, text};
+use crate::stage::link::Link;
+use crate::stage::transmit::Discipline;
+use crate::{Host, Known};
+
+const GET: u16 = 38;
+const NEW: u16 = 36;
+
+/// Bytes of struct tcmsg, and where its fields are.
+const MESSAGE_BYTES: usize = 20;
+const INDEX: usize = 4;
+const HANDLE: usize = 8;
+const PARENT: usize = 12;
+
+/// `TCA_KIND`, `TCA_STATS2` and the attributes in it.
+const KIND: u16 = 1;
+const STATISTICS: u16 = 7;
+const BASIC: u16 = 1;
+const QUEUE: u16 = 3;
+const PACKETS_64: u16 = 8;
+
+/// `TC_H_ROOT` and `TC_H_INGRESS` (linux/pkt_sched.h).
+const ROOT: u32 = u32::MAX;
+const INGRESS: u32 = 0xffff_fff1;
+
+/// The disciplines of an interface.
+pub(crate) fn disciplines(host: &Host, link: &Link) -> Known<Vec<Discipline>> {
+    let interface = link.interface.as_str();
+    let what = format!("reading the queueing disciplines of {interface}");
+    let index = link.index.clone();
+    let answer = host.call(&format!("qdisc/{interface}"), &what, || match index {
+        Known::Value(index) => ask(index),
+        Known::Unknown { why } => Err(io::Error::other(why)),
+    });
+    answer.into()
+}
+
+/// The kernel lists those of all interfaces, whatever it is asked for (`tc_dump_qdisc`, net/sched/sch_api.c, Linux 6.18).
+fn ask(interface: u32) -> io::Result<Vec<Discipline>> {
+    let mut request = vec![0; MESSAGE_BYTES];
+    request[INDEX..INDEX + 4].copy_from_slice(&interface.to_ne_bytes());
+    let answers = Connection::open(NETLINK_ROUTE)?.request(GET, NLM_F_DUMP, &request)?;
+    let of_interface =
+        answers.iter().filter(|answer| answer.kind == NEW && word(&answer.body, INDEX) == Some(interface));
+    of_interface.map(|answer| read(&answer.body).ok_or_else(|| io::ErrorKind::InvalidData.into())).collect()
+}
+
+/// Reads a message; none where it is cut short or has no statistics.
+fn read(body: &[u8]) -> Option<Discipline> {
+    let attributes = body.get(MESSAGE_BYTES..)?;
+    let statistics = attribute(attributes, STATISTICS)?;
+    // struct gnet_stats_basic: 64 bits of bytes, 32 of packets; those come in 64 bits as well since Linux 5.5.
+    let basic = attribute(statistics, BASIC)?;
+    let packets = attribute(statistics, PACKETS_64).and_then(number).or(word(basic, 8).map(u64::from))?;
+    // struct gnet_stats_queue: packets and bytes that wait, lost, queued again, over a limit.
+    let queue = attribute(statistics, QUEUE)?;
+    let count = |at| word(queue, at).map(u64::from);
+    Some(Discipline {
+        kind: attribute(attributes, KIND).map(text)?,
+        handle: format!("{:x}:", word(body, HANDLE)? >> 16),
+        parent: parent(word(body, PARENT)?),
+        packets,
+        drops: count(8)?,
+        requeues: count(12)?,
+        backlog: count(0)?,
+    })
+}
+
+/// A parent as tc prints it.
+fn parent(handle: u32) -> String {
+    match (handle, handle >> 16, handle & 0xffff) {
+        (ROOT, _, _) => "root".to_owned(),
+        (INGRESS, _, _) => "ingress".to_owned(),
+        (_, 0, minor) => format!(":{minor:x}"),
+        (_, major, minor) => format!("{major:x}:{minor:x}"),
+    }
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+/// Reads any bytes as an answer, for tests that nothing in them makes a panic.
+pub(crate) fn any_answer(bytes: &[u8]) {
+    let _ = read(bytes);
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// What Linux 6.18 says of `tc qdisc replace dev v0 root mq` on an interface with two queues, and of what it made below.
+    const MQ: &str = "000000000300000000000180ffffffff01000000070001006d71000005000c00000000003000070014000100aa01000000000000\
+                      05000000000000001800030000000000000000000000000000000000000000002c000300aa01000000000000050000000000\
+                      0000000000000000000000000000000000000000000000000000";
+    const PFIFO_FAST: &str = "00000000030000000000000002000180010000000f000100706669666f5f66617374000018000200030000000102020201\
+         020000010101010101010105000c000000000030000700140001000e0100000000000003000000000000001800030000\
+         000000000000000000000000000000000000002c0003000e010000000000000300000000000000000000000000000000\
+         000000000000000000000000000000";
+
+    fn bytes(text: &str) -> Vec<u8> {
+        let digits: Vec<u8> = text.bytes().filter(u8::is_ascii_hexdigit).collect();
+        let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
+        digits.chunks(2).map(byte).collect()
+    }
+
+    #[test]
+    fn disciplines_are_read_as_the_kernel_says_them() {
+        let root = read(&bytes(MQ)).expect("a discipline");
+        assert_eq!((root.kind.as_str(), root.handle.as_str(), root.parent.as_str()), ("mq", "8001:", "root"));
+        assert_eq!((root.packets, root.drops, root.requeues, root.backlog), (5, 0, 0, 0));
+        let child = read(&bytes(PFIFO_FAST)).expect("a discipline");
+        assert_eq!((child.kind.as_str(), child.handle.as_str()), ("pfifo_fast", "0:"));
+        assert_eq!((child.parent.as_str(), child.packets), ("8001:2", 3));
+    }
+
+    #[test]
+    fn what_was_lost_queued_again_and_waits_is_told_apart() {
+        let mut message = bytes(PFIFO_FAST);
+        let queue =
+            message.windows(4).position(|window| window == [0x18, 0, 3, 0]).expect("its statistics") + 4;
+        for (at, value) in [(0, 7_u8), (8, 21), (12, 35)] {
+            message[queue + at] = value;
+        }
+        let read = read(&message).expect("a discipline");
+        assert_eq!((read.backlog, read.drops, read.requeues), (7, 21, 35));
+    }
+
+    #[test]
+    fn a_message_without_all_its_figures_is_none() {
+        let whole = bytes(MQ);
+        // What follows the queue's figures is told a second time, without the hardware's share.
+        let needed = whole.len() - 44;
+        for length in 0..needed {
+            assert_eq!(read(&whole[..length]), None, "{length}");
+        }
+    }
+
+    #[test]
+    fn parents_are_printed_as_tc_does() {
+        assert_eq!(parent(0x8001_000a), "8001:a");
+        assert_eq!(parent(3), ":3");
+        assert_eq!(parent(0xffff_fff1), "ingress");
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_a_discipline_or_none(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            any_answer(&bytes);
+        }
+    }
+}

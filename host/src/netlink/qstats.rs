@@ -1,0 +1,149 @@
+//! What each queue counts, told by the netdev family (`qstats-get`, Linux 6.9; Documentation/netlink/specs/netdev.yaml).
+
+use std::io;
+
+use serde::{Deserialize, Serialize};
+
+use super::generic::{Attributes, Family, attribute, number, u32_of};
+use crate::stage::link::Link;
+use crate::{Host, HostError, Known};
+
+/// `NETDEV_CMD_QSTATS_GET`, `NETDEV_A_QSTATS_...` and `NETDEV_QSTATS_SCOPE_QUEUE` of linux/netdev.h.
+const GET: u8 = 12;
+const INTERFACE: u16 = 1;
+const QUEUE_TYPE: u16 = 2;
+const QUEUE: u16 = 3;
+const SCOPE: u16 = 4;
+const SCOPE_QUEUE: u32 = 1;
+const RECEIVED_PACKETS: u16 = 8;
+const RECEIVED_BYTES: u16 = 9;
+const SENT_PACKETS: u16 = 10;
+const SENT_BYTES: u16 = 11;
+const RECEIVE_DROPS: u16 = 13;
+const RECEIVE_OVERRUNS: u16 = 14;
+
+/// What the queues of an interface count.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct QueueStatistics {
+    /// Receive queues.
+    pub(crate) rx: Vec<QueueStatistic>,
+    /// Transmit queues.
+    pub(crate) tx: Vec<QueueStatistic>,
+}
+
+/// What a queue counts; what its driver does not count is none.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct QueueStatistic {
+    /// The queue.
+    pub(crate) queue: u32,
+    /// Packets it received or sent.
+    #[serde(default)]
+    pub(crate) packets: Option<u64>,
+    /// Bytes it received or sent.
+    #[serde(default)]
+    pub(crate) bytes: Option<u64>,
+    /// Packets the device lost, for whatever reason (`rx-hw-drops`), or else for want of buffers (`rx-hw-drop-overruns`).
+    #[serde(default)]
+    pub(crate) drops: Option<u64>,
+}
+
+impl QueueStatistics {
+    /// Reads an interface; none where the kernel or its driver does not tell.
+    #[must_use]
+    pub(crate) fn observe(host: &Host, link: &Link) -> Known<Option<Self>> {
+        let interface = link.interface.as_str();
+        let what = format!("reading the queue statistics of {interface}");
+        let index = link.index.clone();
+        let answer = host.call(&format!("netdev/{interface}/qstats"), &what, || match index {
+            Known::Value(index) => ask(index),
+            Known::Unknown { why } => Err(io::Error::other(why)),
+        });
+        match answer {
+            Err(error) if is_untold(&error) => Known::Value(None),
+            answer => Known::offered(answer),
+        }
+    }
+}
+
+/// The kernel has no netdev family before Linux 6.3.
+fn is_untold(error: &HostError) -> bool {
+    matches!(error, HostError::Call { source, .. } if source.raw_os_error() == Some(libc::ENOENT))
+}
+
+fn ask(interface: u32) -> io::Result<QueueStatistics> {
+    let request = Attributes::default().u32(INTERFACE, interface).u32(SCOPE, SCOPE_QUEUE);
+    let answers = Family::open("netdev")?.dump(GET, &request)?;
+    Ok(read(interface, answers.iter().map(Vec::as_slice)))
+}
+
+/// Reads the answers, an item a queue.
+fn read<'a>(interface: u32, answers: impl Iterator<Item = &'a [u8]>) -> QueueStatistics {
+    let mut statistics = QueueStatistics::default();
+    for answer in answers.filter(|answer| u32_of(answer, INTERFACE) == Some(interface)) {
+        let Some(queue) = u32_of(answer, QUEUE) else { continue };
+        let value = |kind| attribute(answer, kind).and_then(number);
+        match u32_of(answer, QUEUE_TYPE) {
+            Some(0) => statistics.rx.push(QueueStatistic {
+                queue,
+                packets: value(RECEIVED_PACKETS),
+                bytes: value(RECEIVED_BYTES),
+                drops: value(RECEIVE_DROPS).or_else(|| value(RECEIVE_OVERRUNS)),
+            }),
+            Some(1) => statistics.tx.push(QueueStatistic {
+                queue,
+                packets: value(SENT_PACKETS),
+                bytes: value(SENT_BYTES),
+                drops: None,
+            }),
+            _ => {}
+        }
+    }
+    statistics.rx.sort_by_key(|item| item.queue);
+    statistics.tx.sort_by_key(|item| item.queue);
+    statistics
+}
+
+/// Reads any bytes as an answer, for tests that nothing in them makes a panic.
+pub(crate) fn any_answer(bytes: &[u8]) {
+    let _ = read(u32_of(bytes, INTERFACE).unwrap_or(0), std::iter::once(bytes));
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// What Linux 6.18 says of the queue pair of a virtio_net interface with index 4; its family's header is off.
+    const RECEIVE: [u8; 48] = [
+        8, 0, 1, 0, 4, 0, 0, 0, 8, 0, 2, 0, 0, 0, 0, 0, 8, 0, 3, 0, 0, 0, 0, 0, 8, 0, 8, 0, 0x78, 0x83, 0, 0,
+        8, 0, 9, 0, 0x96, 0xef, 0x2b, 0x30, 8, 0, 13, 0, 5, 0, 0, 0,
+    ];
+    const SEND: [u8; 40] = [
+        8, 0, 1, 0, 4, 0, 0, 0, 8, 0, 2, 0, 1, 0, 0, 0, 8, 0, 3, 0, 0, 0, 0, 0, 8, 0, 10, 0, 0xa6, 0x54, 0,
+        0, 8, 0, 11, 0, 0x70, 0x09, 0x1e, 0,
+    ];
+
+    #[test]
+    fn queues_are_read_as_the_kernel_says_them() {
+        let statistics = read(4, [&SEND[..], &RECEIVE[..]].into_iter());
+        let item =
+            QueueStatistic { queue: 0, packets: Some(33656), bytes: Some(0x302b_ef96), drops: Some(5) };
+        assert_eq!(statistics.rx, [item]);
+        assert_eq!((statistics.tx[0].packets, statistics.tx[0].drops), (Some(21670), None));
+        assert_eq!(read(5, [&SEND[..], &RECEIVE[..]].into_iter()), QueueStatistics::default());
+    }
+
+    #[test]
+    fn what_a_driver_does_not_count_is_none() {
+        let statistics = read(4, std::iter::once(&RECEIVE[..24]));
+        assert_eq!(statistics.rx, [QueueStatistic { queue: 0, ..QueueStatistic::default() }]);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_an_answer(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            any_answer(&bytes);
+        }
+    }
+}

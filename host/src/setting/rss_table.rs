@@ -1,0 +1,172 @@
+//! The indirection table: which receive queue each value of the hash belongs to.
+//!
+//! A value is `equal N` (the entries name queues 0 to N - 1 in turn), `start S equal N` (queues S to S + N - 1), both as
+//! ethtool(8) has it, or the queue of every entry: `0,1,2,0,...`.
+
+use super::Value;
+use crate::stage::rss::indirection;
+use crate::sys::ethtool::receive;
+use crate::{Host, HostError};
+
+/// What a value asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Table {
+    /// This many queues from this one on, in turn.
+    Equal { start: u32, queues: u32 },
+    /// The queue of every entry.
+    Entries(Vec<u32>),
+}
+
+impl Table {
+    /// Reads a value; none where it is none of the forms.
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let (start, queues) = match words.as_slice() {
+            ["equal", queues] => ("0", *queues),
+            ["start", start, "equal", queues] => (*start, *queues),
+            [entries] => {
+                return entries
+                    .split(',')
+                    .map(|entry| entry.parse().ok())
+                    .collect::<Option<_>>()
+                    .map(Table::Entries);
+            }
+            _ => return None,
+        };
+        let (start, queues) = (start.parse::<u32>().ok()?, queues.parse::<u32>().ok()?);
+        (queues > 0 && start.checked_add(queues).is_some()).then_some(Table::Equal { start, queues })
+    }
+
+    /// The shortest value that gives these entries.
+    pub(super) fn of(entries: &[u32]) -> Self {
+        let (start, last) = (entries.iter().min().copied(), entries.iter().max().copied());
+        let equal = start
+            .zip(last)
+            .map(|(start, last)| Table::Equal { start, queues: (last - start).saturating_add(1) });
+        match equal {
+            Some(equal) if equal.entries(entries.len()) == entries => equal,
+            _ => Table::Entries(entries.to_vec()),
+        }
+    }
+
+    /// The queue of each of so many entries.
+    pub(super) fn entries(&self, size: usize) -> Vec<u32> {
+        match self {
+            Table::Equal { start, queues } => {
+                (0..*queues).map(|queue| start + queue).cycle().take(size).collect()
+            }
+            Table::Entries(entries) => entries.clone(),
+        }
+    }
+
+    pub(super) fn value(&self) -> Value {
+        match self {
+            Table::Equal { start: 0, queues } => Value::new(format!("equal {queues}")),
+            Table::Equal { start, queues } => Value::new(format!("start {start} equal {queues}")),
+            Table::Entries(entries) => {
+                Value::new(entries.iter().map(u32::to_string).collect::<Vec<_>>().join(","))
+            }
+        }
+    }
+}
+
+/// Reads any text as a value, for tests that nothing in it makes a panic.
+pub(crate) fn any_table(text: &str) {
+    let _ = Table::parse(text).map(|table| (table.entries(128), table.value()));
+}
+
+pub(super) fn read(host: &Host, interface: &str) -> Result<Value, HostError> {
+    Ok(Table::of(&indirection(host, interface)?.table).value())
+}
+
+pub(super) fn write(host: &Host, interface: &str, table: &Table) -> Result<(), HostError> {
+    let what = format!("writing the indirection table of {interface}");
+    host.must_be_live(&what)?;
+    let size = indirection(host, interface)?.table.len();
+    receive::set_table(interface, &table.entries(size)).map_err(|source| HostError::Call { what, source })
+}
+
+/// Whether two values give the same table. Two of the short form are of whatever size the table has.
+pub(super) fn same(one: &str, other: &str) -> bool {
+    let (Some(one), Some(other)) = (Table::parse(one), Table::parse(other)) else { return false };
+    let size = |table: &Table| match table {
+        Table::Entries(entries) => Some(entries.len()),
+        Table::Equal { .. } => None,
+    };
+    match size(&one).or(size(&other)) {
+        Some(size) => one.entries(size) == other.entries(size),
+        None => one == other,
+    }
+}
+
+/// What a person would type; ethtool(8) has no word for a table that is not equal.
+pub(super) fn command(interface: &str, value: &Value) -> Option<String> {
+    match Table::parse(value.as_str())? {
+        Table::Equal { .. } => Some(format!("ethtool -X {interface} {value}")),
+        Table::Entries(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{Setting, SettingError};
+
+    fn setting() -> Setting {
+        Setting::RssTable { interface: "eth0".into() }
+    }
+
+    fn host(table: &str) -> Host {
+        Host::scripted([("/calls/ethtool/eth0/rss.json", format!(r#"{{"table": {table}}}"#))])
+    }
+
+    #[test]
+    fn a_table_is_read_in_ethtools_words() {
+        let read = |table| setting().read(&host(table)).expect("read").to_string();
+        assert_eq!(read("[0,1,2,0,1,2,0,1]"), "equal 3");
+        assert_eq!(read("[4,5,4,5]"), "start 4 equal 2");
+        assert_eq!(read("[0,0,0,1]"), "0,0,0,1");
+        assert_eq!(read("[0,0,0,0]"), "equal 1");
+    }
+
+    #[test]
+    fn a_table_is_typed_in_ethtools_words() {
+        assert_eq!(setting().command(&Value::new("equal 20")).as_deref(), Some("ethtool -X eth0 equal 20"));
+        assert_eq!(setting().command(&Value::new("0,0,1")), None);
+    }
+
+    #[test]
+    fn what_is_no_table_is_refused_before_anything_is_asked() {
+        for value in ["", "equal", "equal 0", "equal -1", "start 4294967295 equal 2", "0,x", "equal 4 5"] {
+            let error = setting().write(&Host::live(), &Value::new(value)).expect_err("no table");
+            assert!(matches!(error, SettingError::BadValue { .. }), "{value}: {error}");
+        }
+        let error = setting().write(&host("[0]"), &Value::new("equal 1")).expect_err("not live");
+        assert!(error.to_string().contains("not to be had from a capture"), "{error}");
+    }
+
+    #[test]
+    fn the_long_form_is_the_same_as_the_short() {
+        let same = |one, other| setting().same(&Value::new(one), &Value::new(other));
+        assert!(same("equal 2", "0,1,0,1") && same("0,1,0,1", "equal 2") && same("equal 4", "equal  4"));
+        assert!(!same("equal 2", "0,1,1,0") && !same("equal 2", "equal 3") && !same("x", "x"));
+        // Of a table with fewer entries than queues no more can be told than what is in it.
+        assert!(same("equal 8", "0,1,2,3"));
+    }
+
+    proptest! {
+        #[test]
+        fn a_table_comes_back_from_its_value(entries in proptest::collection::vec(0_u32..70, 1..140)) {
+            let value = Table::of(&entries).value();
+            let table = Table::parse(value.as_str()).expect("own value");
+            prop_assert_eq!(table.entries(entries.len()), entries);
+        }
+
+        #[test]
+        fn any_text_is_a_table_or_none(text in ".{0,40}") {
+            any_table(&text);
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! What the receive queues count.
+
+use crate::counter::{Counter, Counts};
+use crate::stage::{PacketPath, StageName};
+
+pub(super) fn counters(path: &PacketPath) -> Vec<Counter> {
+    let mut counters = Vec::new();
+    for rss in &path.rss {
+        for queue in rss.counts().unwrap_or_default() {
+            let mut add = |name: &str, counts, value| {
+                counters.push(Counter {
+                    stage: StageName::Rss,
+                    place: format!("{} rx-{}", rss.interface, queue.queue),
+                    name: name.to_owned(),
+                    counts,
+                    value,
+                    read_from: queue.read_from.clone(),
+                });
+            };
+            add("packets", Counts::PacketsIn, queue.packets);
+            if let Some(bytes) = queue.bytes {
+                add("bytes", Counts::BytesIn, bytes);
+            }
+            if let Some(drops) = queue.drops {
+                add("drops", Counts::PacketsLost, drops);
+            }
+        }
+    }
+    counters
+}

@@ -1,0 +1,89 @@
+//! Made-up hosts for the tests of this stage and of `transmit`.
+
+use std::collections::BTreeMap;
+
+use super::{HashFields, QueueCounts, Rss};
+use crate::stage::link::{Device, Driver, Link};
+use crate::stage::transmit::Transmit;
+use crate::stage::{PacketPath, Scope};
+use crate::{CpuSet, Host, Known};
+
+/// An interface of hardware with so many queues each way, of a driver that tells nothing more.
+pub(crate) fn link(interface: &str, queues: u32) -> Link {
+    let driver = Driver {
+        name: "ice".into(),
+        version: String::new(),
+        firmware: String::new(),
+        bus: "0000:01:00.0".into(),
+    };
+    Link {
+        interface: interface.into(),
+        index: Known::Value(2),
+        up: Known::Value(true),
+        driver: Known::Value(Some(driver)),
+        device: Known::Value(Device::Hardware),
+        speed_bits_per_second: Known::Value(None),
+        mtu_bytes: Known::Value(1500),
+        node: Known::Value(None),
+        receive_queues: Known::Value(queues),
+        transmit_queues: Known::Value(queues),
+        channels: Known::Value(None),
+        rings: Known::Value(None),
+        coalesce: Known::Value(None),
+        features: Known::Value(BTreeMap::new()),
+        sriov: Known::Value(None),
+        statistics: Known::Value(None),
+        totals: Known::Value(BTreeMap::new()),
+    }
+}
+
+/// Receive-side scaling as it should be: every queue in the table as often as every other, ports in the hash.
+pub(crate) fn rss(interface: &str, queues: u32) -> Rss {
+    let with_ports = HashFields::from_letters("sdfn").expect("letters");
+    let flows = ["udp4", "udp6", "tcp4", "tcp6"];
+    Rss {
+        interface: interface.into(),
+        table: Known::Value(Some((0..queues).cycle().take(128).collect())),
+        table_queues: Known::Value(Some(queues)),
+        hash: Known::Value(None),
+        fields: Known::Value(Some(flows.into_iter().map(|flow| (flow.to_owned(), with_ports)).collect())),
+        ntuple: Known::Value(Some(Vec::new())),
+        queues: Known::Value(None),
+    }
+}
+
+/// A host with so many CPUs and the interface `eth0` with so many queues, of which all is as it should be or unknown.
+pub(crate) fn path(cpus: u32, queues: u32) -> PacketPath {
+    let mut path = PacketPath::observe(&Host::scripted::<String, String>([]), &Scope::default());
+    path.uptime_seconds = Known::Value(1000.0);
+    path.machine.online = Known::Value((0..cpus).collect::<CpuSet>());
+    path.link = vec![link("eth0", queues)];
+    path.rss = vec![rss("eth0", queues)];
+    path.transmit = vec![Transmit {
+        interface: "eth0".into(),
+        queues: Known::unknown("made up"),
+        disciplines: Known::unknown("made up"),
+    }];
+    path
+}
+
+/// What the queues took in since boot.
+pub(crate) fn counts(packets: &[u64]) -> Known<Option<Vec<QueueCounts>>> {
+    let counts = packets.iter().zip(0..).map(|(packets, queue)| QueueCounts {
+        queue,
+        packets: *packets,
+        bytes: None,
+        drops: None,
+        read_from: format!("ethtool -S eth0: rx_queue_{queue}_packets"),
+    });
+    Known::Value(Some(counts.collect()))
+}
+
+/// The same host ten seconds later, when its receive queues had taken in so many packets a second.
+pub(crate) fn later(before: &PacketPath, packets_per_second: &[u64]) -> PacketPath {
+    let mut now = before.clone();
+    now.uptime_seconds = Known::Value(1010.0);
+    let grown: Vec<u64> = packets_per_second.iter().map(|rate| 1_000_000 + rate * 10).collect();
+    now.rss[0].queues = counts(&grown);
+    now
+}

@@ -1,0 +1,147 @@
+//! Reads the indirection table, the hash and the rules of an interface.
+
+use std::collections::BTreeMap;
+
+use super::{HashFields, Indirection, Rss, queue_counts};
+use crate::netlink::qstats::QueueStatistics;
+use crate::stage::link::Link;
+use crate::sys::ethtool::receive;
+use crate::{Host, HostError, Known};
+
+/// The kinds of packet whose hash matters here.
+const FLOWS: [&str; 4] = ["udp4", "udp6", "tcp4", "tcp6"];
+
+impl Rss {
+    /// Reads the interface; `statistics` are what its queues count, if the kernel tells.
+    #[must_use]
+    pub(crate) fn observe(host: &Host, link: &Link, statistics: &Known<Option<QueueStatistics>>) -> Self {
+        let interface = link.interface.as_str();
+        let (table, hash) = match Known::offered(indirection(host, interface)) {
+            Known::Value(Some(answer)) => {
+                let table = (!answer.table.is_empty()).then_some(answer.table);
+                (Known::Value(table), Known::Value(answer.hash))
+            }
+            Known::Value(None) => (Known::Value(None), Known::Value(None)),
+            Known::Unknown { why } => (Known::unknown(why.clone()), Known::unknown(why)),
+        };
+        let what = |thing: &str| format!("reading {thing} of {interface}");
+        Self {
+            interface: interface.to_owned(),
+            table,
+            table_queues: Known::offered(host.call(
+                &format!("ethtool/{interface}/table-queues"),
+                &what("the number of queues for RSS"),
+                || receive::table_queues(interface),
+            )),
+            hash,
+            fields: fields(host, interface),
+            ntuple: Known::offered(host.call(
+                &format!("ethtool/{interface}/ntuple"),
+                &what("the rules for flows"),
+                || receive::ntuple(interface),
+            )),
+            queues: queue_counts::observe(link, statistics),
+        }
+    }
+}
+
+/// The indirection table and hash of an interface.
+pub(crate) fn indirection(host: &Host, interface: &str) -> Result<Indirection, HostError> {
+    let what = format!("reading the indirection table of {interface}");
+    host.call(&format!("ethtool/{interface}/rss"), &what, || receive::indirection(interface))
+}
+
+/// The fields that are hashed of a kind of flow, by its name in ethtool(8).
+pub(crate) fn flow_hash(host: &Host, interface: &str, flow: &str) -> Result<HashFields, HostError> {
+    let what = format!("reading the hash fields of {interface} for {flow}");
+    host.call(&format!("ethtool/{interface}/flow-hash/{flow}"), &what, || {
+        receive::hash_fields(interface, flow)
+    })
+}
+
+/// The fields of each kind of packet that the driver tells of.
+fn fields(host: &Host, interface: &str) -> Known<Option<BTreeMap<String, HashFields>>> {
+    let mut known = BTreeMap::new();
+    for flow in FLOWS {
+        match flow_hash(host, interface, flow) {
+            Ok(fields) => {
+                known.insert(flow.to_owned(), fields);
+            }
+            Err(error) if is_untold(&error) => {}
+            Err(error) => return Known::unknown(error.to_string()),
+        }
+    }
+    Known::Value((!known.is_empty()).then_some(known))
+}
+
+/// Drivers that hash some kinds of packet and not others say `EINVAL` to the others, as igb does (`igb_get_rxfh_fields`).
+fn is_untold(error: &HostError) -> bool {
+    error.is_unsupported()
+        || matches!(error, HostError::Call { source, .. } if source.raw_os_error() == Some(libc::EINVAL))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stage::rss::{NtupleRule, made_up};
+
+    fn observe(calls: &[(&str, &str)]) -> Rss {
+        let files = calls.iter().map(|(key, answer)| (format!("/calls/ethtool/eth0/{key}.json"), *answer));
+        Rss::observe(&Host::scripted(files), &made_up::link("eth0", 4), &Known::Value(None))
+    }
+
+    #[test]
+    fn what_a_driver_tells_is_kept() {
+        let rss = observe(&[
+            ("rss", r#"{"table": [0, 1, 2, 3], "hash": {"function": "toeplitz", "key": "6d5a"}}"#),
+            ("table-queues", "4"),
+            ("flow-hash/udp4", r#"{"source_address": true, "destination_address": true}"#),
+            ("flow-hash/udp6", r#"{"errno": 22}"#),
+            ("flow-hash/tcp4", r#"{"source_address": true, "source_port": true, "others": 4}"#),
+            ("flow-hash/tcp6", r#"{"errno": 95}"#),
+            ("ntuple", r#"[{"location": 1, "flow": "udp4", "queue": 3, "destination_port": 53}]"#),
+        ]);
+        assert_eq!(rss.entries(), Some(&[0, 1, 2, 3][..]));
+        assert_eq!(rss.table_queues, Known::Value(Some(4)));
+        assert_eq!(rss.hash.value().and_then(Option::as_ref).map(|hash| hash.key.as_str()), Some("6d5a"));
+        let fields = rss.fields.value().cloned().flatten().expect("fields");
+        let letters: Vec<_> = fields.iter().map(|(flow, fields)| (flow.as_str(), fields.letters())).collect();
+        assert_eq!(letters, [("tcp4", "vsf".to_owned()), ("udp4", "sd".to_owned())]);
+        let rule = NtupleRule {
+            location: 1,
+            flow: "udp4".into(),
+            queue: Some(3),
+            rss_context: false,
+            destination_port: Some(53),
+        };
+        assert_eq!(rss.rules(), Some(&[rule][..]));
+        assert_eq!(rss.queues, Known::Value(None));
+    }
+
+    #[test]
+    fn what_a_driver_has_not_is_none() {
+        let no = r#"{"errno": 95}"#;
+        let keys = ["rss", "table-queues", "ntuple", "flow-hash/udp4", "flow-hash/udp6", "flow-hash/tcp4"];
+        let mut calls: Vec<_> = keys.into_iter().map(|key| (key, no)).collect();
+        calls.push(("flow-hash/tcp6", no));
+        let rss = observe(&calls);
+        assert_eq!(
+            (&rss.table, &rss.hash, &rss.table_queues),
+            (&Known::Value(None), &Known::Value(None), &Known::Value(None))
+        );
+        assert_eq!((&rss.fields, &rss.ntuple), (&Known::Value(None), &Known::Value(None)));
+        // A virtio_net without RSS tells a table and a key without length (Linux 6.18).
+        let rss = observe(&[("rss", r#"{"table": [], "hash": null}"#)]);
+        assert_eq!((&rss.table, &rss.hash), (&Known::Value(None), &Known::Value(None)));
+    }
+
+    #[test]
+    fn what_could_not_be_asked_is_unknown() {
+        let rss =
+            observe(&[("rss", r#"{"errno": 19}"#), ("ntuple", "[{]"), ("flow-hash/udp4", r#"{"errno": 1}"#)]);
+        assert!(rss.table.why().is_some_and(|why| why.contains("reading the indirection table of eth0")));
+        assert!(rss.ntuple.why().is_some_and(|why| why.contains("/calls/ethtool/eth0/ntuple.json")));
+        assert!(rss.fields.why().is_some_and(|why| why.contains("udp4")));
+        assert!(rss.table_queues.why().is_some());
+    }
+}

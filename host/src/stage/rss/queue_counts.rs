@@ -1,0 +1,251 @@
+//! What the queues count: by the netdev family where the kernel tells, else by the driver's own statistics.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::queue_names::{Counted, NAMES};
+use crate::Known;
+use crate::netlink::qstats::{QueueStatistic, QueueStatistics};
+use crate::stage::link::Link;
+
+/// What a receive queue took in.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct QueueCounts {
+    /// The queue.
+    pub queue: u32,
+    /// Packets.
+    pub packets: u64,
+    /// Bytes; none where the source does not tell.
+    pub bytes: Option<u64>,
+    /// Packets lost for want of buffers or descriptors; none where the source does not tell.
+    pub drops: Option<u64>,
+    /// The counter's place: `qstats-get` of the netdev family, or the driver's name for it.
+    pub read_from: String,
+}
+
+/// Which way the queues carry packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Direction {
+    Receive,
+    Transmit,
+}
+
+/// What the receive queues took in; none where no source tells.
+pub(super) fn observe(
+    link: &Link,
+    statistics: &Known<Option<QueueStatistics>>,
+) -> Known<Option<Vec<QueueCounts>>> {
+    queue_counts(link, statistics, Direction::Receive)
+}
+
+/// What the queues of a direction carried; none where no source tells.
+pub(crate) fn queue_counts(
+    link: &Link,
+    statistics: &Known<Option<QueueStatistics>>,
+    direction: Direction,
+) -> Known<Option<Vec<QueueCounts>>> {
+    let told = statistics.value().and_then(Option::as_ref).map(|told| match direction {
+        Direction::Receive => kernel_counts(&told.rx),
+        Direction::Transmit => kernel_counts(&told.tx),
+    });
+    if let Some(counts) = told.filter(|counts| !counts.is_empty()) {
+        return Known::Value(Some(counts));
+    }
+    let queues = match direction {
+        Direction::Receive => &link.receive_queues,
+        Direction::Transmit => &link.transmit_queues,
+    };
+    let most = queues.value().copied().unwrap_or(u32::MAX);
+    match (&link.statistics, statistics.why()) {
+        (Known::Value(Some(driver)), why) => {
+            let mut counts = driver_counts(&link.interface, driver, direction, most);
+            if counts.iter().all(|item| item.packets == 0) && carried(link, direction) {
+                counts.clear();
+            }
+            match why {
+                Some(why) if counts.is_empty() => Known::unknown(why),
+                _ => Known::Value((!counts.is_empty()).then_some(counts)),
+            }
+        }
+        (Known::Value(None), None) => Known::Value(None),
+        (Known::Unknown { why }, None) => Known::unknown(why.clone()),
+        (_, Some(why)) => Known::unknown(why),
+    }
+}
+
+/// Whether the interface as a whole carried packets: then queues that all say zero do not count them. Those of veth count
+/// only what NAPI took (drivers/net/veth.c, Linux 6.18).
+fn carried(link: &Link, direction: Direction) -> bool {
+    let name = match direction {
+        Direction::Receive => "rx_packets",
+        Direction::Transmit => "tx_packets",
+    };
+    link.totals.value().and_then(|totals| totals.get(name)).is_some_and(|packets| *packets > 0)
+}
+
+fn kernel_counts(told: &[QueueStatistic]) -> Vec<QueueCounts> {
+    let counts = |item: &QueueStatistic| {
+        Some(QueueCounts {
+            queue: item.queue,
+            packets: item.packets?,
+            bytes: item.bytes,
+            drops: item.drops,
+            read_from: "qstats-get of the netdev family".to_owned(),
+        })
+    };
+    told.iter().filter_map(counts).collect()
+}
+
+/// What a driver's statistics say of its queues up to `most`: drivers list queues that are not in use as well (ixgbe lists
+/// as many as the interface could have).
+fn driver_counts(
+    interface: &str,
+    statistics: &BTreeMap<String, u64>,
+    direction: Direction,
+    most: u32,
+) -> Vec<QueueCounts> {
+    let mut queues: BTreeMap<u32, Sum<'_>> = BTreeMap::new();
+    for (name, value) in statistics {
+        for (counted, queue) in meanings(name).filter(|(_, queue)| *queue < most) {
+            let sum = queues.entry(queue).or_default();
+            match (direction, counted) {
+                (Direction::Receive, Counted::ReceivedPackets)
+                | (Direction::Transmit, Counted::SentPackets) => {
+                    add(&mut sum.packets, *value);
+                    sum.name = sum.name.or(Some(name));
+                }
+                (Direction::Receive, Counted::ReceivedBytes) => add(&mut sum.bytes, *value),
+                (Direction::Receive, Counted::ReceiveDrops) => add(&mut sum.drops, *value),
+                _ => {}
+            }
+        }
+    }
+    let counts = |(queue, sum): (u32, Sum<'_>)| {
+        Some(QueueCounts {
+            queue,
+            packets: sum.packets?,
+            bytes: sum.bytes,
+            drops: sum.drops,
+            read_from: format!("ethtool -S {interface}: {}", sum.name?),
+        })
+    };
+    queues.into_iter().filter_map(counts).collect()
+}
+
+#[derive(Default)]
+struct Sum<'a> {
+    packets: Option<u64>,
+    bytes: Option<u64>,
+    drops: Option<u64>,
+    name: Option<&'a str>,
+}
+
+fn add(sum: &mut Option<u64>, value: u64) {
+    *sum = Some(sum.unwrap_or(0).saturating_add(value));
+}
+
+/// What a counter's name means, and of which queue.
+fn meanings(name: &str) -> impl Iterator<Item = (Counted, u32)> + '_ {
+    NAMES.iter().filter_map(move |known| {
+        let number = name.strip_prefix(known.before)?.strip_suffix(known.after)?;
+        let digits = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+        digits.then(|| number.parse().ok()).flatten().map(|queue| (known.counted, queue))
+    })
+}
+
+/// Reads any name, for tests that nothing in it makes a panic.
+pub(crate) fn any_name(name: &str) {
+    let _ = meanings(name).count();
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn counts(names: &[(&str, u64)], direction: Direction, most: u32) -> Vec<QueueCounts> {
+        let statistics = names.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
+        driver_counts("eth0", &statistics, direction, most)
+    }
+
+    #[test]
+    fn the_names_of_ixgbe_are_read_up_to_the_queues_in_use() {
+        let names = [
+            ("rx_packets", 30),
+            ("rx_queue_0_packets", 10),
+            ("rx_queue_0_bytes", 1000),
+            ("rx_queue_1_packets", 20),
+            ("rx_queue_1_bytes", 2000),
+            ("rx_queue_2_packets", 0),
+            ("tx_queue_0_packets", 7),
+        ];
+        let received = counts(&names, Direction::Receive, 2);
+        assert_eq!(
+            received.iter().map(|item| (item.queue, item.packets)).collect::<Vec<_>>(),
+            [(0, 10), (1, 20)]
+        );
+        assert_eq!(received[1].bytes, Some(2000));
+        assert_eq!(received[1].drops, None);
+        assert_eq!(received[1].read_from, "ethtool -S eth0: rx_queue_1_packets");
+        assert_eq!(counts(&names, Direction::Transmit, 2)[0].packets, 7);
+    }
+
+    #[test]
+    fn each_driver_has_its_names() {
+        for (name, queue) in [
+            ("rx-0.packets", 0),
+            ("rx-11.rx_packets", 11),
+            ("rx3_packets", 3),
+            ("queue_5_rx_cnt", 5),
+            ("rx_7_packets", 7),
+            ("rx_completed_desc[2]", 2),
+            ("[4]: rx_ucast_packets", 4),
+            ("rxq1: rx_pkts", 1),
+            ("rvec_6_rx_pkts", 6),
+            ("9: rcv_pkts", 9),
+            ("Queue[8] InPackets", 8),
+            ("rx_queue_10_xdp_packets", 10),
+        ] {
+            let received = counts(&[(name, 1)], Direction::Receive, u32::MAX);
+            assert_eq!(received.iter().map(|item| item.queue).collect::<Vec<_>>(), [queue], "{name}");
+        }
+    }
+
+    #[test]
+    fn kinds_of_address_are_added_up() {
+        let names = [
+            ("[0]: rx_ucast_packets", 5),
+            ("[0]: rx_mcast_packets", 3),
+            ("[0]: rx_bcast_packets", 1),
+            ("[0]: rx_discards", 2),
+        ];
+        let received = counts(&names, Direction::Receive, 1);
+        assert_eq!((received[0].packets, received[0].drops), (9, Some(2)));
+    }
+
+    #[test]
+    fn totals_and_strangers_are_no_queues() {
+        for name in
+            ["rx_packets", "rx_bytes", "rx_x_packets", "rx_queue__packets", "rx_queue_-1_packets", "", "]"]
+        {
+            assert_eq!(counts(&[(name, 1)], Direction::Receive, u32::MAX), [], "{name}");
+        }
+    }
+
+    #[test]
+    fn no_name_has_two_meanings() {
+        for known in NAMES {
+            let name = format!("{}3{}", known.before, known.after);
+            assert_eq!(meanings(&name).count(), 1, "{name}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_name_is_a_meaning_or_none(name in ".{0,40}") {
+            any_name(&name);
+        }
+    }
+}

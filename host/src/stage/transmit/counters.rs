@@ -1,0 +1,52 @@
+//! What leaves, and what is lost on the way out.
+
+use crate::counter::{Counter, Counts};
+use crate::stage::{PacketPath, StageName};
+
+use super::{Discipline, TransmitQueue};
+
+pub(super) fn counters(path: &PacketPath) -> Vec<Counter> {
+    let mut counters = Vec::new();
+    for transmit in &path.transmit {
+        let interface = &transmit.interface;
+        counters.extend(transmit.root().into_iter().flat_map(|root| of_discipline(interface, root)));
+        counters.extend(transmit.queues().iter().flat_map(|queue| of_queue(interface, queue)));
+    }
+    counters
+}
+
+/// The discipline at the root counts what those below it count: theirs would be counted twice.
+fn of_discipline(interface: &str, root: &Discipline) -> [Counter; 3] {
+    let counter = |name: &str, counts, value| Counter {
+        stage: StageName::Transmit,
+        place: format!("{interface} {}", root.kind),
+        name: name.to_owned(),
+        counts,
+        value,
+        read_from: format!("RTM_GETQDISC of {interface}"),
+    };
+    [
+        counter("packets", Counts::PacketsIn, root.packets),
+        counter("drops", Counts::PacketsLost, root.drops),
+        counter("requeues", Counts::Events, root.requeues),
+    ]
+}
+
+fn of_queue(interface: &str, queue: &TransmitQueue) -> impl Iterator<Item = Counter> {
+    let place = format!("{interface} tx-{}", queue.queue);
+    let counter = |name: &str, counts, value, read_from| Counter {
+        stage: StageName::Transmit,
+        place: place.clone(),
+        name: name.to_owned(),
+        counts,
+        value,
+        read_from,
+    };
+    let file = format!("/sys/class/net/{interface}/queues/tx-{}/tx_timeout", queue.queue);
+    let timeouts = queue.timeouts.value().map(|count| counter("tx_timeout", Counts::Events, *count, file));
+    let packets = queue.packets.value().copied().flatten().map(|count| {
+        let read_from = queue.packets_read_from.clone().unwrap_or_default();
+        counter("packets", Counts::PacketsOut, count, read_from)
+    });
+    packets.into_iter().chain(timeouts)
+}

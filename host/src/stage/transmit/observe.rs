@@ -1,0 +1,153 @@
+//! Reads the transmit queues of an interface.
+
+use super::{Transmit, TransmitQueue};
+use crate::netlink::qdisc;
+use crate::netlink::qstats::QueueStatistics;
+use crate::stage::link::Link;
+use crate::stage::rss::{Direction, QueueCounts, queue_counts};
+use crate::{CpuSet, Host, HostError, Known};
+
+impl Transmit {
+    /// Reads the interface; `statistics` are what its queues count, if the kernel tells.
+    #[must_use]
+    pub(crate) fn observe(host: &Host, link: &Link, statistics: &Known<Option<QueueStatistics>>) -> Self {
+        let counts = queue_counts(link, statistics, Direction::Transmit);
+        let directory = format!("/sys/class/net/{}/queues", link.interface);
+        let queues = host.list(&directory).map(|names| {
+            numbers(&names).into_iter().map(|queue| read_queue(host, &directory, queue, &counts)).collect()
+        });
+        Self {
+            interface: link.interface.clone(),
+            queues: queues.into(),
+            disciplines: qdisc::disciplines(host, link),
+        }
+    }
+}
+
+/// The numbers of the transmit queues, in order; the names come as text has it: `tx-0`, `tx-1`, `tx-10`, `tx-2`.
+fn numbers(names: &[String]) -> Vec<u32> {
+    let mut numbers: Vec<u32> =
+        names.iter().filter_map(|name| name.strip_prefix("tx-")?.parse().ok()).collect();
+    numbers.sort_unstable();
+    numbers
+}
+
+fn read_queue(
+    host: &Host,
+    directory: &str,
+    queue: u32,
+    counts: &Known<Option<Vec<QueueCounts>>>,
+) -> TransmitQueue {
+    let file = |name: &str| format!("{directory}/tx-{queue}/{name}");
+    let counted = match counts {
+        Known::Value(counts) => Ok(counts.iter().flatten().find(|item| item.queue == queue)),
+        Known::Unknown { why } => Err(why),
+    };
+    TransmitQueue {
+        queue,
+        xps_cpus: if_there(host, &file("xps_cpus"), read_mask),
+        xps_receive_queues: if_there(host, &file("xps_rxqs"), read_mask),
+        timeouts: parsed(&file("tx_timeout"), host.read(&file("tx_timeout")), read_number),
+        limit_bytes: if_there(host, &file("byte_queue_limits/limit"), read_number),
+        packets: counted.map(|item| item.map(|item| item.packets)).into(),
+        packets_read_from: counted.ok().flatten().map(|item| item.read_from.clone()),
+    }
+}
+
+/// A file that is not there, or says `ENOENT` when it is read, means that the interface has no such thing: XPS of an
+/// interface with one queue (`xps_cpus_show`, net/core/net-sysfs.c, Linux 6.18), `xps_rxqs` before 4.18, BQL before 3.3.
+fn if_there<T>(host: &Host, path: &str, read: fn(&str) -> Result<T, String>) -> Known<Option<T>> {
+    match host.read(path) {
+        Err(error) if error.is_missing() => Known::Value(None),
+        answer => parsed(path, answer, read).map(Some),
+    }
+}
+
+fn parsed<T>(path: &str, answer: Result<String, HostError>, read: fn(&str) -> Result<T, String>) -> Known<T> {
+    match answer
+        .map_err(|error| error.to_string())
+        .and_then(|text| read(&text).map_err(|why| format!("{path}: {why}")))
+    {
+        Ok(value) => Known::Value(value),
+        Err(why) => Known::unknown(why),
+    }
+}
+
+fn read_mask(text: &str) -> Result<CpuSet, String> {
+    CpuSet::from_mask(text).map_err(|error| error.to_string())
+}
+
+fn read_number(text: &str) -> Result<u64, String> {
+    text.trim().parse().map_err(|_| format!("'{}' is not a number", text.trim()))
+}
+
+/// Reads any text as each kind of file, for tests that nothing in it makes a panic.
+pub(crate) fn any_file(text: &str) {
+    let _ = (read_mask(text), read_number(text), numbers(&[text.to_owned()]));
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::netlink::qstats::QueueStatistic;
+    use crate::stage::rss::made_up;
+
+    const QUEUES: &str = "/sys/class/net/eth0/queues";
+
+    fn host(files: &[(&str, &str)]) -> Host {
+        Host::scripted(files.iter().map(|(path, content)| (format!("{QUEUES}/{path}"), *content)))
+    }
+
+    fn observe(host: &Host) -> Transmit {
+        let statistics = QueueStatistics {
+            tx: vec![QueueStatistic { queue: 10, packets: Some(7), ..QueueStatistic::default() }],
+            ..QueueStatistics::default()
+        };
+        Transmit::observe(host, &made_up::link("eth0", 11), &Known::Value(Some(statistics)))
+    }
+
+    #[test]
+    fn queues_come_in_the_order_of_their_numbers() {
+        let host = host(&[
+            ("tx-10/xps_cpus", "00000001,00000400\n"),
+            ("tx-10/xps_rxqs", "0\n"),
+            ("tx-10/tx_timeout", "3\n"),
+            ("tx-10/byte_queue_limits/limit", "1514\n"),
+            ("tx-2/tx_timeout", "0\n"),
+            ("rx-0/rps_cpus", "0\n"),
+        ]);
+        let transmit = observe(&host);
+        let queues = transmit.queues();
+        assert_eq!(queues.iter().map(|queue| queue.queue).collect::<Vec<_>>(), [2, 10]);
+        let last = &queues[1];
+        assert_eq!(
+            last.xps_cpus.value().cloned().flatten().map(|cpus| cpus.to_string()).as_deref(),
+            Some("10,32")
+        );
+        assert_eq!(last.xps_receive_queues, Known::Value(Some(CpuSet::new())));
+        assert_eq!((&last.timeouts, &last.limit_bytes), (&Known::Value(3), &Known::Value(Some(1514))));
+        assert_eq!(last.packets, Known::Value(Some(7)));
+        assert_eq!(queues[0].packets, Known::Value(None));
+    }
+
+    #[test]
+    fn what_is_not_there_is_none_and_what_is_garbled_is_unknown() {
+        let transmit = observe(&host(&[("tx-0/tx_timeout", ""), ("tx-0/xps_rxqs", "zz\n")]));
+        let queue = &transmit.queues()[0];
+        assert_eq!((&queue.xps_cpus, &queue.limit_bytes), (&Known::Value(None), &Known::Value(None)));
+        let why = queue.timeouts.why().unwrap_or_default();
+        assert_eq!(why, format!("{QUEUES}/tx-0/tx_timeout: '' is not a number"));
+        assert!(queue.xps_receive_queues.why().is_some_and(|why| why.contains("tx-0/xps_rxqs: 'zz'")));
+        assert!(transmit.disciplines.why().is_some());
+        assert!(observe(&host(&[])).queues.why().is_some_and(|why| why.contains(QUEUES)));
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_an_answer_or_an_error(text in ".{0,40}") {
+            any_file(&text);
+        }
+    }
+}

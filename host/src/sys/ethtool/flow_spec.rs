@@ -1,0 +1,166 @@
+//! `struct ethtool_rx_flow_spec` and the names that ethtool(8) gives to flows and hash functions (linux/ethtool.h).
+
+use crate::stage::rss::NtupleRule;
+
+/// Where the fields are: the flow's values, their mask, what to do with it, the rule's place.
+const VALUES: usize = 4;
+const MASK: usize = 76;
+const RING_COOKIE: usize = 152;
+pub(super) const LOCATION: usize = 160;
+
+/// Flags in the kind of flow: more fields to match, and an RSS context instead of a queue.
+const FLOW_FLAGS: u32 = 0xe000_0000;
+const FLOW_CONTEXT: u32 = 0x2000_0000;
+
+/// What to do instead of a queue: drop it (all ones) or wake the machine (all but the last).
+const DROP: u64 = u64::MAX;
+const WAKE: u64 = u64::MAX - 1;
+
+/// The kinds of flow that have ports: their number, and where the destination port is in their values.
+const PORTS: [(u32, usize); 6] = [(1, 10), (2, 10), (3, 10), (5, 34), (6, 34), (7, 34)];
+
+/// The kinds of flow by number.
+const FLOWS: [(u32, &str); 17] = [
+    (1, "tcp4"),
+    (2, "udp4"),
+    (3, "sctp4"),
+    (4, "ah-esp4"),
+    (5, "tcp6"),
+    (6, "udp6"),
+    (7, "sctp6"),
+    (8, "ah-esp6"),
+    (9, "ah4"),
+    (10, "esp4"),
+    (11, "ah6"),
+    (12, "esp6"),
+    (13, "ip4"),
+    (14, "ip6"),
+    (16, "ipv4"),
+    (17, "ipv6"),
+    (18, "ether"),
+];
+
+/// The number of a kind of flow.
+pub(super) fn flow_number(name: &str) -> Option<u32> {
+    FLOWS.iter().find(|(_, flow)| *flow == name).map(|(number, _)| *number)
+}
+
+/// The first hash function of those in use: a bit each, in the order of the kernel's `rss_hash_func_strings`
+/// (net/ethtool/common.c).
+pub(super) fn hash_function(bits: u8) -> String {
+    match bits.trailing_zeros() {
+        _ if bits == 0 => "unknown".to_owned(),
+        0 => "toeplitz".to_owned(),
+        1 => "xor".to_owned(),
+        2 => "crc32".to_owned(),
+        bit => format!("function {bit}"),
+    }
+}
+
+/// Reads a rule; none where it is cut short.
+pub(super) fn read_rule(spec: &[u8]) -> Option<NtupleRule> {
+    let kind = word(spec, 0)?;
+    let cookie = u64::from_ne_bytes(*spec.get(RING_COOKIE..)?.first_chunk()?);
+    let location = word(spec, LOCATION)?;
+    let number = kind & !FLOW_FLAGS;
+    let flow = FLOWS.iter().find(|(flow, _)| *flow == number);
+    let queued = cookie != DROP && cookie != WAKE;
+    let context = queued && kind & FLOW_CONTEXT != 0;
+    Some(NtupleRule {
+        location,
+        flow: flow.map_or_else(|| format!("flow {number}"), |(_, name)| (*name).to_owned()),
+        // A cookie of more than 32 bits names a virtual function.
+        queue: (queued && !context).then(|| u32::try_from(cookie).ok()).flatten(),
+        rss_context: context,
+        destination_port: destination_port(number, spec),
+    })
+}
+
+/// The port that a rule asks for in full; none where it takes several.
+fn destination_port(flow: u32, spec: &[u8]) -> Option<u16> {
+    let (_, offset) = PORTS.iter().find(|(number, _)| *number == flow)?;
+    let port = |base: usize| Some(u16::from_be_bytes(*spec.get(base + offset..)?.first_chunk()?));
+    (port(MASK)? == u16::MAX).then(|| port(VALUES)).flatten()
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+/// Reads any bytes as a rule, for tests that nothing in them makes a panic.
+pub(crate) fn any_rule(bytes: &[u8]) {
+    let _ = read_rule(bytes);
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn spec(kind: u32, cookie: u64) -> Vec<u8> {
+        let mut bytes = vec![0; 168];
+        bytes[..4].copy_from_slice(&kind.to_ne_bytes());
+        bytes[RING_COOKIE..RING_COOKIE + 8].copy_from_slice(&cookie.to_ne_bytes());
+        bytes[LOCATION..LOCATION + 4].copy_from_slice(&2045_u32.to_ne_bytes());
+        bytes
+    }
+
+    /// Writes a destination port with its mask, as `ethtool -N eth0 flow-type udp4 dst-port 53` does.
+    fn with_port(mut bytes: Vec<u8>, offset: usize, port: u16, mask: u16) -> Vec<u8> {
+        bytes[VALUES + offset..][..2].copy_from_slice(&port.to_be_bytes());
+        bytes[MASK + offset..][..2].copy_from_slice(&mask.to_be_bytes());
+        bytes
+    }
+
+    #[test]
+    fn a_rule_names_its_queue_and_port() {
+        let rule = read_rule(&with_port(spec(2, 7), 10, 53, 0xffff)).expect("a rule");
+        assert_eq!((rule.location, rule.flow.as_str(), rule.queue), (2045, "udp4", Some(7)));
+        assert_eq!((rule.destination_port, rule.rss_context), (Some(53), false));
+        // FLOW_EXT is set for rules on a VLAN as well; the flow is the same.
+        let rule = read_rule(&with_port(spec(0x8000_0006, 3), 34, 123, 0xffff)).expect("a rule");
+        assert_eq!((rule.flow.as_str(), rule.queue, rule.destination_port), ("udp6", Some(3), Some(123)));
+    }
+
+    #[test]
+    fn a_rule_on_many_ports_names_none() {
+        let rule = read_rule(&with_port(spec(2, 7), 10, 0x1000, 0xf000)).expect("a rule");
+        assert_eq!(rule.destination_port, None);
+        assert_eq!(read_rule(&spec(18, 0)).expect("a rule").destination_port, None);
+    }
+
+    #[test]
+    fn what_is_dropped_woken_for_in_a_context_or_a_function_has_no_queue() {
+        for (kind, cookie, context) in
+            [(2, DROP, false), (2, WAKE, false), (2 | FLOW_CONTEXT, 0, true), (2, 3 << 32 | 1, false)]
+        {
+            let rule = read_rule(&spec(kind, cookie)).expect("a rule");
+            assert_eq!((rule.queue, rule.rss_context), (None, context), "{kind:x} {cookie:x}");
+        }
+    }
+
+    #[test]
+    fn what_is_cut_short_is_no_rule() {
+        let whole = with_port(spec(2, 7), 10, 53, 0xffff);
+        for length in 0..LOCATION + 4 {
+            assert_eq!(read_rule(&whole[..length]), None, "{length}");
+        }
+    }
+
+    #[test]
+    fn functions_have_ethtools_names() {
+        assert_eq!(hash_function(1), "toeplitz");
+        assert_eq!(hash_function(2), "xor");
+        assert_eq!(hash_function(4), "crc32");
+        assert_eq!(hash_function(0), "unknown");
+        assert_eq!(hash_function(16), "function 4");
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_a_rule_or_none(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            any_rule(&bytes);
+        }
+    }
+}

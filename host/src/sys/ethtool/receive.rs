@@ -1,0 +1,190 @@
+//! What of ethtool is about receiving: the indirection table, hash fields and rules for flows (linux/ethtool.h).
+//!
+//! The ioctl has all of it since Linux 3.16, the ethtool family of generic netlink has not, and both give the same.
+
+use std::io;
+
+use super::{flow_spec, ioctl};
+use crate::stage::rss::{Hash, HashFields, Indirection, NtupleRule};
+
+const GET_HASH_FIELDS: u32 = 0x29;
+const SET_HASH_FIELDS: u32 = 0x2a;
+const GET_RINGS: u32 = 0x2d;
+const COUNT_RULES: u32 = 0x2e;
+const GET_RULE: u32 = 0x2f;
+const LIST_RULES: u32 = 0x30;
+const GET_TABLE: u32 = 0x38;
+const SET_TABLE: u32 = 0x39;
+const GET_INDIRECTION: u32 = 0x46;
+
+/// Bytes of struct ethtool_rxnfc, and where its fields are.
+const RXNFC_BYTES: usize = 192;
+const RXNFC_FLOW: usize = 4;
+const RXNFC_DATA: usize = 8;
+const RXNFC_LOCATION: usize = 16 + flow_spec::LOCATION;
+const RXNFC_RULE_COUNT: usize = 184;
+const RXNFC_RULES: usize = 188;
+
+/// Bytes of struct ethtool_rxfh before the table and the key, and where its fields are.
+const RXFH_BYTES: usize = 24;
+const RXFH_TABLE_SIZE: usize = 8;
+const RXFH_KEY_SIZE: usize = 12;
+const RXFH_FUNCTION: usize = 16;
+
+/// Bytes of struct ethtool_rxfh_indir before the table, and where its size is.
+const TABLE_BYTES: usize = 8;
+const TABLE_SIZE: usize = 4;
+
+/// Far more than any NIC has: a size above this is no size.
+const MOST_ENTRIES: u32 = 1 << 16;
+const MOST_KEY_BYTES: u32 = 1 << 12;
+const MOST_RULES: u32 = 1 << 16;
+
+/// Rules may be added between counting and listing them.
+const LIST_ATTEMPTS: u32 = 3;
+const SPARE_RULES: u32 = 16;
+
+/// The indirection table and the hash (`ETHTOOL_GRSSH`, Linux 3.16), or the table alone (`ETHTOOL_GRXFHINDIR`).
+pub(crate) fn indirection(interface: &str) -> io::Result<Indirection> {
+    match whole_indirection(interface) {
+        Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
+            table(interface).map(|table| Indirection { table, hash: None })
+        }
+        answer => answer,
+    }
+}
+
+fn whole_indirection(interface: &str) -> io::Result<Indirection> {
+    let mut sizes = vec![0; RXFH_BYTES];
+    ask(interface, GET_INDIRECTION, &mut sizes)?;
+    let entries = within(word(&sizes, RXFH_TABLE_SIZE), MOST_ENTRIES, "entries of an indirection table")?;
+    let key = within(word(&sizes, RXFH_KEY_SIZE), MOST_KEY_BYTES, "bytes of a hash key")?;
+    let mut answer = vec![0; RXFH_BYTES + entries as usize * 4 + key as usize];
+    put(&mut answer, RXFH_TABLE_SIZE, entries);
+    put(&mut answer, RXFH_KEY_SIZE, key);
+    ask(interface, GET_INDIRECTION, &mut answer)?;
+    let (table, key) = answer[RXFH_BYTES..].split_at(entries as usize * 4);
+    let function = flow_spec::hash_function(answer[RXFH_FUNCTION]);
+    let hash = (!key.is_empty() || !table.is_empty()).then(|| Hash { function, key: hexadecimal(key) });
+    Ok(Indirection { table: words(table), hash })
+}
+
+fn table(interface: &str) -> io::Result<Vec<u32>> {
+    let mut size = vec![0; TABLE_BYTES];
+    ask(interface, GET_TABLE, &mut size)?;
+    let entries = within(word(&size, TABLE_SIZE), MOST_ENTRIES, "entries of an indirection table")?;
+    let mut answer = vec![0; TABLE_BYTES + entries as usize * 4];
+    put(&mut answer, TABLE_SIZE, entries);
+    ask(interface, GET_TABLE, &mut answer)?;
+    Ok(words(&answer[TABLE_BYTES..]))
+}
+
+/// Writes the indirection table and leaves key and function as they are (`ETHTOOL_SRXFHINDIR`).
+pub(crate) fn set_table(interface: &str, table: &[u32]) -> io::Result<()> {
+    let entries = u32::try_from(table.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+    // No entries would mean the driver's own table.
+    if entries == 0 {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let mut request = vec![0; TABLE_BYTES];
+    put(&mut request, TABLE_SIZE, entries);
+    request.extend(table.iter().flat_map(|queue| queue.to_ne_bytes()));
+    ask(interface, SET_TABLE, &mut request)
+}
+
+/// The fields that are hashed of a kind of flow, by its name in ethtool(8) (`ETHTOOL_GRXFH`).
+pub(crate) fn hash_fields(interface: &str, flow: &str) -> io::Result<HashFields> {
+    let mut request = about_flow(flow)?;
+    ask(interface, GET_HASH_FIELDS, &mut request)?;
+    Ok(HashFields::from_bits(word(&request, RXNFC_DATA)))
+}
+
+/// Chooses the fields that are hashed (`ETHTOOL_SRXFH`).
+pub(crate) fn set_hash_fields(interface: &str, flow: &str, fields: HashFields) -> io::Result<()> {
+    let mut request = about_flow(flow)?;
+    request[RXNFC_DATA..RXNFC_DATA + 8].copy_from_slice(&u64::from(fields.bits()).to_ne_bytes());
+    ask(interface, SET_HASH_FIELDS, &mut request)
+}
+
+fn about_flow(flow: &str) -> io::Result<Vec<u8>> {
+    let number = flow_spec::flow_number(flow).ok_or(io::ErrorKind::InvalidInput)?;
+    let mut request = vec![0; RXNFC_BYTES];
+    put(&mut request, RXNFC_FLOW, number);
+    Ok(request)
+}
+
+/// How many queues the driver lets its table name (`ETHTOOL_GRXRINGS`).
+pub(crate) fn table_queues(interface: &str) -> io::Result<u32> {
+    let mut request = vec![0; RXNFC_BYTES];
+    ask(interface, GET_RINGS, &mut request)?;
+    Ok(word(&request, RXNFC_DATA))
+}
+
+/// The rules that put flows into queues (`ETHTOOL_GRXCLSRLCNT`, `_GRXCLSRLALL`, `_GRXCLSRULE`).
+pub(crate) fn ntuple(interface: &str) -> io::Result<Vec<NtupleRule>> {
+    let mut attempts = 1;
+    loop {
+        let listed = locations(interface)
+            .and_then(|rules| rules.into_iter().map(|location| rule(interface, location)).collect());
+        match listed {
+            // A rule came (no room) or went (no such rule) meanwhile.
+            Err(error)
+                if attempts < LIST_ATTEMPTS
+                    && matches!(error.raw_os_error(), Some(libc::EMSGSIZE | libc::ENOENT)) =>
+            {
+                attempts += 1;
+            }
+            answer => return answer,
+        }
+    }
+}
+
+fn locations(interface: &str) -> io::Result<Vec<u32>> {
+    let mut request = vec![0; RXNFC_BYTES];
+    ask(interface, COUNT_RULES, &mut request)?;
+    let count = within(word(&request, RXNFC_RULE_COUNT), MOST_RULES, "rules for flows")?;
+    if count == 0 {
+        return Ok(Vec::new());
+    }
+    let room = count + SPARE_RULES;
+    let mut answer = vec![0; RXNFC_BYTES + room as usize * 4];
+    put(&mut answer, RXNFC_RULE_COUNT, room);
+    ask(interface, LIST_RULES, &mut answer)?;
+    let listed = word(&answer, RXNFC_RULE_COUNT).min(room) as usize;
+    Ok(words(&answer[RXNFC_RULES..]).into_iter().take(listed).collect())
+}
+
+fn rule(interface: &str, location: u32) -> io::Result<NtupleRule> {
+    let mut request = vec![0; RXNFC_BYTES];
+    put(&mut request, RXNFC_LOCATION, location);
+    ask(interface, GET_RULE, &mut request)?;
+    flow_spec::read_rule(&request[16..RXNFC_RULE_COUNT]).ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+/// Sends a structure with this command as its first word, and takes the answer in its place.
+fn ask(interface: &str, command: u32, structure: &mut [u8]) -> io::Result<()> {
+    put(structure, 0, command);
+    // SAFETY: every caller above gives the structure its command takes, zeroed where it says nothing, with room for as
+    // many entries, key bytes or rules as the structure itself says; the kernel copies no more than that.
+    unsafe { ioctl(interface, structure.as_mut_ptr().cast()) }
+}
+
+fn within(size: u32, most: u32, what: &str) -> io::Result<u32> {
+    if size <= most { Ok(size) } else { Err(io::Error::other(format!("{size} {what}: that cannot be"))) }
+}
+
+fn word(bytes: &[u8], at: usize) -> u32 {
+    bytes.get(at..).and_then(<[u8]>::first_chunk).copied().map_or(0, u32::from_ne_bytes)
+}
+
+fn words(bytes: &[u8]) -> Vec<u32> {
+    bytes.chunks_exact(4).map(|chunk| word(chunk, 0)).collect()
+}
+
+fn put(bytes: &mut [u8], at: usize, value: u32) {
+    bytes[at..at + 4].copy_from_slice(&value.to_ne_bytes());
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
