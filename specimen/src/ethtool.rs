@@ -9,6 +9,17 @@ pub const EOPNOTSUPP: i32 = 95;
 /// There is no such family of generic netlink, or no such system call.
 pub const ENOENT: i32 = 2;
 
+/// Fields of a packet that go into the hash.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hashed {
+    /// None: virtio says so of all packets where the device has no RSS.
+    Nothing,
+    /// The addresses.
+    Addresses,
+    /// Addresses and ports.
+    Ports,
+}
+
 /// What a driver tells of its interface.
 #[derive(Debug, Clone)]
 pub struct Ethtool {
@@ -23,10 +34,10 @@ pub struct Ethtool {
     pub interrupt_after: Option<u32>,
     /// Whether generic receive offload is on.
     pub gro: bool,
-    /// The indirection table; none where the driver has none.
+    /// The indirection table; none where the driver cannot have one, empty where its device has none.
     pub table: Option<Vec<u32>>,
-    /// Whether ports of UDP go into the hash; none where the driver does not tell what does.
-    pub udp_ports: Option<bool>,
+    /// What of a UDP packet goes into the hash; none where the driver does not tell.
+    pub udp_hash: Option<Hashed>,
     /// Queues RSS can use, as the driver tells.
     pub table_queues: Option<u32>,
     /// The driver's statistics.
@@ -43,6 +54,23 @@ fn refused(errno: i32) -> Value {
 
 fn offered<T>(value: Option<&T>, answer: impl FnOnce(&T) -> Value) -> Value {
     value.map_or_else(|| refused(EOPNOTSUPP), answer)
+}
+
+fn indirection(table: &[u32]) -> Value {
+    if table.is_empty() {
+        return json!({ "table": [] });
+    }
+    json!({ "table": table, "hash": { "function": "toeplitz", "key": "6d5a56da255b0ec24167253d43a38fb0" } })
+}
+
+fn fields(hashed: Hashed) -> Value {
+    let (addresses, ports) = (hashed != Hashed::Nothing, hashed == Hashed::Ports);
+    json!({
+        "source_address": addresses,
+        "destination_address": addresses,
+        "source_port": ports,
+        "destination_port": ports,
+    })
 }
 
 impl Ethtool {
@@ -74,27 +102,19 @@ impl Ethtool {
             ),
             ("features", self.features()),
             ("statistics", json!(self.statistics)),
-            (
-                "rss",
-                offered(
-                    self.table.as_ref(),
-                    |table| json!({ "table": table, "hash": { "function": "toeplitz", "key": "6d5a56da255b0ec24167253d43a38fb0" } }),
-                ),
-            ),
+            ("rss", offered(self.table.as_ref(), |table| indirection(table))),
             ("table-queues", offered(self.table_queues.as_ref(), |queues| json!(queues))),
-            ("ntuple", offered(self.table.as_ref(), |_| json!([]))),
+            ("ntuple", offered(self.table.as_ref().filter(|table| !table.is_empty()), |_| json!([]))),
         ];
-        let tcp_ports = self.udp_ports.map(|_| true);
-        for (item, ports) in [
-            ("flow-hash/udp4", self.udp_ports),
-            ("flow-hash/udp6", self.udp_ports),
-            ("flow-hash/tcp4", tcp_ports),
-            ("flow-hash/tcp6", tcp_ports),
+        let of_tcp =
+            self.udp_hash.map(|of_udp| if of_udp == Hashed::Nothing { of_udp } else { Hashed::Ports });
+        for (item, hashed) in [
+            ("flow-hash/udp4", self.udp_hash),
+            ("flow-hash/udp6", self.udp_hash),
+            ("flow-hash/tcp4", of_tcp),
+            ("flow-hash/tcp6", of_tcp),
         ] {
-            let fields = offered(
-                ports.as_ref(),
-                |ports| json!({ "source_address": true, "destination_address": true, "source_port": ports, "destination_port": ports }),
-            );
+            let fields = offered(hashed.as_ref(), |hashed| fields(*hashed));
             answers.push((item, fields));
         }
         let mut all: Vec<(String, Value)> = answers
@@ -112,7 +132,7 @@ impl Ethtool {
             "generic-segmentation-offload": true,
             "large-receive-offload": false,
             "ntuple-filters": false,
-            "receive-hashing": self.table.is_some(),
+            "receive-hashing": self.table.as_ref().is_some_and(|table| !table.is_empty()),
             "rx-checksumming": true,
             "scatter-gather": true,
             "tx-checksumming": true,

@@ -20,7 +20,7 @@ pub use known_hosts::{Specimen, many, names, specimen};
 pub use tree::{Node, Tree};
 
 pub use cpus::{Cpu, CpuTimes, Cpus};
-pub use ethtool::{ENOENT, EOPNOTSUPP, Ethtool};
+pub use ethtool::{ENOENT, EOPNOTSUPP, Ethtool, Hashed};
 pub use interrupts::Interrupt;
 pub use machine::{Kernel, Machine};
 pub use netfilter::Netfilter;

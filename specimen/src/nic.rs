@@ -128,10 +128,13 @@ impl Nic {
     }
 
     fn write_device(&self, tree: &mut Tree, path: &str) {
-        let [driver, ..] = self.ethtool.driver;
+        let [driver, _, _, slot] = self.ethtool.driver;
+        let bus_driver = if self.virtio.is_some() { "virtio-pci" } else { driver };
         let pci = format!("/sys/devices/{}", self.pci);
         let depth = self.pci.split('/').count();
         let up = "../".repeat(depth + 1);
+        tree.link(format!("/sys/bus/pci/devices/{slot}"), format!("../../../devices/{}", self.pci));
+        tree.file(format!("{pci}/uevent"), format!("DRIVER={bus_driver}\nPCI_SLOT_NAME={slot}\n"));
         tree.line(format!("{pci}/numa_node"), self.node);
         for irq in &self.irqs {
             tree.line(format!("{pci}/msi_irqs/{irq}"), "msix");
@@ -140,15 +143,12 @@ impl Nic {
             tree.line(format!("{pci}/sriov_totalvfs"), total);
             tree.line(format!("{pci}/sriov_numvfs"), active);
         }
+        tree.link(format!("{pci}/driver"), format!("{up}bus/pci/drivers/{bus_driver}"));
+        tree.link(format!("{pci}/subsystem"), format!("{up}bus/pci"));
         match self.virtio {
-            None => {
-                tree.link(format!("{path}/device"), format!("../../../devices/{}", self.pci));
-                tree.link(format!("{pci}/driver"), format!("{up}bus/pci/drivers/{driver}"));
-                tree.link(format!("{pci}/subsystem"), format!("{up}bus/pci"));
-            }
+            None => tree.link(format!("{path}/device"), format!("../../../devices/{}", self.pci)),
             Some(virtio) => {
                 tree.link(format!("{path}/device"), format!("../../../devices/{}/{virtio}", self.pci));
-                tree.link(format!("{pci}/driver"), format!("{up}bus/pci/drivers/virtio-pci"));
                 tree.link(format!("{pci}/{virtio}/driver"), format!("{up}../bus/virtio/drivers/{driver}"));
                 tree.link(format!("{pci}/{virtio}/subsystem"), format!("{up}../bus/virtio"));
             }

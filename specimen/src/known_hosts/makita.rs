@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use super::{Specimen, sysctls};
 use crate::{
-    Cpu, CpuTimes, Cpus, Ethtool, Interrupt, Kernel, Machine, Netfilter, Nic, Process, RECVFROM,
+    Cpu, CpuTimes, Cpus, Ethtool, Hashed, Interrupt, Kernel, Machine, Netfilter, Nic, Process, RECVFROM,
     ReceiveQueue, Softnet, Thread, TransmitQueue, UdpCounts, UdpSocket,
 };
 use published::{CPU_PERCENT, IRQ_TO_CPU, QUEUE_PACKETS, TABLE_REACH};
@@ -251,7 +251,7 @@ fn ethtool(way: &Way) -> Ethtool {
         interrupt_after: Some(1),
         gro: way.gro,
         table: Some((0..128).map(|entry| entry % TABLE_REACH).collect()),
-        udp_ports: Some(true),
+        udp_hash: Some(Hashed::Ports),
         table_queues: Some(CPUS),
         statistics: [
             "rx_missed_errors",

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{Specimen, sysctls};
 use crate::{
-    Cpu, CpuTimes, Cpus, Ethtool, Interrupt, Kernel, Machine, Netfilter, Nic, Process, RECVFROM,
+    Cpu, CpuTimes, Cpus, Ethtool, Hashed, Interrupt, Kernel, Machine, Netfilter, Nic, Process, RECVFROM,
     ReceiveQueue, Softnet, Thread, TransmitQueue, UdpCounts, UdpSocket,
 };
 
@@ -120,7 +120,7 @@ fn nic(number: usize, queues: u32, cpus: u32) -> Nic {
             interrupt_after: Some(8),
             gro: true,
             table: Some((0..2 * queues).map(|entry| entry % queues).collect()),
-            udp_ports: Some(true),
+            udp_hash: Some(Hashed::Ports),
             table_queues: Some(queues),
             statistics: (0..queues)
                 .flat_map(queue_statistics)

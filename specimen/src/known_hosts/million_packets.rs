@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 
 use super::{Specimen, sysctls};
 use crate::{
-    Cpu, CpuTimes, Cpus, Ethtool, Interrupt, Kernel, Listener, Machine, Netfilter, Nic, Process, RECVFROM,
-    ReceiveQueue, Softnet, Thread, TransmitQueue, UdpCounts, UdpSocket,
+    Cpu, CpuTimes, Cpus, Ethtool, Hashed, Interrupt, Kernel, Listener, Machine, Netfilter, Nic, Process,
+    RECVFROM, ReceiveQueue, Softnet, Thread, TransmitQueue, UdpCounts, UdpSocket,
 };
 
 const NIC: &str = "eth2";
@@ -160,7 +160,7 @@ fn nic() -> Nic {
             interrupt_after: Some(60),
             gro: true,
             table: Some((0..128).map(|entry| entry % QUEUES).collect()),
-            udp_ports: Some(false),
+            udp_hash: Some(Hashed::Addresses),
             table_queues: Some(QUEUES),
             statistics: BTreeMap::new(),
             queue_packets: None,

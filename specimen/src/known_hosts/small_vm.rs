@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::{Specimen, sysctls};
 use crate::{
-    Cpu, CpuTimes, Cpus, EPOLL_WAIT, Ethtool, Interrupt, Kernel, Listener, Machine, Netfilter, Nic, Process,
-    ReceiveQueue, Softnet, Thread, TransmitQueue, UdpCounts, UdpSocket,
+    Cpu, CpuTimes, Cpus, EPOLL_WAIT, Ethtool, Hashed, Interrupt, Kernel, Listener, Machine, Netfilter, Nic,
+    Process, ReceiveQueue, Softnet, Thread, TransmitQueue, UdpCounts, UdpSocket,
 };
 
 const NIC: &str = "ens3";
@@ -153,9 +153,9 @@ fn nic() -> Nic {
             rings: Some([256, 256, 256, 256]),
             interrupt_after: Some(0),
             gro: true,
-            table: None,
-            udp_ports: None,
-            table_queues: None,
+            table: Some(Vec::new()),
+            udp_hash: Some(Hashed::Nothing),
+            table_queues: Some(2),
             statistics: [
                 ("rx_queue_0_packets", 2_210_000),
                 ("rx_queue_1_packets", 1_990_000),
