@@ -31,7 +31,10 @@ pub(super) fn stock(kernel: Kernel, nics: &[&str], rp_filter: u8) -> BTreeMap<St
             all.insert(format!("net.ipv4.conf.{interface}.{name}"), value.to_string());
         }
     }
-    let cpus_of_flow_limit = ("net.core.flow_limit_cpu_bitmap".to_owned(), "0".to_owned());
-    all.extend([cpus_of_flow_limit]);
+    for (name, value) in
+        [("net.core.flow_limit_cpu_bitmap", "0"), ("net.ipv4.ip_local_port_range", "32768\t60999")]
+    {
+        all.insert(name.to_owned(), value.to_owned());
+    }
     all
 }
