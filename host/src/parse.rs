@@ -4,11 +4,16 @@ use std::borrow::Cow;
 
 use crate::CpuSet;
 use crate::netlink;
+use crate::netlink::nfnetlink::{hook, table};
+use crate::netlink::tc;
+use crate::stage::filter::{self, NftTable};
 use crate::stage::irq::interrupts;
 use crate::stage::irq::owner::{irqbalance, link_file, tuned};
 use crate::stage::irq::served::Names;
 use crate::stage::softirq::{softirqs, softnet};
+use crate::stage::thread::AuditRules;
 use crate::stage::{machine, route, socket, thread};
+use crate::sys::audit;
 
 /// A parser, whatever its answer.
 pub type Parser = fn(&[u8]);
@@ -56,6 +61,14 @@ pub const PARSERS: &[(&str, Parser)] = &[
     }),
     ("softirq: /proc/softirqs", |bytes| drop(softirqs::parse(&text(bytes), "NET_RX"))),
     // filter
+    ("filter: /proc/net/stat/nf_conntrack", |bytes| drop(filter::statistics(&text(bytes)))),
+    ("filter: /proc/modules", |bytes| drop(filter::loaded(&text(bytes)))),
+    ("filter: modules.builtin", |bytes| drop(filter::builtin(&text(bytes)))),
+    ("filter: a netfilter hook", |bytes| drop(hook::function(bytes))),
+    ("filter: a table of nftables", |bytes| drop(table::table(bytes))),
+    ("filter: a chain of nftables", |bytes| drop(table::take_chain(bytes, &mut [NftTable::default()]))),
+    ("filter: a qdisc", |bytes| drop(tc::qdisc_for_filters(bytes, 2))),
+    ("filter: a tc filter", |bytes| _ = tc::count(std::iter::once(bytes))),
     // route
     ("route: /proc/net/snmp and netstat", |bytes| drop(route::pairs_of_lines(&text(bytes)))),
     ("route: /proc/net/snmp6", |bytes| drop(route::words(&text(bytes)))),
@@ -70,6 +83,7 @@ pub const PARSERS: &[(&str, Parser)] = &[
     ("thread: task status", |bytes| drop(thread::allowed_in(&text(bytes)))),
     ("thread: task syscall", |bytes| _ = thread::Doing::parse(&text(bytes))),
     ("thread: epoll's fdinfo", |bytes| drop(thread::watched(&text(bytes)))),
+    ("thread: an audit rule", |bytes| drop(audit::take_rule(bytes, &mut AuditRules::default()))),
     // transmit
     ("transmit: queueing discipline", crate::netlink::qdisc::any_answer),
     ("transmit: queue files", |bytes| crate::stage::transmit::any_file(&text(bytes))),

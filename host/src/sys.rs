@@ -2,4 +2,6 @@
 
 pub(crate) mod audit;
 pub(crate) mod ethtool;
+pub(crate) mod iptables;
 pub(crate) mod sockopt;
+pub(crate) mod tcx;

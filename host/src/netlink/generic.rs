@@ -81,6 +81,11 @@ impl Attributes {
         self
     }
 
+    /// The attributes as they are sent.
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
     /// Adds a number of 32 bits.
     #[must_use]
     pub(crate) fn u32(self, kind: u16, value: u32) -> Self {

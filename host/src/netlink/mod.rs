@@ -7,13 +7,15 @@ mod connection;
 pub(crate) mod ethtool;
 mod generic;
 pub(crate) mod napi;
+pub(crate) mod nfnetlink;
 mod path;
 pub(crate) mod qdisc;
 pub(crate) mod qstats;
 mod sock_diag;
+pub(crate) mod tc;
 mod xdp;
 
 pub use path::{Mac, Path, PathError, path_to};
 pub use sock_diag::DiagSocket;
 pub(crate) use sock_diag::{State as SocketState, parse as diag_socket, sockets as diag_sockets};
-pub use xdp::{Attached, Mode, XdpFeatures, XdpState, xdp_state};
+pub use xdp::{Attached, Mode, XdpFeatures, XdpState, xdp_attached, xdp_features, xdp_state};

@@ -6,6 +6,7 @@ use netlink_packet_core::{NetlinkDeserializable, NetlinkHeader, NetlinkSerializa
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{LinkAttribute, LinkMessage, LinkXdp, XdpAttached};
 use netlink_sys::protocols::NETLINK_ROUTE;
+use serde::{Deserialize, Serialize};
 
 use super::connection::Connection;
 use super::generic::{self, Attributes, Family};
@@ -34,16 +35,18 @@ pub struct XdpState {
 }
 
 /// An attached program.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attached {
     /// Its id, as `bpftool prog` lists it; none if there are several.
+    #[serde(default)]
     pub id: Option<u32>,
     /// Where it runs.
     pub mode: Mode,
 }
 
 /// Where an XDP program runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Mode {
     /// In the driver, before a packet has a socket buffer.
     Native,
@@ -56,7 +59,8 @@ pub enum Mode {
 }
 
 /// What a driver says it can do (`xdp-features` of the netdev family, Linux 6.3).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct XdpFeatures {
     /// XDP_ABORTED, XDP_DROP, XDP_PASS and XDP_TX.
     pub basic: bool,
@@ -77,17 +81,28 @@ impl XdpFeatures {
 /// The XDP side of the interface with this name and index, in the calling thread's network namespace.
 ///
 /// # Errors
-/// No such interface, a host that is not live. What the kernel is too old to tell is unknown, and no error.
+/// No such interface, a capture without it. What the kernel is too old to tell is unknown, and no error.
 pub fn xdp_state(host: &Host, interface: &str, index: u32) -> Result<XdpState, HostError> {
-    let what = || format!("the XDP state of {interface}");
-    host.must_be_live(&what())?;
-    let attached = attached(index).map_err(|source| HostError::Call { what: what(), source })?;
-    let features = features(index).map_or_else(
-        |error| Known::unknown(format!("the kernel does not tell (it does from Linux 6.3 on): {error}")),
-        |bits| Known::Value(XdpFeatures::of(bits)),
-    );
+    let attached = xdp_attached(host, interface, index)?;
+    let features = xdp_features(host, interface, index);
     let driver = host.driver(interface).map(|driver| driver.name).into();
     Ok(XdpState { attached, features, driver })
+}
+
+/// The XDP program of an interface; none without.
+///
+/// # Errors
+/// No such interface, a capture without it.
+pub fn xdp_attached(host: &Host, interface: &str, index: u32) -> Result<Option<Attached>, HostError> {
+    let what = format!("reading the XDP program of {interface}");
+    host.call(&format!("xdp/{interface}/attached"), &what, || attached(index))
+}
+
+/// What an interface's driver can do for XDP programs.
+#[must_use]
+pub fn xdp_features(host: &Host, interface: &str, index: u32) -> Known<XdpFeatures> {
+    let what = format!("reading what {interface} can do for XDP (told from Linux 6.3 on)");
+    host.call(&format!("xdp/{interface}/features"), &what, || features(index)).into()
 }
 
 fn attached(index: u32) -> io::Result<Option<Attached>> {
@@ -125,11 +140,13 @@ fn read_attached(link: &LinkMessage) -> Option<Attached> {
     Some(Attached { id, mode })
 }
 
-fn features(index: u32) -> io::Result<u64> {
+fn features(index: u32) -> io::Result<XdpFeatures> {
     let device = Attributes::default().u32(DEVICE_INDEX, index);
     let body = Family::open("netdev")?.ask(GET_DEVICE, &device)?;
     let value = generic::attribute(&body, DEVICE_FEATURES).and_then(|value| value.first_chunk().copied());
-    value.map(u64::from_ne_bytes).ok_or_else(|| io::ErrorKind::InvalidData.into())
+    value
+        .map(|bytes| XdpFeatures::of(u64::from_ne_bytes(bytes)))
+        .ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
 #[cfg(test)]
@@ -145,6 +162,21 @@ mod tests {
         link.attributes =
             vec![LinkAttribute::Xdp(vec![LinkXdp::Attached(XdpAttached::Driver), LinkXdp::ProgId(17)])];
         assert_eq!(read_attached(&link), Some(Attached { id: Some(17), mode: Mode::Native }));
+    }
+
+    #[test]
+    fn a_capture_tells_of_programs_too() {
+        let host = Host::scripted([
+            ("/calls/xdp/eth0/attached.json", r#"{"id": 17, "mode": "generic"}"#),
+            ("/calls/xdp/eth1/attached.json", "null"),
+            ("/calls/xdp/eth0/features.json", r#"{"basic": true}"#),
+            ("/calls/xdp/eth1/features.json", r#"{"errno": 2}"#),
+        ]);
+        let attached = |name| xdp_attached(&host, name, 1).expect("captured");
+        assert_eq!(attached("eth0"), Some(Attached { id: Some(17), mode: Mode::Generic }));
+        assert_eq!(attached("eth1"), None);
+        assert!(xdp_features(&host, "eth0", 1).value().is_some_and(|features| features.basic));
+        assert!(xdp_features(&host, "eth1", 1).why().is_some_and(|why| why.contains("eth1")));
     }
 
     #[test]

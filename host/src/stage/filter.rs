@@ -1,12 +1,27 @@
 //! What looks at packets on their way: XDP, tc, netfilter, connection tracking.
 
+mod conntrack;
+mod empty_tables;
+mod generic_xdp;
+mod hooks;
+mod modules;
+mod notrack;
+mod programs;
+mod tables;
+
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde::{Deserialize, Serialize};
 
 use super::link::Link;
-use super::{PacketPath, Stage, StageName};
-use crate::counter::Counter;
+use super::{Stage, StageName};
 use crate::finding::Rule;
+use crate::netlink::Attached;
 use crate::{Host, Known};
+
+pub(crate) use conntrack::statistics;
+pub(crate) use modules::{builtin, loaded};
+pub use tables::{IpFamily, IptablesTable, NftTable};
 
 /// The stage.
 pub(super) const STAGE: Stage = Stage {
@@ -15,20 +30,25 @@ pub(super) const STAGE: Stage = Stage {
               in and out. Each hook costs each packet, with rules or without; connection tracking looks up and makes \
               an entry a flow.",
     rules: RULES,
-    counters,
+    counters: conntrack::counters,
 };
 
-const RULES: &[Rule] = &[];
+const RULES: &[Rule] = &[notrack::RULE, empty_tables::RULE, generic_xdp::RULE];
 
 /// Filters of a host.
 #[derive(Debug, Clone, Serialize)]
 pub struct Filter {
     /// An item an interface.
     pub interfaces: Vec<InterfaceFilters>,
-    /// Netfilter hooks of the families ip, ip6, inet and netdev, in the order in which packets meet them; none where no way to list them is there.
+    /// Functions at netfilter's hooks of IPv4, IPv6 and of these interfaces, in the order in which packets meet them
+    /// (Linux 5.14).
     pub hooks: Known<Vec<Hook>>,
-    /// nftables' and iptables' tables.
-    pub tables: Known<Vec<Table>>,
+    /// nftables' tables.
+    pub nftables: Known<Vec<NftTable>>,
+    /// iptables' own tables; those that `iptables-nft` makes are nftables'.
+    pub iptables: Known<Vec<Table>>,
+    /// Kernel modules that are loaded and have to do with netfilter; none where the kernel has no modules.
+    pub modules: Known<Option<BTreeSet<String>>>,
     /// Connection tracking; none where it is not loaded.
     pub conntrack: Known<Option<Conntrack>>,
 }
@@ -39,51 +59,54 @@ pub struct InterfaceFilters {
     /// The interface.
     pub interface: String,
     /// The XDP program; none without one.
-    pub xdp: Known<Option<Xdp>>,
-    /// How many tc filters and tcx programs packets meet on the way in.
-    pub ingress: Known<u32>,
-    /// How many on the way out.
-    pub egress: Known<u32>,
+    pub xdp: Known<Option<Attached>>,
+    /// Whether the driver can run the program itself (Linux 6.3); none where no program is in generic mode, for which alone
+    /// it matters.
+    pub driver_runs_xdp: Known<Option<bool>>,
+    /// How many tc filters and tcx programs packets meet on the way in, and on the way out.
+    pub tc: Known<Programs>,
 }
 
-/// An attached XDP program.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Xdp {
-    /// `native`, `generic`, `offloaded` or `several`.
-    pub mode: String,
-    /// The program's id; none where there are several.
-    #[serde(default)]
-    pub id: Option<u32>,
+/// How many programs packets meet on an interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Programs {
+    /// On the way in.
+    pub ingress: u32,
+    /// On the way out.
+    pub egress: u32,
 }
 
 /// A function at a netfilter hook.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hook {
-    /// `ip`, `ip6`, `netdev`, ...
+    /// `ip`, `ip6` or `netdev`.
     pub family: String,
-    /// `prerouting`, `input`, `output`, `postrouting`, `ingress`, ...
+    /// `prerouting`, `input`, `forward`, `output`, `postrouting`, `ingress` or `egress`.
     pub hook: String,
+    /// The interface, of family `netdev`.
+    #[serde(default)]
+    pub interface: Option<String>,
     /// Its priority; lower comes first.
     pub priority: i32,
-    /// The kernel function or nftables chain: `ipv4_conntrack_in`, `chain inet filter input`.
+    /// The kernel function or nftables chain: `ipv4_conntrack_in`, `chain inet filter input`; empty where the kernel does
+    /// not tell.
+    #[serde(default)]
     pub function: String,
     /// The kernel module; empty where it is built in or not told.
     #[serde(default)]
     pub module: String,
 }
 
-/// A table of rules.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// A table of iptables.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Table {
-    /// `ip`, `ip6`, `inet`, `netdev`, ...
-    pub family: String,
+    /// Its family.
+    pub family: IpFamily,
     /// Its name.
     pub name: String,
-    /// `nftables` or `iptables`.
-    pub kind: String,
-    /// How many rules it holds; none where that cannot be told.
-    #[serde(default)]
-    pub rules: Option<u32>,
+    /// What it holds.
+    pub content: Known<IptablesTable>,
 }
 
 /// Connection tracking.
@@ -93,29 +116,45 @@ pub struct Conntrack {
     pub count: Known<u64>,
     /// Entries there can be.
     pub max: Known<u64>,
-    /// Packets lost: new flows for which there was no entry, or whose insertion failed, summed over CPUs.
-    pub drops: Known<u64>,
+    /// Counters of `/proc/net/stat/nf_conntrack` by name, summed over CPUs.
+    pub statistics: Known<BTreeMap<String, u64>>,
 }
 
 impl Filter {
     /// Reads what is on these interfaces and on the host.
     #[must_use]
-    pub fn observe(_host: &Host, links: &[Link]) -> Self {
-        let programs = |link: &Link| InterfaceFilters {
-            interface: link.interface.clone(),
-            xdp: Known::unknown("not read yet"),
-            ingress: Known::unknown("not read yet"),
-            egress: Known::unknown("not read yet"),
-        };
+    pub fn observe(host: &Host, links: &[Link]) -> Self {
+        let names: Vec<&str> = links.iter().map(|link| link.interface.as_str()).collect();
+        let modules = modules::Modules::read(host);
         Self {
-            interfaces: links.iter().map(programs).collect(),
-            hooks: Known::unknown("not read yet"),
-            tables: Known::unknown("not read yet"),
-            conntrack: Known::unknown("not read yet"),
+            interfaces: links.iter().map(|link| programs::on(host, link)).collect(),
+            hooks: hooks::hooks(host, &modules, &names),
+            nftables: tables::nftables(host, &modules),
+            iptables: tables::iptables(host),
+            conntrack: conntrack::conntrack(host),
+            modules: modules.of_netfilter(),
+        }
+    }
+
+    /// Whether packets are tracked: a function of connection tracking is at a hook. Where the hooks are unknown, entries
+    /// that there are tell; without either it is unknown.
+    #[must_use]
+    pub fn tracks(&self) -> Option<bool> {
+        let Some(conntrack) = self.conntrack.value()? else { return Some(false) };
+        match self.hooks.value() {
+            Some(hooks) if hooks.iter().all(|hook| !hook.function.is_empty()) => {
+                Some(hooks.iter().any(|hook| hook.function.contains("conntrack_in")))
+            }
+            _ => conntrack.count.value().is_some_and(|count| *count > 0).then_some(true),
         }
     }
 }
 
-fn counters(_path: &PacketPath) -> Vec<Counter> {
-    Vec::new()
+impl Conntrack {
+    /// Packets lost: those for which no entry was to be had, or whose entry could not be put into the table.
+    #[must_use]
+    pub fn drops(&self) -> Option<u64> {
+        let statistics = self.statistics.value()?;
+        Some(statistics.get("drop")?.saturating_add(*statistics.get("insert_failed")?))
+    }
 }

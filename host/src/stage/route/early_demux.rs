@@ -52,7 +52,7 @@ fn check(view: &View<'_>) -> Vec<Sighting> {
     vec![
         Sighting::new(severity, title)
             .evidence(UDP, 1, UDP_PATH)
-            .evidence("unconnected UDP services", services.len(), "the UDP sockets of the host")
+            .evidence("unconnected UDP services", services.len(), service.read_from.clone())
             .change(Setting::sysctl(UDP), Some(Value::new("1")), Value::new("0")),
     ]
 }

@@ -1,0 +1,61 @@
+//! Netfilter over netlink: functions at its hooks, nftables' tables.
+
+pub(crate) mod hook;
+pub(crate) mod table;
+
+use std::io;
+
+use netlink_packet_core::NLM_F_DUMP;
+use netlink_sys::protocols::NETLINK_NETFILTER;
+
+use super::connection::Connection;
+use super::generic::{Attributes, attribute};
+
+/// Bytes of struct nfgenmsg (linux/netfilter/nfnetlink.h).
+const HEADER_BYTES: usize = 4;
+
+/// A list that the kernel interrupted, because what it lists changed meanwhile, is asked for this often.
+const ATTEMPTS: u32 = 3;
+
+/// Protocol families of netfilter (linux/netfilter.h).
+const FAMILIES: [(u8, &str); 6] =
+    [(1, "inet"), (2, "ip"), (3, "arp"), (5, "netdev"), (7, "bridge"), (10, "ip6")];
+
+/// What a family is called, as `nft` does.
+fn family_name(family: u8) -> String {
+    let found = FAMILIES.iter().find(|(number, _)| *number == family);
+    found.map_or_else(|| format!("family {family}"), |(_, name)| (*name).to_owned())
+}
+
+/// Lists what a message of a subsystem lists of a family; 0 stands for all of them where the subsystem has that.
+fn list(subsystem: u8, message: u8, family: u8, attributes: &Attributes) -> io::Result<Vec<Vec<u8>>> {
+    let mut body = vec![family, 0, 0, 0];
+    body.extend(attributes.as_bytes());
+    let kind = u16::from_be_bytes([subsystem, message]);
+    let mut connection = Connection::open(NETLINK_NETFILTER)?;
+    let mut attempts = 1;
+    loop {
+        match connection.request(kind, NLM_F_DUMP, &body) {
+            Ok(answers) => return Ok(answers.into_iter().map(|answer| answer.body).collect()),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted && attempts < ATTEMPTS => attempts += 1,
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// The family in an answer, and its attributes.
+fn parts(body: &[u8]) -> io::Result<(u8, &[u8])> {
+    match (body.first(), body.get(HEADER_BYTES..)) {
+        (Some(family), Some(attributes)) => Ok((*family, attributes)),
+        _ => Err(cut_short()),
+    }
+}
+
+/// A number in network byte order, as netfilter has them.
+fn number(attributes: &[u8], kind: u16) -> Option<u32> {
+    attribute(attributes, kind)?.first_chunk().copied().map(u32::from_be_bytes)
+}
+
+fn cut_short() -> io::Error {
+    io::Error::new(io::ErrorKind::UnexpectedEof, "netfilter's answer is cut short")
+}

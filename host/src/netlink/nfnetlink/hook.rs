@@ -1,0 +1,142 @@
+//! Functions at netfilter's hooks (linux/netfilter/nfnetlink_hook.h, Linux 5.14).
+
+use std::io;
+
+use super::{cut_short, family_name, list, number, parts};
+use crate::netlink::generic::{Attributes, attribute, text};
+use crate::stage::filter::Hook;
+
+const SUBSYSTEM: u8 = 12;
+const GET: u8 = 0;
+const NETDEV: u8 = 5;
+
+const HOOK_NUMBER: u16 = 1;
+const PRIORITY: u16 = 2;
+const DEVICE: u16 = 3;
+const FUNCTION: u16 = 4;
+const MODULE: u16 = 5;
+const CHAIN: u16 = 6;
+const CHAIN_DESCRIPTION: u16 = 1;
+const CHAIN_TABLE: u16 = 1;
+const CHAIN_FAMILY: u16 = 2;
+const CHAIN_NAME: u16 = 3;
+
+const IP_FAMILIES: [u8; 2] = [2, 10];
+/// Hooks of the IP families by number (linux/netfilter.h), in the order in which packets meet them.
+const IP_HOOKS: [(u32, &str); 5] =
+    [(0, "prerouting"), (1, "input"), (2, "forward"), (3, "output"), (4, "postrouting")];
+/// Hooks of a device; that on the way out is of Linux 5.16.
+const INGRESS: (u32, &str) = (0, "ingress");
+const EGRESS: (u32, &str) = (1, "egress");
+
+/// All functions at the hooks of IPv4, IPv6 and of these interfaces, in the order in which packets meet them.
+pub(crate) fn hooks(interfaces: &[&str]) -> io::Result<Vec<Hook>> {
+    let mut hooks = Vec::new();
+    let mut of_device = Vec::new();
+    for interface in interfaces {
+        of_device.extend(at_device(interface, INGRESS, &mut hooks));
+    }
+    for (hook, name) in IP_HOOKS {
+        for family in IP_FAMILIES {
+            at(family, (hook, name), None, &mut hooks)?;
+        }
+    }
+    for interface in interfaces {
+        of_device.extend(at_device(interface, EGRESS, &mut hooks));
+    }
+    // Asked last for what is wrong with devices, so that a kernel that lists no hooks at all says that itself.
+    of_device.into_iter().next().map_or(Ok(hooks), Err)
+}
+
+/// The hooks of a device; none where the kernel has no such hook, or the device went away.
+fn at_device(interface: &str, hook: (u32, &str), hooks: &mut Vec<Hook>) -> Option<io::Error> {
+    let error = at(NETDEV, hook, Some(interface), hooks).err()?;
+    let absent = [libc::EPROTONOSUPPORT, libc::EOPNOTSUPP, libc::ENODEV];
+    let known = error.raw_os_error().is_some_and(|errno| absent.contains(&errno));
+    (!known).then_some(error)
+}
+
+fn at(family: u8, hook: (u32, &str), interface: Option<&str>, hooks: &mut Vec<Hook>) -> io::Result<()> {
+    let request = Attributes::default().bytes(HOOK_NUMBER, &hook.0.to_be_bytes());
+    let request = match interface {
+        Some(interface) => request.text(DEVICE, interface),
+        None => request,
+    };
+    for answer in list(SUBSYSTEM, GET, family, &request)? {
+        let mut function = function(&answer)?;
+        hook.1.clone_into(&mut function.hook);
+        function.interface = interface.map(str::to_owned);
+        hooks.push(function);
+    }
+    Ok(())
+}
+
+/// A function in an answer; at which hook, the question tells.
+pub(crate) fn function(body: &[u8]) -> io::Result<Hook> {
+    let (family, attributes) = parts(body)?;
+    let told = |kind| attribute(attributes, kind).map(text);
+    let chain =
+        attribute(attributes, CHAIN).and_then(|chain| attribute(chain, CHAIN_DESCRIPTION)).map(chain_name);
+    Ok(Hook {
+        family: family_name(family),
+        hook: String::new(),
+        interface: None,
+        priority: number(attributes, PRIORITY).ok_or_else(cut_short)?.cast_signed(),
+        // A kernel without CONFIG_KALLSYMS names no function.
+        function: chain.or_else(|| told(FUNCTION)).unwrap_or_default(),
+        module: told(MODULE).unwrap_or_default(),
+    })
+}
+
+fn chain_name(description: &[u8]) -> String {
+    let told = |kind| attribute(description, kind).map(text).unwrap_or_default();
+    let family = attribute(description, CHAIN_FAMILY).and_then(|value| value.first().copied()).unwrap_or(0);
+    format!("chain {} {} {}", family_name(family), told(CHAIN_TABLE), told(CHAIN_NAME))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn answer(attributes: &Attributes) -> Vec<u8> {
+        [&[2_u8, 0, 0, 0], attributes.as_bytes()].concat()
+    }
+
+    #[test]
+    fn a_function_is_read_with_its_module() {
+        let attributes = Attributes::default()
+            .text(MODULE, "nf_conntrack")
+            .text(FUNCTION, "ipv4_conntrack_in")
+            .bytes(HOOK_NUMBER, &0_u32.to_be_bytes())
+            .bytes(PRIORITY, &(-200_i32).to_be_bytes());
+        let hook = function(&answer(&attributes)).expect("a function");
+        assert_eq!((&*hook.family, hook.priority), ("ip", -200));
+        assert_eq!((&*hook.function, &*hook.module), ("ipv4_conntrack_in", "nf_conntrack"));
+    }
+
+    #[test]
+    fn a_chain_is_named_as_nft_does() {
+        let description =
+            Attributes::default().text(CHAIN_TABLE, "fw").text(CHAIN_NAME, "input").bytes(CHAIN_FAMILY, &[1]);
+        let chain = Attributes::default().nested(CHAIN_DESCRIPTION, &description);
+        let attributes = Attributes::default()
+            .text(FUNCTION, "nft_do_chain_inet")
+            .bytes(PRIORITY, &[0; 4])
+            .nested(CHAIN, &chain);
+        assert_eq!(function(&answer(&attributes)).expect("a chain").function, "chain inet fw input");
+    }
+
+    #[test]
+    fn an_answer_without_priority_is_no_function() {
+        assert!(function(&answer(&Attributes::default().text(FUNCTION, "f"))).is_err());
+        assert!(function(&[2]).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn any_answer_is_a_function_or_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
+            let _ = function(&bytes);
+        }
+    }
+}

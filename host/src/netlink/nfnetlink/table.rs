@@ -1,0 +1,117 @@
+//! Tables of nftables and what is in them (linux/netfilter/nf_tables.h, Linux 3.13).
+
+use std::io;
+
+use super::{cut_short, family_name, list, number, parts};
+use crate::netlink::generic::{Attributes, attribute, text};
+use crate::stage::filter::NftTable;
+
+const SUBSYSTEM: u8 = 10;
+const GET_TABLE: u8 = 1;
+const GET_CHAIN: u8 = 4;
+const ALL_FAMILIES: u8 = 0;
+
+const TABLE_NAME: u16 = 1;
+const TABLE_FLAGS: u16 = 2;
+/// `NFT_TABLE_F_DORMANT`: its chains are taken from their hooks.
+const DORMANT: u32 = 1;
+
+const CHAIN_TABLE: u16 = 1;
+const CHAIN_HOOK: u16 = 4;
+const CHAIN_POLICY: u16 = 5;
+const CHAIN_USE: u16 = 6;
+/// `NF_DROP` of linux/netfilter.h.
+const POLICY_DROP: u32 = 0;
+
+/// The tables. Rules are counted by the uses of their chains, so that a ruleset of many thousand rules need not be read.
+pub(crate) fn tables() -> io::Result<Vec<NftTable>> {
+    let none = Attributes::default();
+    let mut tables = Vec::new();
+    for answer in list(SUBSYSTEM, GET_TABLE, ALL_FAMILIES, &none)? {
+        tables.push(table(&answer)?);
+    }
+    for answer in list(SUBSYSTEM, GET_CHAIN, ALL_FAMILIES, &none)? {
+        take_chain(&answer, &mut tables)?;
+    }
+    Ok(tables)
+}
+
+/// A table in an answer, without its chains.
+pub(crate) fn table(body: &[u8]) -> io::Result<NftTable> {
+    let (family, attributes) = parts(body)?;
+    Ok(NftTable {
+        family: family_name(family),
+        name: attribute(attributes, TABLE_NAME).map(text).ok_or_else(cut_short)?,
+        dormant: number(attributes, TABLE_FLAGS).is_some_and(|flags| flags & DORMANT != 0),
+        ..NftTable::default()
+    })
+}
+
+/// Counts the chain in an answer to its table.
+pub(crate) fn take_chain(body: &[u8], tables: &mut [NftTable]) -> io::Result<()> {
+    let (family, attributes) = parts(body)?;
+    let (family, name) =
+        (family_name(family), attribute(attributes, CHAIN_TABLE).map(text).ok_or_else(cut_short)?);
+    let uses = number(attributes, CHAIN_USE).ok_or_else(cut_short)?;
+    // One that is not listed was made after the list.
+    let Some(table) = tables.iter_mut().find(|table| table.family == family && table.name == name) else {
+        return Ok(());
+    };
+    table.rules = table.rules.saturating_add(uses);
+    if attribute(attributes, CHAIN_HOOK).is_some() {
+        table.hooks = table.hooks.saturating_add(1);
+        table.drops |= number(attributes, CHAIN_POLICY) == Some(POLICY_DROP);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn answer(family: u8, attributes: &Attributes) -> Vec<u8> {
+        [&[family, 0, 0, 0], attributes.as_bytes()].concat()
+    }
+
+    fn chain(table: &str, uses: u32) -> Attributes {
+        Attributes::default().text(CHAIN_TABLE, table).bytes(CHAIN_USE, &uses.to_be_bytes())
+    }
+
+    #[test]
+    fn chains_are_counted_to_their_table() {
+        let named = Attributes::default().text(TABLE_NAME, "fw").bytes(TABLE_FLAGS, &[0; 4]);
+        let mut tables = [table(&answer(1, &named)).expect("a table")];
+        let hooked = chain("fw", 2)
+            .nested(CHAIN_HOOK, &Attributes::default())
+            .bytes(CHAIN_POLICY, &POLICY_DROP.to_be_bytes());
+        for answer in [answer(1, &hooked), answer(1, &chain("fw", 5)), answer(2, &chain("fw", 9))] {
+            take_chain(&answer, &mut tables).expect("a chain");
+        }
+        let expected = NftTable {
+            family: "inet".into(),
+            name: "fw".into(),
+            rules: 7,
+            hooks: 1,
+            drops: true,
+            dormant: false,
+        };
+        assert_eq!(tables[0], expected);
+    }
+
+    #[test]
+    fn what_is_cut_short_is_an_error() {
+        assert!(table(&answer(2, &Attributes::default())).is_err());
+        let mut tables = [NftTable::default()];
+        assert!(take_chain(&answer(2, &Attributes::default().text(CHAIN_TABLE, "fw")), &mut tables).is_err());
+        assert!(take_chain(&[], &mut tables).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn any_answer_is_a_table_or_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
+            let _ = table(&bytes);
+            let _ = take_chain(&bytes, &mut [NftTable::default()]);
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! tc filters and tcx programs on an interface.
+
+use std::collections::BTreeSet;
+use std::io;
+
+use netlink_packet_core::NLM_F_DUMP;
+use netlink_sys::protocols::NETLINK_ROUTE;
+
+use super::connection::Connection;
+use super::generic::{attribute, text};
+use crate::stage::filter::Programs;
+use crate::sys::tcx::{self, Direction};
+
+/// Message types of linux/rtnetlink.h.
+const GET_QDISC: u16 = 38;
+const GET_FILTER: u16 = 46;
+
+/// Bytes of struct tcmsg (linux/rtnetlink.h), and where its words are.
+const HEADER_BYTES: usize = 20;
+const INDEX: usize = 4;
+const PARENT: usize = 12;
+const INFO: usize = 16;
+
+const KIND: u16 = 1;
+const CHAIN: u16 = 11;
+
+/// The one place for filters beside the qdisc (`TC_H_INGRESS`, `TC_H_CLSACT`), and filters there on the way in and out.
+const CLSACT: u32 = 0xffff_fff1;
+const CLSACT_INGRESS: u32 = 0xffff_fff2;
+const CLSACT_EGRESS: u32 = 0xffff_fff3;
+
+/// How many tc filters and tcx programs packets meet on an interface.
+pub(crate) fn programs(index: u32) -> io::Result<Programs> {
+    let mut connection = Connection::open(NETLINK_ROUTE)?;
+    let qdiscs = connection.request(GET_QDISC, NLM_F_DUMP, &header(index, 0))?;
+    let kind = qdiscs.iter().find_map(|answer| qdisc_for_filters(&answer.body, index));
+    let mut filters = |parent| -> io::Result<u32> {
+        let answers = connection.request(GET_FILTER, NLM_F_DUMP, &header(index, parent))?;
+        Ok(count(answers.iter().map(|answer| answer.body.as_slice())))
+    };
+    // The older qdisc `ingress` has nothing on the way out, and lists its filters for any parent below it.
+    let (ingress, egress) = match kind.as_deref() {
+        Some("clsact") => (filters(CLSACT_INGRESS)?, filters(CLSACT_EGRESS)?),
+        Some(_) => (filters(CLSACT_INGRESS)?, 0),
+        None => (0, 0),
+    };
+    Ok(Programs {
+        ingress: ingress.saturating_add(tcx::count(index, Direction::Ingress)?),
+        egress: egress.saturating_add(tcx::count(index, Direction::Egress)?),
+    })
+}
+
+fn header(index: u32, parent: u32) -> [u8; HEADER_BYTES] {
+    let mut bytes = [0; HEADER_BYTES];
+    bytes[INDEX..INDEX + 4].copy_from_slice(&index.to_ne_bytes());
+    bytes[PARENT..PARENT + 4].copy_from_slice(&parent.to_ne_bytes());
+    bytes
+}
+
+fn word(body: &[u8], offset: usize) -> Option<u32> {
+    body.get(offset..)?.first_chunk().copied().map(u32::from_ne_bytes)
+}
+
+/// The kind of the qdisc that only holds filters, if this answer is of it.
+pub(crate) fn qdisc_for_filters(body: &[u8], index: u32) -> Option<String> {
+    let here = word(body, INDEX)? == index && word(body, PARENT)? == CLSACT;
+    attribute(body.get(HEADER_BYTES..)?, KIND).filter(|_| here).map(text)
+}
+
+/// How many filters there are: a chain, priority and protocol each, however many entries they have. A packet meets them in
+/// turn.
+pub(crate) fn count<'a>(answers: impl Iterator<Item = &'a [u8]>) -> u32 {
+    let place = |body: &[u8]| {
+        let chain = attribute(body.get(HEADER_BYTES..)?, CHAIN).and_then(|chain| word(chain, 0)).unwrap_or(0);
+        Some((chain, word(body, INFO)?))
+    };
+    let filters: BTreeSet<_> = answers.filter_map(place).collect();
+    u32::try_from(filters.len()).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::netlink::generic::Attributes;
+    use proptest::prelude::*;
+
+    fn answer(index: u32, parent: u32, info: u32, attributes: &Attributes) -> Vec<u8> {
+        let mut body = header(index, parent).to_vec();
+        body[INFO..INFO + 4].copy_from_slice(&info.to_ne_bytes());
+        body.extend(attributes.as_bytes());
+        body
+    }
+
+    #[test]
+    fn only_the_qdisc_for_filters_of_the_interface_counts() {
+        let kind = |name| Attributes::default().text(KIND, name);
+        let of = |index, parent, name| qdisc_for_filters(&answer(index, parent, 0, &kind(name)), 2);
+        assert_eq!(of(2, CLSACT, "clsact").as_deref(), Some("clsact"));
+        assert_eq!(of(2, 0xffff_ffff, "fq_codel"), None);
+        assert_eq!(of(3, CLSACT, "ingress"), None);
+    }
+
+    #[test]
+    fn entries_of_one_filter_count_once() {
+        let chain = |number: u32| Attributes::default().text(KIND, "flower").u32(CHAIN, number);
+        let answers = [
+            answer(2, CLSACT_INGRESS, 0xc000_0008, &chain(0)),
+            answer(2, CLSACT_INGRESS, 0xc000_0008, &chain(0)),
+            answer(2, CLSACT_INGRESS, 0xbfff_0008, &chain(0)),
+            answer(2, CLSACT_INGRESS, 0xc000_0008, &chain(1)),
+            vec![0; 7],
+        ];
+        assert_eq!(count(answers.iter().map(Vec::as_slice)), 3);
+    }
+
+    #[test]
+    fn the_loopback_tells_or_says_why_not() {
+        match programs(1) {
+            Ok(programs) => assert_eq!(programs, programs),
+            Err(error) => assert_eq!(error.raw_os_error(), Some(libc::EPERM)),
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_answer_is_read_without_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
+            let _ = qdisc_for_filters(&bytes, 2);
+            let _ = count(std::iter::once(bytes.as_slice()));
+        }
+    }
+}

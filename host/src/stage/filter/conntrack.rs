@@ -1,0 +1,145 @@
+//! Connection tracking: how full its table is and what it lost.
+
+use std::collections::BTreeMap;
+
+use super::Conntrack;
+use crate::counter::{Counter, Counts};
+use crate::stage::{PacketPath, StageName};
+use crate::{Host, HostError, Known};
+
+pub(super) const COUNT: &str = "/proc/sys/net/netfilter/nf_conntrack_count";
+pub(super) const MAX: &str = "/proc/sys/net/netfilter/nf_conntrack_max";
+pub(super) const STATISTICS: &str = "/proc/net/stat/nf_conntrack";
+
+pub(super) fn conntrack(host: &Host) -> Known<Option<Conntrack>> {
+    let count = host.read(COUNT);
+    if count.as_ref().is_err_and(HostError::is_missing) {
+        return Known::Value(None);
+    }
+    Known::Value(Some(Conntrack {
+        count: number(COUNT, count),
+        max: number(MAX, host.read(MAX)),
+        statistics: match host.read(STATISTICS) {
+            Ok(text) => statistics(&text).map_err(|reason| format!("{STATISTICS}: {reason}")).into(),
+            Err(error) => Known::unknown(error.to_string()),
+        },
+    }))
+}
+
+fn number(path: &str, text: Result<String, HostError>) -> Known<u64> {
+    match text {
+        Ok(text) => text
+            .trim()
+            .parse()
+            .map_or_else(|_| Known::unknown(format!("{path}: '{}' is no number", text.trim())), Known::Value),
+        Err(error) => Known::unknown(error.to_string()),
+    }
+}
+
+/// Counters by name, summed over the lines of the CPUs: a line of names, then one of hexadecimal numbers a CPU. The names
+/// differ between kernels; `entries` is that of the whole table on each line, and left out.
+///
+/// # Errors
+/// Names the line with another number of items than there are names, or the item that is no number.
+pub(crate) fn statistics(text: &str) -> Result<BTreeMap<String, u64>, String> {
+    let mut lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+    let (_, names) = lines.next().ok_or("empty")?;
+    let names: Vec<&str> = names.split_ascii_whitespace().collect();
+    let mut sums = BTreeMap::new();
+    for (index, line) in lines {
+        let numbers: Vec<&str> = line.split_ascii_whitespace().collect();
+        if numbers.len() != names.len() {
+            return Err(format!("line {}: {} numbers for {} names", index + 1, numbers.len(), names.len()));
+        }
+        for (name, number) in names.iter().zip(numbers).filter(|(name, _)| **name != "entries") {
+            let number = u64::from_str_radix(number, 16)
+                .map_err(|_| format!("line {}: {name} is '{number}'", index + 1))?;
+            let sum: &mut u64 = sums.entry((*name).to_owned()).or_default();
+            *sum = sum.saturating_add(number);
+        }
+    }
+    if sums.is_empty() { Err("no line of a CPU".to_owned()) } else { Ok(sums) }
+}
+
+/// What of it is told of packets; `early_drop` is of entries that made room for others.
+const COUNTED: [(&str, Counts); 4] = [
+    ("drop", Counts::PacketsLost),
+    ("insert_failed", Counts::PacketsLost),
+    ("early_drop", Counts::Events),
+    ("invalid", Counts::Events),
+];
+
+pub(super) fn counters(path: &PacketPath) -> Vec<Counter> {
+    let conntrack = path.filter.conntrack.value().and_then(Option::as_ref);
+    let Some(statistics) = conntrack.and_then(|conntrack| conntrack.statistics.value()) else {
+        return Vec::new();
+    };
+    let counter = |(name, counts): &(&str, Counts)| {
+        Some(Counter {
+            stage: StageName::Filter,
+            place: "conntrack".to_owned(),
+            name: (*name).to_owned(),
+            counts: *counts,
+            value: *statistics.get(*name)?,
+            read_from: STATISTICS.to_owned(),
+        })
+    };
+    COUNTED.iter().filter_map(counter).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Scope;
+
+    /// Captured on Linux 6.18; numbers other than zero put in.
+    const CAPTURED: &str = "entries  clashres found new invalid ignore delete chainlength insert insert_failed drop \
+        early_drop icmp_error  expect_new expect_create expect_delete search_restart\n\
+        0000001f  00000000 00000000 00000000 00000002 00000000 00000000 00000000 00000000 0000000a 00000010 00000001 \
+        00000000  00000000 00000000 00000000 00000000\n\
+        0000001f  00000000 00000000 00000000 00000001 00000000 00000000 00000000 00000000 00000001 00000001 00000000 \
+        00000000  00000000 00000000 00000000 00000000\n";
+
+    fn host(count: &str, statistics: &str) -> Host {
+        Host::scripted([(COUNT, count), (MAX, "262144\n"), (STATISTICS, statistics)])
+    }
+
+    #[test]
+    fn the_lines_of_the_cpus_are_summed() {
+        let conntrack = conntrack(&host("31\n", CAPTURED)).into_value().flatten().expect("loaded");
+        assert_eq!((&conntrack.count, &conntrack.max), (&Known::Value(31), &Known::Value(262_144)));
+        assert_eq!(conntrack.drops(), Some(28));
+        let statistics = conntrack.statistics.into_value().expect("statistics");
+        assert_eq!((statistics.get("invalid"), statistics.get("entries")), (Some(&3), None));
+    }
+
+    #[test]
+    fn where_it_is_not_loaded_there_is_none() {
+        assert_eq!(conntrack(&Host::scripted::<String, String>([])), Known::Value(None));
+    }
+
+    #[test]
+    fn what_is_garbled_is_unknown_by_path_and_line() {
+        let state =
+            |count, statistics| conntrack(&host(count, statistics)).into_value().flatten().expect("loaded");
+        assert_eq!(state("x\n", CAPTURED).count.why(), Some(&*format!("{COUNT}: 'x' is no number")));
+        assert_eq!(
+            state("1", "a b\n1\n").statistics.why(),
+            Some(&*format!("{STATISTICS}: line 2: 1 numbers for 2 names"))
+        );
+        assert_eq!(
+            state("1", "drop\nzz\n").statistics.why(),
+            Some(&*format!("{STATISTICS}: line 2: drop is 'zz'"))
+        );
+        assert_eq!(state("1", "").statistics.why(), Some(&*format!("{STATISTICS}: empty")));
+        assert_eq!(state("1", "drop\n").statistics.why(), Some(&*format!("{STATISTICS}: no line of a CPU")));
+    }
+
+    #[test]
+    fn the_stage_counts_packets_that_found_no_entry() {
+        let counters = counters(&PacketPath::observe(&host("31\n", CAPTURED), &Scope::default()));
+        let shown: Vec<(&str, u64)> =
+            counters.iter().map(|counter| (&*counter.name, counter.value)).collect();
+        assert_eq!(shown, [("drop", 17), ("insert_failed", 11), ("early_drop", 1), ("invalid", 3)]);
+    }
+}

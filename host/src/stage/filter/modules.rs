@@ -1,0 +1,162 @@
+//! Kernel modules: what is there without asking, since asking netfilter for what is not loaded loads it.
+
+use std::collections::BTreeSet;
+
+use crate::{Host, Known};
+
+const LOADED: &str = "/proc/modules";
+const RELEASE: &str = "/proc/sys/kernel/osrelease";
+
+/// What modules netfilter's begin with.
+const NETFILTER: [&str; 10] = [
+    "arp_tables",
+    "arptable_",
+    "ebtable",
+    "ip6_tables",
+    "ip6table_",
+    "ip_tables",
+    "iptable_",
+    "nf",
+    "x_tables",
+    "xt_",
+];
+
+/// Modules of a host.
+pub(super) struct Modules {
+    /// Those loaded; none where the kernel has no modules.
+    loaded: Known<Option<BTreeSet<String>>>,
+    /// Those that are part of the kernel.
+    builtin: Known<BTreeSet<String>>,
+}
+
+impl Modules {
+    pub(super) fn read(host: &Host) -> Self {
+        let loaded = match host.read(LOADED) {
+            Ok(text) => loaded(&text).map(Some).map_err(|reason| format!("{LOADED}: {reason}")).into(),
+            Err(error) if error.is_missing() => Known::Value(None),
+            Err(error) => Known::unknown(error.to_string()),
+        };
+        let builtin_path =
+            host.read(RELEASE).map(|release| format!("/lib/modules/{}/modules.builtin", release.trim()));
+        let builtin = match builtin_path.and_then(|path| host.read(&path)) {
+            Ok(text) => Known::Value(builtin(&text)),
+            Err(error) => Known::unknown(error.to_string()),
+        };
+        Self { loaded, builtin }
+    }
+
+    /// Whether a module is loaded or part of the kernel, or there are no modules, so that asking for it loads nothing.
+    pub(super) fn has(&self, module: &str) -> Known<bool> {
+        match (&self.loaded, &self.builtin) {
+            (Known::Value(None), _) => Known::Value(true),
+            (Known::Value(Some(loaded)), _) if loaded.contains(module) => Known::Value(true),
+            (Known::Value(Some(_)), Known::Value(builtin)) => Known::Value(builtin.contains(module)),
+            (Known::Unknown { why }, _) | (_, Known::Unknown { why }) => Known::unknown(why.clone()),
+        }
+    }
+
+    /// Why not to ask for a module's part of the kernel; none where asking loads nothing.
+    pub(super) fn objection(&self, module: &str) -> Option<String> {
+        let loads = "asking would load it, and nothing is changed here";
+        match self.has(module) {
+            Known::Value(true) => None,
+            Known::Value(false) => Some(format!("the module {module} is not loaded; {loads}")),
+            Known::Unknown { why } => {
+                Some(format!("whether the module {module} is there is unknown ({why}); {loads}"))
+            }
+        }
+    }
+
+    pub(super) fn of_netfilter(self) -> Known<Option<BTreeSet<String>>> {
+        let ours = |name: &String| NETFILTER.iter().any(|begin| name.starts_with(begin));
+        self.loaded.map(|loaded| loaded.map(|names| names.into_iter().filter(ours).collect()))
+    }
+}
+
+/// Names in `/proc/modules`: the first word of each line, followed by its size.
+///
+/// # Errors
+/// Names the line that is none of a module.
+pub(crate) fn loaded(text: &str) -> Result<BTreeSet<String>, String> {
+    let mut names = BTreeSet::new();
+    for (index, line) in text.lines().enumerate() {
+        let mut words = line.split_ascii_whitespace();
+        match (words.next(), words.next().map(str::parse::<u64>)) {
+            (Some(name), Some(Ok(_))) => drop(names.insert(name.to_owned())),
+            (None, _) => {}
+            _ => return Err(format!("line {}: '{line}' is no module", index + 1)),
+        }
+    }
+    Ok(names)
+}
+
+/// Names in `modules.builtin`, a path of a module a line; in names of modules, a dash is an underscore.
+pub(crate) fn builtin(text: &str) -> BTreeSet<String> {
+    text.lines()
+        .filter_map(|line| line.trim().rsplit('/').next()?.strip_suffix(".ko"))
+        .map(|name| name.replace('-', "_"))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn modules(files: &[(&str, &str)]) -> Modules {
+        Modules::read(&Host::scripted(files.iter().copied()))
+    }
+
+    const LINES: &str =
+        "nf_tables 315392 2 nft_chain_nat,nft_ct, Live 0x0000000000000000\nixgbe 348160 0 - Live 0x0\n";
+
+    #[test]
+    fn a_module_is_loaded_or_part_of_the_kernel_or_not_there() {
+        let builtin = "kernel/net/netfilter/nfnetlink.ko\nkernel/crypto/ghash-generic.ko\n";
+        let modules = modules(&[
+            (LOADED, LINES),
+            (RELEASE, "6.1.0-18-amd64\n"),
+            ("/lib/modules/6.1.0-18-amd64/modules.builtin", builtin),
+        ]);
+        for module in ["nf_tables", "nfnetlink", "ghash_generic"] {
+            assert_eq!(modules.has(module), Known::Value(true), "{module}");
+            assert_eq!(modules.objection(module), None);
+        }
+        assert_eq!(modules.has("nfnetlink_hook"), Known::Value(false));
+        assert!(
+            modules
+                .objection("nfnetlink_hook")
+                .is_some_and(|why| why.starts_with("the module nfnetlink_hook is not"))
+        );
+        let ours = modules.of_netfilter().into_value().flatten().expect("modules");
+        assert_eq!(ours.into_iter().collect::<Vec<_>>(), ["nf_tables"]);
+    }
+
+    #[test]
+    fn a_kernel_without_modules_has_all_it_will_ever_have() {
+        assert_eq!(modules(&[]).has("nf_tables"), Known::Value(true));
+        assert_eq!(modules(&[]).of_netfilter(), Known::Value(None));
+    }
+
+    #[test]
+    fn without_the_list_of_what_is_part_of_the_kernel_it_is_unknown() {
+        let modules = modules(&[(LOADED, LINES), (RELEASE, "6.1\n")]);
+        assert_eq!(modules.has("nf_tables"), Known::Value(true));
+        assert!(
+            modules
+                .has("ip_tables")
+                .why()
+                .is_some_and(|why| why.contains("/lib/modules/6.1/modules.builtin"))
+        );
+    }
+
+    #[test]
+    fn a_garbled_list_names_its_line() {
+        assert_eq!(loaded("ixgbe 1 0\n\nnonsense\n"), Err("line 3: 'nonsense' is no module".to_owned()));
+        assert!(
+            modules(&[(LOADED, "x y\n")])
+                .has("x")
+                .why()
+                .is_some_and(|why| why.starts_with("/proc/modules: line 1"))
+        );
+    }
+}

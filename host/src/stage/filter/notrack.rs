@@ -1,0 +1,274 @@
+//! Connection tracking of a UDP service's packets.
+
+use std::collections::BTreeSet;
+
+use super::{Conntrack, Filter, conntrack};
+use crate::Setting;
+use crate::finding::{Rule, Severity, Sighting};
+use crate::setting::Value;
+use crate::stage::socket::{Protocol, Service};
+use crate::stage::{PacketPath, View};
+
+/// Share of the table from which on a burst of new flows fills it.
+const NEARLY_FULL: f64 = 0.9;
+
+/// Packets, or packets each second, below which a loss is not told.
+const FEWEST_LOST: f64 = 0.5;
+
+/// Name of the table that keeps a service's packets untracked.
+const TABLE: &str = "linerate_notrack";
+
+/// A command for more services than this would be no remedy but a list.
+const MOST_PORTS: usize = 8;
+
+pub(super) const RULE: Rule = Rule {
+    id: "filter.conntrack-for-udp",
+    title: "Packets of a UDP service are tracked",
+    why: "Connection tracking looks each packet up in its table, and makes an entry for each new pair of address and port, \
+          which stays for 30 seconds and more. A service that answers many clients fills the table with flows of two \
+          packets; when it is full, packets of new flows are dropped.",
+    effect: "No lookup and no entry for each flow, and no packet lost to a full table.",
+    published_ratio: None,
+    source: "Linux Documentation/networking/nf_conntrack-sysctl.rst; net/netfilter/nf_conntrack_core.c, nf_conntrack_in",
+    kernels: "all; before 4.10 packets are tracked as soon as the module is loaded, later where a rule asks for it",
+    remedy: "Keep the service's packets from being tracked, both ways, by `notrack` rules at priority raw. A rule that accepts \
+             established flows no longer covers them: accept the port by itself. Where tracking has to stay, raise \
+             nf_conntrack_max.",
+    unless: "The service is behind NAT on this host, or rules about the state of its flows are wanted.",
+    check,
+};
+
+fn check(view: &View<'_>) -> Vec<Sighting> {
+    let filter = &view.now.filter;
+    let Some(Some(conntrack)) = filter.conntrack.value() else { return Vec::new() };
+    let services = services(view.now);
+    let Some(first) = services.first().filter(|_| filter.tracks() == Some(true)) else { return Vec::new() };
+    let ports: BTreeSet<u16> = services.iter().map(|service| service.local.port()).collect();
+    let lost = lost(view, conntrack);
+    let full = fullness(conntrack).filter(|share| *share >= NEARLY_FULL);
+    let severity = match (&lost, full, first.named) {
+        (Some(Lost { now: true, .. }), ..) | (_, Some(_), _) => Severity::High,
+        (Some(_), ..) => Severity::Medium,
+        _ if perhaps_exempt(filter) => Severity::Note,
+        (.., true) => Severity::Medium,
+        _ => Severity::Low,
+    };
+    let mut title = format!("Packets of the UDP service on {} are tracked as connections", first.local);
+    if services.len() > 1 {
+        title = format!("Packets of {} UDP services are tracked as connections", services.len());
+    }
+    if let Some(share) = full {
+        title += &format!(", and the table is {:.0} % full", share * 100.0);
+    }
+    if let Some(lost) = &lost {
+        title += &format!(", and tracking dropped {:.0} packets {}", lost.packets, lost.when);
+    }
+    let sighting = evidence(Sighting::new(severity, title), filter, conntrack);
+    vec![remedy(sighting, filter, &ports)]
+}
+
+/// The UDP services that were asked about, or all where none was.
+fn services(path: &PacketPath) -> Vec<&Service> {
+    let udp = path.socket.services().iter().filter(|service| service.protocol == Protocol::Udp);
+    let (named, others): (Vec<_>, Vec<_>) = udp.partition(|service| service.named);
+    if named.is_empty() { others } else { named }
+}
+
+struct Lost {
+    packets: f64,
+    when: &'static str,
+    now: bool,
+}
+
+fn lost(view: &View<'_>, conntrack: &Conntrack) -> Option<Lost> {
+    let drops = |path: &PacketPath| path.filter.conntrack.value()?.as_ref()?.drops();
+    let lost = match view.before {
+        Some(_) => Lost { packets: view.rate(drops)?, when: "each second", now: true },
+        #[expect(clippy::cast_precision_loss, reason = "shown without digits after the point")]
+        None => Lost { packets: conntrack.drops()? as f64, when: "since boot", now: false },
+    };
+    (lost.packets >= FEWEST_LOST).then_some(lost)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a share is shown with two digits")]
+fn fullness(conntrack: &Conntrack) -> Option<f64> {
+    let (count, max) = (*conntrack.count.value()?, *conntrack.max.value()?);
+    // 0 is no limit (nf_conntrack_alloc).
+    (max > 0).then(|| count as f64 / max as f64)
+}
+
+/// Whether there are rules where `notrack` rules are, so that these packets may be exempt already: what rules say is not
+/// read.
+fn perhaps_exempt(filter: &Filter) -> bool {
+    let raw = |table: &super::Table| {
+        table.name == "raw" && table.content.value().is_none_or(|content| content.rules > 0)
+    };
+    let before_tracking = |hook: &super::Hook| hook.function.starts_with("chain ") && hook.priority < -200;
+    filter.iptables.value().is_some_and(|tables| tables.iter().any(raw))
+        || filter.hooks.value().is_some_and(|hooks| hooks.iter().any(before_tracking))
+        || (filter.hooks.value().is_none()
+            && filter.nftables.value().is_some_and(|tables| tables.iter().any(|table| table.rules > 0)))
+}
+
+fn evidence(sighting: Sighting, filter: &Filter, conntrack: &Conntrack) -> Sighting {
+    let mut sighting = sighting;
+    let hooks = filter.hooks.value().map_or(&[][..], Vec::as_slice);
+    if let Some(hook) = hooks.iter().find(|hook| hook.function.contains("conntrack_in")) {
+        let what = format!("function at the hook {} of {}", hook.hook, hook.family);
+        sighting = sighting.evidence(what, hook.function.clone(), "nfnetlink, NFNL_MSG_HOOK_GET");
+    }
+    if let Some(count) = conntrack.count.value() {
+        sighting = sighting.evidence("entries in the table", *count, conntrack::COUNT);
+    }
+    if let Some(max) = conntrack.max.value() {
+        sighting = sighting.evidence("entries there can be", *max, conntrack::MAX);
+    }
+    match conntrack.drops() {
+        Some(drops) => sighting.evidence(
+            "packets without an entry since boot: drop and insert_failed",
+            drops,
+            conntrack::STATISTICS,
+        ),
+        None => sighting,
+    }
+}
+
+fn remedy(sighting: Sighting, filter: &Filter, ports: &BTreeSet<u16>) -> Sighting {
+    if ports.len() > MOST_PORTS {
+        return sighting;
+    }
+    let iptables = filter.iptables.value().is_some_and(|tables| !tables.is_empty());
+    let nftables = filter.nftables.value().is_some_and(|tables| !tables.is_empty());
+    let list: Vec<String> = ports.iter().map(u16::to_string).collect();
+    if iptables && !nftables {
+        return list.iter().fold(sighting, |sighting, port| {
+            sighting
+                .command(format!("iptables -t raw -A PREROUTING -p udp --dport {port} -j NOTRACK"))
+                .command(format!("iptables -t raw -A OUTPUT -p udp --sport {port} -j NOTRACK"))
+        });
+    }
+    let list = list.join(", ");
+    let chain = |hook: &str, port: &str| {
+        format!(
+            "\tchain {hook} {{\n\t\ttype filter hook {hook} priority raw; policy accept;\n\t\tudp {port} {{ {list} }} notrack\n\t}}\n"
+        )
+    };
+    let ruleset =
+        format!("table inet {TABLE} {{\n{}{}}}", chain("prerouting", "dport"), chain("output", "sport"));
+    let rule = |hook: &str, port: &str| {
+        [
+            format!("nft 'add chain inet {TABLE} {hook} {{ type filter hook {hook} priority raw; }}'"),
+            format!("nft 'add rule inet {TABLE} {hook} udp {port} {{ {list} }} notrack'"),
+        ]
+    };
+    let commands = std::iter::once(format!("nft add table inet {TABLE}"))
+        .chain(rule("prerouting", "dport"))
+        .chain(rule("output", "sport"));
+    let known = filter.nftables.value().map(|tables| tables.iter().any(|table| table.name == TABLE));
+    let from = (known == Some(false)).then(|| Value::new(""));
+    let sighting = sighting.change(Setting::NftTable { table: TABLE.to_owned() }, from, Value::new(ruleset));
+    commands.fold(sighting, Sighting::command)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Host, Known, Scope};
+
+    const HOOK: (&str, &str) = (
+        "/calls/nfnetlink/hooks.json",
+        r#"[{"family": "ip", "hook": "prerouting", "priority": -200, "function": "ipv4_conntrack_in"}]"#,
+    );
+    const NO_TABLES: (&str, &str) = ("/calls/nfnetlink/tables.json", "[]");
+
+    fn path(count: u64, drops: u32, named: bool, files: &[(&str, &str)]) -> PacketPath {
+        let host = Host::scripted(
+            [
+                (conntrack::COUNT.to_owned(), count.to_string()),
+                (conntrack::MAX.to_owned(), "1000".to_owned()),
+                (conntrack::STATISTICS.to_owned(), format!("insert_failed drop\n0 {drops:x}\n")),
+                ("/proc/uptime".to_owned(), format!("{} 1\n", 100 + drops)),
+            ]
+            .into_iter()
+            .chain(files.iter().map(|(path, content)| ((*path).to_owned(), (*content).to_owned()))),
+        );
+        let mut path = PacketPath::observe(&host, &Scope::default());
+        path.socket.services = Known::Value(vec![Service {
+            protocol: Protocol::Udp,
+            local: "0.0.0.0:53".parse().expect("an address"),
+            processes: Known::Value(Vec::new()),
+            sockets: Vec::new(),
+            steering: Known::Value(None),
+            named,
+            read_from: "sock_diag".into(),
+        }]);
+        path
+    }
+
+    fn found(path: &PacketPath) -> Sighting {
+        check(&View::once(path)).pop().expect("a sighting")
+    }
+
+    #[test]
+    fn a_tracked_service_gets_rules_that_keep_it_untracked() {
+        let sighting = found(&path(10, 0, false, &[HOOK, NO_TABLES]));
+        assert_eq!(sighting.title, "Packets of the UDP service on 0.0.0.0:53 are tracked as connections");
+        assert_eq!(sighting.severity, Severity::Low);
+        assert_eq!(
+            (&*sighting.evidence[0].what, &sighting.evidence[0].value),
+            ("function at the hook prerouting of ip", &"ipv4_conntrack_in".into())
+        );
+        assert_eq!(
+            sighting.commands[2],
+            "nft 'add rule inet linerate_notrack prerouting udp dport { 53 } notrack'"
+        );
+        assert_eq!(sighting.changes[0].from, Some(Value::new("")));
+        assert!(sighting.changes[0].to.as_str().contains("udp sport { 53 } notrack"));
+        assert_eq!(found(&path(10, 0, true, &[HOOK, NO_TABLES])).severity, Severity::Medium);
+    }
+
+    #[test]
+    fn a_table_that_fills_up_or_drops_weighs_most() {
+        let full = found(&path(950, 0, false, &[HOOK, NO_TABLES]));
+        assert_eq!(full.severity, Severity::High);
+        assert!(full.title.ends_with("as connections, and the table is 95 % full"), "{}", full.title);
+        let (before, now) =
+            (path(10, 10, false, &[HOOK, NO_TABLES]), path(10, 30, false, &[HOOK, NO_TABLES]));
+        let dropping = check(&View::twice(&before, &now)).pop().expect("a sighting");
+        assert_eq!(dropping.severity, Severity::High);
+        assert!(dropping.title.ends_with("and tracking dropped 1 packets each second"), "{}", dropping.title);
+        let once = found(&now);
+        assert_eq!(once.severity, Severity::Medium);
+        assert!(once.title.ends_with("dropped 30 packets since boot"), "{}", once.title);
+    }
+
+    #[test]
+    fn iptables_hosts_get_iptables_rules_and_rules_before_tracking_make_it_a_note() {
+        let tables = [
+            ("/proc/net/ip_tables_names", "filter\nraw\n"),
+            ("/calls/iptables/ip/filter.json", r#"{"rules": 4, "hooks": 3}"#),
+            ("/calls/iptables/ip/raw.json", r#"{"rules": 2, "hooks": 2}"#),
+        ];
+        let sighting = found(&path(10, 0, true, &[HOOK, NO_TABLES, tables[0], tables[1], tables[2]]));
+        assert_eq!(sighting.severity, Severity::Note);
+        assert_eq!(sighting.commands[0], "iptables -t raw -A PREROUTING -p udp --dport 53 -j NOTRACK");
+    }
+
+    #[test]
+    fn without_hooks_known_entries_tell() {
+        assert_eq!(found(&path(10, 0, true, &[NO_TABLES])).severity, Severity::Medium);
+        assert!(check(&View::once(&path(0, 0, true, &[NO_TABLES]))).is_empty());
+    }
+
+    #[test]
+    fn where_nothing_is_tracked_or_served_it_is_left_alone() {
+        let no_hook = ("/calls/nfnetlink/hooks.json", "[]");
+        assert!(check(&View::once(&path(0, 0, true, &[no_hook, NO_TABLES]))).is_empty());
+        let mut tcp = path(10, 0, true, &[HOOK, NO_TABLES]);
+        tcp.socket.services = Known::Value(Vec::new());
+        assert!(check(&View::once(&tcp)).is_empty());
+        let mut unloaded = path(10, 0, true, &[HOOK, NO_TABLES]);
+        unloaded.filter.conntrack = Known::Value(None);
+        assert!(check(&View::once(&unloaded)).is_empty());
+    }
+}

@@ -1,0 +1,32 @@
+//! Programs on an interface: XDP, tc and tcx.
+
+use super::InterfaceFilters;
+use crate::netlink::{Mode, tc, xdp_attached, xdp_features};
+use crate::stage::link::Link;
+use crate::{Host, Known};
+
+pub(super) fn on(host: &Host, link: &Link) -> InterfaceFilters {
+    let interface = link.interface.clone();
+    let index = match &link.index {
+        Known::Value(index) => *index,
+        Known::Unknown { why } => {
+            return InterfaceFilters {
+                interface,
+                xdp: Known::unknown(why.clone()),
+                driver_runs_xdp: Known::unknown(why.clone()),
+                tc: Known::unknown(why.clone()),
+            };
+        }
+    };
+    let xdp = Known::from(xdp_attached(host, &interface, index));
+    let driver_runs_xdp = match &xdp {
+        Known::Value(Some(attached)) if attached.mode == Mode::Generic => {
+            xdp_features(host, &interface, index).map(|features| Some(features.basic))
+        }
+        Known::Value(_) => Known::Value(None),
+        Known::Unknown { why } => Known::unknown(why.clone()),
+    };
+    let what = format!("counting the tc filters of {interface}");
+    let tc = host.call(&format!("tc/{interface}"), &what, || tc::programs(index)).into();
+    InterfaceFilters { interface, xdp, driver_runs_xdp, tc }
+}

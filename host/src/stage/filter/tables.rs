@@ -1,0 +1,178 @@
+//! Tables of nftables and iptables.
+
+use std::{fmt, io};
+
+use serde::{Deserialize, Serialize};
+
+use super::Table;
+use super::modules::Modules;
+use crate::netlink::nfnetlink::table;
+use crate::sys::iptables;
+use crate::{Host, Known};
+
+/// A table of nftables.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct NftTable {
+    /// `ip`, `ip6`, `inet`, `netdev`, ...
+    pub family: String,
+    /// Its name.
+    pub name: String,
+    /// How many rules it holds; a jump to one of its chains counts as another.
+    pub rules: u32,
+    /// How many of its chains are at a hook. A packet meets the others only by a jump.
+    pub hooks: u32,
+    /// Whether a chain at a hook drops what no rule accepts.
+    pub drops: bool,
+    /// Whether it is switched off (`flags dormant`).
+    pub dormant: bool,
+}
+
+/// What a table of iptables holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct IptablesTable {
+    /// How many rules, and ends of chains that somebody made.
+    pub rules: u32,
+    /// At how many hooks it is.
+    pub hooks: u32,
+}
+
+/// A family of IP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum IpFamily {
+    /// IPv4.
+    Ip,
+    /// IPv6.
+    Ip6,
+}
+
+impl fmt::Display for IpFamily {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            IpFamily::Ip => "ip",
+            IpFamily::Ip6 => "ip6",
+        })
+    }
+}
+
+impl IpFamily {
+    pub(super) fn names_path(self) -> String {
+        format!("/proc/net/{self}_tables_names")
+    }
+}
+
+pub(super) fn nftables(host: &Host, modules: &Modules) -> Known<Vec<NftTable>> {
+    // A table is what nf_tables holds; without it there is none.
+    if modules.has("nf_tables") == Known::Value(false) {
+        return Known::Value(Vec::new());
+    }
+    let ask = || match modules.objection("nf_tables") {
+        Some(objection) => Err(io::Error::other(objection)),
+        None => match table::tables() {
+            // A kernel without nf_tables or without netfilter's netlink (see net/netfilter/nfnetlink.c).
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EPROTONOSUPPORT)) => {
+                Ok(Vec::new())
+            }
+            answer => answer,
+        },
+    };
+    host.call("nfnetlink/tables", "listing nftables' tables", ask).into()
+}
+
+pub(super) fn iptables(host: &Host) -> Known<Vec<Table>> {
+    let mut tables = Vec::new();
+    for family in [IpFamily::Ip, IpFamily::Ip6] {
+        let path = family.names_path();
+        match host.read(&path) {
+            Ok(text) => match names(&text) {
+                Ok(names) => tables.extend(names.into_iter().map(|name| table_of(host, family, name))),
+                Err(reason) => return Known::unknown(format!("{path}: {reason}")),
+            },
+            // Not there: ip_tables is not loaded.
+            Err(error) if error.is_missing() => {}
+            Err(error) => return Known::unknown(error.to_string()),
+        }
+    }
+    Known::Value(tables)
+}
+
+fn table_of(host: &Host, family: IpFamily, name: &str) -> Table {
+    let what = format!("reading the iptables table {name} of {family}");
+    let content = host.call(&format!("iptables/{family}/{name}"), &what, || iptables::table(family, name));
+    Table { family, name: name.to_owned(), content: content.into() }
+}
+
+/// A name a line. It becomes part of a path, and so must be a plain word.
+fn names(text: &str) -> Result<Vec<&str>, String> {
+    let plain = |name: &str| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte));
+    text.lines()
+        .map(str::trim)
+        .enumerate()
+        .filter(|(_, name)| !name.is_empty())
+        .map(
+            |(index, name)| {
+                if plain(name) { Ok(name) } else { Err(format!("line {}: '{name}' is no table", index + 1)) }
+            },
+        )
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_of_iptables_are_read_by_name() {
+        let host = Host::scripted([
+            ("/proc/net/ip_tables_names", "raw\nfilter\n"),
+            ("/calls/iptables/ip/filter.json", r#"{"rules": 0, "hooks": 3}"#),
+            ("/calls/iptables/ip/raw.json", r#"{"errno": 1}"#),
+        ]);
+        let tables = iptables(&host).into_value().expect("tables");
+        assert_eq!((tables.len(), &*tables[1].name), (2, "filter"));
+        assert_eq!(tables[1].content, Known::Value(IptablesTable { rules: 0, hooks: 3 }));
+        assert!(
+            tables[0]
+                .content
+                .why()
+                .is_some_and(|why| why.starts_with("reading the iptables table raw of ip: "))
+        );
+    }
+
+    #[test]
+    fn a_name_that_would_lead_elsewhere_is_none() {
+        let host = Host::scripted([("/proc/net/ip_tables_names", "filter\n../../etc/x\n")]);
+        let why = "/proc/net/ip_tables_names: line 2: '../../etc/x' is no table";
+        assert_eq!(iptables(&host).why(), Some(why));
+        assert_eq!(iptables(&Host::scripted::<String, String>([])), Known::Value(Vec::new()));
+    }
+
+    #[test]
+    fn without_its_module_nftables_has_no_tables_and_is_not_asked() {
+        let host = Host::scripted([
+            ("/proc/modules", "ixgbe 1 0 - Live 0x0\n"),
+            ("/proc/sys/kernel/osrelease", "4.6.3\n"),
+            ("/lib/modules/4.6.3/modules.builtin", "kernel/fs/ext4/ext4.ko\n"),
+        ]);
+        assert_eq!(nftables(&host, &Modules::read(&host)), Known::Value(Vec::new()));
+        let bare = Host::scripted([(
+            "/calls/nfnetlink/tables.json",
+            r#"[{"family": "inet", "name": "fw", "rules": 2}]"#,
+        )]);
+        let tables = nftables(&bare, &Modules::read(&bare)).into_value().expect("tables");
+        assert_eq!((&*tables[0].name, tables[0].rules, tables[0].hooks), ("fw", 2, 0));
+    }
+
+    #[test]
+    fn this_host_tells_or_says_why_not() {
+        let host = Host::live();
+        assert!(
+            nftables(&host, &Modules::read(&host))
+                .why()
+                .is_none_or(|why| why.starts_with("listing nftables' tables: "))
+        );
+        assert!(iptables(&host).why().is_none_or(|why| why.contains("_tables_names")));
+    }
+}

@@ -1,0 +1,77 @@
+//! What a table of iptables holds: `IPT_SO_GET_INFO` and `IP6T_SO_GET_INFO`.
+
+use std::io;
+use std::os::fd::AsRawFd;
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+
+use crate::stage::filter::{IpFamily, IptablesTable};
+
+/// The same number in linux/netfilter_ipv4/ip_tables.h and linux/netfilter_ipv6/ip6_tables.h.
+const GET_INFO: libc::c_int = 64;
+
+const NAME_BYTES: usize = 32;
+
+/// struct ipt_getinfo, and ip6t_getinfo which is the same.
+#[repr(C)]
+struct Info {
+    name: [u8; NAME_BYTES],
+    valid_hooks: u32,
+    hook_entry: [u32; 5],
+    underflow: [u32; 5],
+    entries: u32,
+    size: u32,
+}
+
+/// The table of this name. Names only tables that `/proc/net/ip_tables_names` lists: the kernel would load others.
+pub(crate) fn table(family: IpFamily, name: &str) -> io::Result<IptablesTable> {
+    let mut info = Info {
+        name: [0; NAME_BYTES],
+        valid_hooks: 0,
+        hook_entry: [0; 5],
+        underflow: [0; 5],
+        entries: 0,
+        size: 0,
+    };
+    let (place, bytes) = (info.name.get_mut(..name.len()), name.as_bytes());
+    match place {
+        Some(place) if name.len() < NAME_BYTES => place.copy_from_slice(bytes),
+        _ => return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("'{name}' is no table"))),
+    }
+    let (domain, level) = match family {
+        IpFamily::Ip => (AddressFamily::INET, libc::IPPROTO_IP),
+        IpFamily::Ip6 => (AddressFamily::INET6, libc::IPPROTO_IPV6),
+    };
+    let socket = rustix::net::socket_with(domain, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+    let mut length = libc::socklen_t::try_from(std::mem::size_of::<Info>()).map_err(io::Error::other)?;
+    // SAFETY: `info` has the layout this option reads and writes, `length` is its size; both live across the call.
+    let result = unsafe {
+        libc::getsockopt(socket.as_raw_fd(), level, GET_INFO, (&raw mut info).cast(), &raw mut length)
+    };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(counted(info.valid_hooks, info.entries)) }
+}
+
+/// Each hook has an entry for its policy, and the table one that ends it (xt_repldata.h); what is left are rules and the
+/// ends of chains.
+fn counted(valid_hooks: u32, entries: u32) -> IptablesTable {
+    let hooks = valid_hooks.count_ones();
+    IptablesTable { hooks, rules: entries.saturating_sub(hooks.saturating_add(1)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn policies_are_no_rules() {
+        // An empty filter table: input, forward, output.
+        assert_eq!(counted(0b01110, 4), IptablesTable { hooks: 3, rules: 0 });
+        assert_eq!(counted(0b11111, 9), IptablesTable { hooks: 5, rules: 3 });
+        assert_eq!(counted(0, 0), IptablesTable { hooks: 0, rules: 0 });
+    }
+
+    #[test]
+    fn a_name_too_long_is_no_table() {
+        assert!(table(IpFamily::Ip, &"x".repeat(NAME_BYTES)).is_err());
+    }
+}
