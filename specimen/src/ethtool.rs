@@ -75,7 +75,7 @@ fn fields(hashed: Hashed) -> Value {
 
 impl Ethtool {
     /// Its answers by key.
-    pub(crate) fn answers(&self, interface: &str, transmit_queues: usize) -> Vec<(String, Value)> {
+    pub(crate) fn answers(&self, interface: &str, transmit_queues: usize, sent: u64) -> Vec<(String, Value)> {
         let [name, version, firmware, bus] = self.driver;
         let mut answers = vec![
             ("driver", json!({ "name": name, "version": version, "firmware": firmware, "bus": bus })),
@@ -122,7 +122,7 @@ impl Ethtool {
             .map(|(item, answer)| (format!("ethtool/{interface}/{item}"), answer))
             .collect();
         all.push((format!("netdev/{interface}/qstats"), self.qstats()));
-        all.push((format!("qdisc/{interface}"), self.disciplines(transmit_queues)));
+        all.push((format!("qdisc/{interface}"), self.disciplines(transmit_queues, sent)));
         all
     }
 
@@ -151,12 +151,20 @@ impl Ethtool {
         json!({ "rx": queues(receive), "tx": queues(transmit) })
     }
 
-    fn disciplines(&self, transmit_queues: usize) -> Value {
-        let discipline = |kind: &str, parent: String| json!({ "kind": kind, "parent": parent });
+    /// The kernel makes `mq` for several queues, and numbers the parents of those below it from 1 in hexadecimal.
+    fn disciplines(&self, transmit_queues: usize, packets: u64) -> Value {
+        let discipline = |kind: &str, parent: String, packets: u64| {
+            json!({
+                "kind": kind, "handle": "0:", "parent": parent,
+                "packets": packets, "drops": 0, "requeues": 0, "backlog": 0,
+            })
+        };
         if transmit_queues <= 1 {
-            return json!([discipline(self.discipline, "root".into())]);
+            return json!([discipline(self.discipline, "root".into(), packets)]);
         }
-        let children = (1..=transmit_queues).map(|queue| discipline(self.discipline, format!(":{queue:x}")));
-        std::iter::once(discipline("mq", "root".into())).chain(children).collect()
+        let share = packets / transmit_queues as u64;
+        let children =
+            (1..=transmit_queues).map(|queue| discipline(self.discipline, format!(":{queue:x}"), share));
+        std::iter::once(discipline("mq", "root".into(), packets)).chain(children).collect()
     }
 }

@@ -23,7 +23,7 @@ pub use cpus::{Cpu, CpuTimes, Cpus};
 pub use ethtool::{ENOENT, EOPNOTSUPP, Ethtool, Hashed};
 pub use interrupts::Interrupt;
 pub use machine::{Kernel, Machine};
-pub use netfilter::Netfilter;
+pub use netfilter::{IpTable, Netfilter};
 pub use nic::{Nic, ReceiveQueue, TransmitQueue};
 pub use process::{EPOLL_WAIT, Process, RECVFROM, Thread};
 pub use protocols::{Listener, UdpCounts, UdpSocket};

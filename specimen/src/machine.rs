@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::{
     CpuTimes, Cpus, EOPNOTSUPP, Interrupt, Listener, Netfilter, Nic, Process, Softnet, Tree, UdpCounts,
-    UdpSocket, cpus, interrupts, protocols, softnet,
+    UdpSocket, cpus, interrupts, netfilter, protocols, softnet,
 };
 
 /// A kernel by its version: what it shows depends on that.
@@ -81,12 +81,13 @@ impl Machine {
         interrupts::write(&mut tree, kernel, &self.cpus, &self.interrupts);
         for nic in &self.nics {
             nic.write(&mut tree, kernel, self.cpus.count());
+            netfilter::write_nothing_attached(&mut tree, nic.name);
         }
         for (name, value) in &self.sysctls {
             tree.line(format!("/proc/sys/{}", name.replace('.', "/")), value);
         }
         protocols::write(&mut tree, kernel, &self.udp, &self.tcp, self.udp_counts);
-        self.netfilter.write(&mut tree);
+        self.netfilter.write(&mut tree, kernel);
         for process in &self.processes {
             process.write(&mut tree, &self.cpus);
         }

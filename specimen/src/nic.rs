@@ -99,7 +99,8 @@ impl Nic {
         }
         self.write_queues(tree, kernel, cpus, &path);
         self.write_device(tree, &path);
-        for (key, answer) in self.ethtool.answers(self.name, self.transmit.len()) {
+        let sent = self.totals.get("tx_packets").copied().unwrap_or(0);
+        for (key, answer) in self.ethtool.answers(self.name, self.transmit.len(), sent) {
             tree.call(&key, &answer);
         }
     }

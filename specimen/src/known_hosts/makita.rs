@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 
 use super::{Specimen, sysctls};
 use crate::{
-    Cpu, CpuTimes, Cpus, Ethtool, Hashed, Interrupt, Kernel, Machine, Netfilter, Nic, Process, RECVFROM,
-    ReceiveQueue, Softnet, Thread, TransmitQueue, UdpCounts, UdpSocket,
+    Cpu, CpuTimes, Cpus, Ethtool, Hashed, Interrupt, IpTable, Kernel, Machine, Netfilter, Nic, Process,
+    RECVFROM, ReceiveQueue, Softnet, Thread, TransmitQueue, UdpCounts, UdpSocket,
 };
 use published::{CPU_PERCENT, IRQ_TO_CPU, QUEUE_PACKETS, TABLE_REACH};
 
@@ -293,8 +293,11 @@ fn netfilter(way: &Way) -> Netfilter {
             ("x_tables", 4),
             ("ixgbe", 0),
         ],
-        ip_tables: Some(vec!["raw", "mangle", "filter"]),
-        ..Netfilter::default()
+        ip_tables: Some(vec![
+            IpTable { name: "raw", rules: 0, hooks: 2 },
+            IpTable { name: "mangle", rules: 0, hooks: 5 },
+            IpTable { name: "filter", rules: 0, hooks: 3 },
+        ]),
     }
 }
 
