@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -51,18 +52,27 @@ impl Target {
 
     /// Writes `text`, a file by way of a temporary one beside it so that it is never half there.
     pub(crate) fn write(&self, text: &str) -> Result<()> {
+        self.bytes(text.as_bytes(), READ_BY_ALL)
+    }
+
+    /// Writes what only the user who asked for it is to read.
+    pub(crate) fn private(&self, content: &[u8]) -> Result<()> {
+        self.bytes(content, READ_BY_OWNER)
+    }
+
+    fn bytes(&self, content: &[u8], mode: u32) -> Result<()> {
         let path = match self {
-            Target::Stdout => return print(text),
+            Target::Stdout => return print_bytes(content),
             Target::File(path) => path,
         };
         // A device or pipe cannot be replaced, only written to.
         if path.exists() && !path.is_file() {
-            return fs::write(path, text).with_context(|| format!("cannot write {}", path.display()));
+            return fs::write(path, content).with_context(|| format!("cannot write {}", path.display()));
         }
         let mut name = path.file_name().unwrap_or_default().to_os_string();
         name.push(format!(".{}.part", std::process::id()));
         let part = directory_of(path).join(name);
-        let written = fs::write(&part, text).and_then(|()| fs::rename(&part, path));
+        let written = write_new(&part, content, mode).and_then(|()| fs::rename(&part, path));
         if written.is_err() {
             // It may never have been made; the error that counts is the first.
             let _ = fs::remove_file(&part);
@@ -79,10 +89,23 @@ impl Target {
     }
 }
 
+/// Modes of files, less what the umask takes away.
+const READ_BY_ALL: u32 = 0o666;
+const READ_BY_OWNER: u32 = 0o600;
+
+/// Writes a file that is not there yet. In a directory that others may write to, one of them could have put a link there.
+fn write_new(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
+    fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?.write_all(content)
+}
+
 /// Prints a result to standard output.
 pub(crate) fn print(text: &str) -> Result<()> {
+    print_bytes(text.as_bytes())
+}
+
+fn print_bytes(content: &[u8]) -> Result<()> {
     let mut stdout = io::stdout().lock();
-    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).context("cannot write to standard output")
+    stdout.write_all(content).and_then(|()| stdout.flush()).context("cannot write to standard output")
 }
 
 /// Whether the reader of our output went away, which is no failure of ours.

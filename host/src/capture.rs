@@ -4,6 +4,7 @@
 //! below `later`. `capture.json` says what it is, and holds what a tree of files cannot show: what could not be read,
 //! links, and directories that held more than was read of them. In a single file all that is a tar archive under zstd.
 
+mod anonymous;
 mod archive;
 
 use std::collections::BTreeMap;
@@ -16,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::recording::{Failure, Kept};
 use crate::{Host, Recording, Scope};
 
+pub use anonymous::anonymise;
 pub use archive::{read_tar, write};
 
 /// The schema of `capture.json`.
@@ -48,6 +50,9 @@ pub struct About {
     pub version: String,
     /// When the last reading began, in seconds since 1970.
     pub unix_seconds: u64,
+    /// The host's kernel; none where it was not to be read.
+    #[serde(default)]
+    pub kernel: Option<String>,
     /// Whether addresses and names were replaced.
     #[serde(default)]
     pub anonymous: bool,

@@ -1,14 +1,16 @@
 //! `linerate doctor`: what is wrong along the packet path, worst first. Changes nothing.
 
 mod arguments;
+mod capture;
 mod document;
 mod explain;
 mod reading;
+mod waiting;
 
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::Args;
+use clap::{Args, Subcommand};
 use linerate_host::{Diagnosis, Severity};
 
 use crate::interrupt::Interrupt;
@@ -21,7 +23,10 @@ pub(crate) use explain::rules_of;
 use reading::Subject;
 
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Doctor {
+    #[command(subcommand)]
+    other: Option<Other>,
     #[command(flatten)]
     sight: Sight,
     /// Write the result as JSON; - is standard output
@@ -35,16 +40,25 @@ pub(crate) struct Doctor {
     explain: Option<String>,
 }
 
+#[derive(Debug, Subcommand)]
+enum Other {
+    /// Save all that doctor reads in a file, for --root on another machine
+    Capture(capture::Capture),
+}
+
 impl Doctor {
     pub(crate) fn run(self) -> Result<ExitCode> {
+        if let Some(Other::Capture(capture)) = self.other {
+            return capture.run();
+        }
         if let Some(wanted) = &self.explain {
             return explain::explain(wanted).map(|()| ExitCode::SUCCESS);
         }
         let json = Target::wanted(self.json.as_deref())?;
         let interrupt = Interrupt::install()?;
-        let subject = Subject::open(&self.sight)?;
-        let readings = subject.read(&interrupt)?;
-        let diagnosis = Diagnosis::of(&readings.view());
+        let readings = Subject::open(&self.sight, false)?.read(&interrupt)?;
+        let mut diagnosis = Diagnosis::of(&readings.view());
+        diagnosis.unknown.extend(readings.vanished());
         let failed =
             diagnosis.findings.iter().any(|finding| finding.severity >= Severity::from(self.fail_on));
         let document = Document::new(&readings, &diagnosis);

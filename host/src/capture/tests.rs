@@ -31,6 +31,7 @@ fn about_now() -> About {
         schema: SCHEMA.to_owned(),
         version: "0.1.0".to_owned(),
         unix_seconds: 1_700_000_000,
+        kernel: Some("6.18.0".to_owned()),
         anonymous: false,
         scope: Scope { port: Some(53), ..Scope::default() },
         readings: Vec::new(),

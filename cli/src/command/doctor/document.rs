@@ -1,7 +1,9 @@
 //! The result of `linerate doctor` as one document.
 
+use std::collections::BTreeMap;
+
 use linerate_host::diagnosis::Unknown;
-use linerate_host::{CpuSet, Diagnosis, Finding, Known, PacketPath};
+use linerate_host::{Counter, CpuSet, Diagnosis, Finding, Known, PacketPath, View};
 use serde::Serialize;
 
 use super::reading::Readings;
@@ -23,7 +25,17 @@ pub(crate) struct Document<'a> {
     pub(crate) host: HostSummary<'a>,
     pub(crate) findings: &'a [Finding],
     pub(crate) unknown: &'a [Unknown],
+    pub(crate) counters: Vec<Counted>,
     pub(crate) stages: &'a PacketPath,
+}
+
+/// A counter and by how much it grew between the readings.
+#[derive(Serialize)]
+pub(crate) struct Counted {
+    #[serde(flatten)]
+    counter: Counter,
+    /// Null with one reading, or where it began anew between the two.
+    per_second: Option<f64>,
 }
 
 /// Which host it is about.
@@ -46,7 +58,7 @@ impl<'a> Document<'a> {
             schema: SCHEMA,
             version: env!("CARGO_PKG_VERSION"),
             argv: output::argv(),
-            read_unix_seconds: readings.read_unix_seconds,
+            read_unix_seconds: readings.unix_seconds,
             seconds_between_readings: view.seconds(),
             host: HostSummary {
                 live: readings.live,
@@ -58,7 +70,21 @@ impl<'a> Document<'a> {
             },
             findings: &diagnosis.findings,
             unknown: &diagnosis.unknown,
+            counters: counted(&view),
             stages: view.now,
         }
     }
+}
+
+fn counted(view: &View<'_>) -> Vec<Counted> {
+    let key = |counter: &Counter| (counter.stage, counter.place.clone(), counter.name.clone());
+    let before = view.before.map(PacketPath::counters).unwrap_or_default();
+    let before: BTreeMap<_, u64> = before.iter().map(|counter| (key(counter), counter.value)).collect();
+    let seconds = view.seconds();
+    let per_second = |counter: &Counter| {
+        let grown = counter.value.checked_sub(*before.get(&key(counter))?)?;
+        seconds.map(|seconds| grown as f64 / seconds)
+    };
+    let counters = view.now.counters();
+    counters.into_iter().map(|counter| Counted { per_second: per_second(&counter), counter }).collect()
 }

@@ -3,66 +3,141 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Result, bail, ensure};
-use linerate_host::{Host, PacketPath, Scope, View};
+use linerate_host::diagnosis::Unknown;
+use linerate_host::{Capture, Host, Known, PacketPath, Recording, Scope, View};
 
 use super::arguments::Sight;
+use super::waiting::wait;
 use crate::interrupt::Interrupt;
 
 /// A host and what to look at.
 pub(crate) struct Subject {
-    host: Host,
-    scope: Scope,
+    first: Host,
+    /// The host as it was later, where a capture has that.
+    later: Option<Host>,
+    /// Whether what is read is to be kept.
+    keep: bool,
+    pub(crate) scope: Scope,
     watch: Option<Duration>,
     live: bool,
+    unix_seconds: Option<u64>,
 }
 
 /// What was read.
 pub(crate) struct Readings {
     before: Option<PacketPath>,
     now: PacketPath,
-    /// Seconds since 1970; none where a tree does not say.
-    pub(crate) read_unix_seconds: Option<u64>,
+    /// Seconds since 1970 at the last reading; none where a tree does not say.
+    pub(crate) unix_seconds: Option<u64>,
     /// Whether this is of the host that the program runs on.
     pub(crate) live: bool,
+    /// What was read, where it was to be kept, the first first.
+    pub(crate) recordings: Vec<Recording>,
+    scope: Scope,
+    process_is_gone: bool,
 }
 
 impl Subject {
-    pub(crate) fn open(sight: &Sight) -> Result<Self> {
-        let live = sight.root.is_none();
-        let host = match &sight.root {
+    /// Opens what is asked for, and sees whether what was named is there. With `keep`, all that is read is kept.
+    pub(crate) fn open(sight: &Sight, keep: bool) -> Result<Self> {
+        let (first, later, about) = match &sight.root {
             Some(root) => {
-                ensure!(root.is_dir(), "--root {}: no such directory", root.display());
-                Host::captured(root)
+                let Capture { first, later, about } = Capture::open(root)?;
+                ensure!(
+                    sight.watch.is_none() || later.is_some(),
+                    "--watch needs two readings: {} holds one reading (doctor capture --watch takes two)",
+                    root.display()
+                );
+                (first, later, about)
             }
-            None => Host::live(),
+            None => (Host::live(), None, None),
         };
-        let subject = Self { host, scope: sight.scope().unwrap_or_default(), watch: sight.watch, live };
-        subject.check()?;
+        let kept = |host: Host| if keep { host.recording() } else { host };
+        let captured = about.as_ref().map(|about| about.scope.clone());
+        let subject = Self {
+            first: kept(first),
+            later: later.map(kept),
+            keep,
+            scope: sight.scope().or(captured).unwrap_or_default(),
+            watch: sight.watch,
+            live: sight.root.is_none(),
+            unix_seconds: about.map(|about| about.unix_seconds),
+        };
+        subject.check_names()?;
         Ok(subject)
     }
 
-    /// Whether what was named is there.
-    fn check(&self) -> Result<()> {
-        if let Ok(names) = self.host.list("/sys/class/net")
+    fn check_names(&self) -> Result<()> {
+        if let Ok(names) = self.first.list("/sys/class/net")
             && let Some(strange) = self.scope.interfaces.iter().find(|name| !names.contains(name))
         {
             bail!("no interface '{strange}': there are {}", names.join(", "));
         }
+        if let Some(pid) = self.scope.pid
+            && !is_there(&self.first, pid)
+        {
+            bail!("no process {pid}");
+        }
         Ok(())
     }
 
-    pub(crate) fn read(self, interrupt: &Interrupt) -> Result<Readings> {
-        let read_unix_seconds = if self.live { unix_seconds() } else { None };
-        let first = PacketPath::observe(&self.host, &self.scope);
-        let Some(time) = self.watch else {
-            return Ok(Readings { before: None, now: first, read_unix_seconds, live: self.live });
-        };
-        interrupt.wait(Some(time))?;
-        if interrupt.raised() {
-            return Ok(Readings { before: None, now: first, read_unix_seconds, live: self.live });
+    /// Whether anybody serves what was named, as far as that can be told.
+    fn check_services(&self, path: &PacketPath) -> Result<()> {
+        let Known::Value(services) = &path.socket.services else { return Ok(()) };
+        match (services.is_empty(), self.scope.port, self.scope.pid) {
+            (true, Some(port), None) => bail!("nobody listens on port {port}"),
+            (true, Some(port), Some(pid)) => bail!("process {pid} does not listen on port {port}"),
+            (true, None, Some(pid)) => bail!(
+                "process {pid} serves nothing: it has no UDP socket that is bound and not connected, and listens on no TCP port"
+            ),
+            _ => Ok(()),
         }
-        let now = PacketPath::observe(&self.host, &self.scope);
-        Ok(Readings { before: Some(first), now, read_unix_seconds, live: self.live })
+    }
+
+    /// Reads once, or twice where that is asked for and nobody interrupts.
+    pub(crate) fn read(self, interrupt: &Interrupt) -> Result<Readings> {
+        let mut unix_seconds = if self.live { now() } else { self.unix_seconds };
+        let first = PacketPath::observe(&self.first, &self.scope);
+        self.check_services(&first)?;
+        let Self { first: host, later, keep, scope, watch, live, .. } = self;
+        let mut recordings = Vec::new();
+        let again = match (watch, live) {
+            (Some(time), true) if wait(time, interrupt)? => Some(if keep {
+                recordings.push(host.into_recording());
+                Host::live().recording()
+            } else {
+                host
+            }),
+            (_, true) => {
+                recordings.push(host.into_recording());
+                None
+            }
+            (_, false) => {
+                recordings.push(host.into_recording());
+                later
+            }
+        };
+        let Some(again) = again else {
+            let process_is_gone = false;
+            return Ok(Readings {
+                before: None,
+                now: first,
+                unix_seconds,
+                live,
+                recordings,
+                scope,
+                process_is_gone,
+            });
+        };
+        if live {
+            unix_seconds = now();
+        }
+        // For the list of interfaces to be in the capture.
+        let _ = again.list("/sys/class/net");
+        let process_is_gone = scope.pid.is_some_and(|pid| !is_there(&again, pid));
+        let now = PacketPath::observe(&again, &scope);
+        recordings.push(again.into_recording());
+        Ok(Readings { before: Some(first), now, unix_seconds, live, recordings, scope, process_is_gone })
     }
 }
 
@@ -70,8 +145,23 @@ impl Readings {
     pub(crate) fn view(&self) -> View<'_> {
         View { now: &self.now, before: self.before.as_ref() }
     }
+
+    /// What was there at the first reading and not at the second.
+    pub(crate) fn vanished(&self) -> Vec<Unknown> {
+        const WHY: &str = "it was there at the first reading, and gone at the second";
+        let before = self.before.iter().flat_map(|before| &before.link);
+        let gone = before.filter(|link| self.now.link_of(&link.interface).is_none());
+        let interfaces = gone.map(|link| format!("link[{}]", link.interface));
+        let process = self.scope.pid.filter(|_| self.process_is_gone).map(|pid| format!("process {pid}"));
+        interfaces.chain(process).map(|what| Unknown { what, why: WHY.to_owned() }).collect()
+    }
 }
 
-fn unix_seconds() -> Option<u64> {
+/// Whether there is such a process; one that may not be looked at is there.
+fn is_there(host: &Host, pid: u32) -> bool {
+    !host.read(&format!("/proc/{pid}/stat")).is_err_and(|error| error.is_missing())
+}
+
+fn now() -> Option<u64> {
     SystemTime::now().duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs())
 }

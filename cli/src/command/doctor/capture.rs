@@ -1,0 +1,60 @@
+//! `linerate doctor capture`: saves all that doctor reads, to be looked at elsewhere.
+
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use linerate_host::capture::{self, About};
+
+use super::arguments::Sight;
+use super::reading::Subject;
+use crate::interrupt::Interrupt;
+use crate::output::Target;
+
+/// Arguments of `doctor capture`.
+#[derive(Debug, Args)]
+pub(crate) struct Capture {
+    /// The file to write, a tar archive under zstd; - is standard output
+    #[arg(value_name = "FILE.tar.zst")]
+    file: String,
+    /// Replace addresses, the host's name and names of processes; equal ones stay equal
+    #[arg(long)]
+    anonymous: bool,
+    #[command(flatten)]
+    sight: Sight,
+}
+
+impl Capture {
+    pub(crate) fn run(self) -> Result<ExitCode> {
+        let target = Target::from(self.file.as_str());
+        target.check()?;
+        ensure!(
+            target != Target::Stdout || !std::io::IsTerminal::is_terminal(&std::io::stdout()),
+            "a capture is no text: give it a file, or a pipe"
+        );
+        let interrupt = Interrupt::install()?;
+        let subject = Subject::open(&self.sight, true)?;
+        let scope = subject.scope.clone();
+        let mut readings = subject.read(&interrupt)?;
+        let kernel = readings.view().now.machine.kernel.value().cloned();
+        let mut about = About {
+            schema: capture::SCHEMA.to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            unix_seconds: readings.unix_seconds.unwrap_or(0),
+            kernel,
+            anonymous: self.anonymous,
+            scope,
+            readings: Vec::new(),
+        };
+        if self.anonymous {
+            capture::anonymise(&mut about, &mut readings.recordings);
+        }
+        let mut bytes = Vec::new();
+        capture::write(&mut bytes, &about, &readings.recordings).context("the capture cannot be packed")?;
+        target.private(&bytes)?;
+        let files: usize = readings.recordings.iter().map(linerate_host::Recording::files).sum();
+        let times = if readings.recordings.len() == 1 { "one reading" } else { "two readings" };
+        eprintln!("{}: {times}, {files} files and answers, {} KiB", self.file, bytes.len().div_ceil(1024));
+        Ok(ExitCode::SUCCESS)
+    }
+}

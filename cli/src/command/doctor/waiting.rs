@@ -1,0 +1,53 @@
+//! The time between two readings.
+
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use crate::interrupt::Interrupt;
+
+/// How often the line on the terminal is written anew.
+const TICK: Duration = Duration::from_millis(500);
+
+/// Waits, and says so on standard error; whether the whole time has passed.
+pub(crate) fn wait(time: Duration, interrupt: &Interrupt) -> Result<bool> {
+    let line = Line::new();
+    let begin = Instant::now();
+    while !interrupt.raised() {
+        let left = time.saturating_sub(begin.elapsed());
+        if left.is_zero() {
+            return Ok(true);
+        }
+        line.show(left);
+        interrupt.wait(Some(left.min(TICK)))?;
+    }
+    Ok(false)
+}
+
+struct Line {
+    terminal: bool,
+}
+
+impl Line {
+    fn new() -> Self {
+        Self { terminal: std::io::stderr().is_terminal() }
+    }
+
+    fn show(&self, left: Duration) {
+        if self.terminal {
+            eprint!(
+                "\r\u{1b}[Ksecond reading in {:.0} s (Ctrl-C: go by the first)",
+                left.as_secs_f64().ceil()
+            );
+        }
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        if self.terminal {
+            eprint!("\r\u{1b}[K");
+        }
+    }
+}
