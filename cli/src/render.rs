@@ -2,6 +2,7 @@
 
 pub(crate) mod calc_text;
 pub(crate) mod doctor_explain;
+pub(crate) mod doctor_picture;
 pub(crate) mod doctor_text;
 pub(crate) mod format;
 pub(crate) mod ladder_html;

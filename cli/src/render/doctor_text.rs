@@ -5,12 +5,13 @@ mod unseen;
 
 use linerate_host::{Severity, View};
 
+use super::doctor_picture::{self, Picture};
 use super::style::{Style, Tone};
 use crate::command::doctor::Document;
 
 /// Findings worst first, what could not be seen, and a line that sums up.
-pub(crate) fn doctor(document: &Document<'_>, _view: &View<'_>, style: Style) -> String {
-    let mut lines = Vec::new();
+pub(crate) fn doctor(document: &Document<'_>, view: &View<'_>, style: Style) -> String {
+    let mut lines = doctor_picture::lines(&Picture::of(view), style);
     for finding in document.findings {
         lines.extend(finding::lines(finding, style));
         lines.push(String::new());

@@ -1,0 +1,223 @@
+//! The way of packets through a host, as it is drawn: queue, interrupt, RPS, socket, thread, transmit queue.
+
+mod lane;
+mod service;
+mod text;
+
+use std::collections::BTreeMap;
+
+use linerate_host::stage::link::Link;
+use linerate_host::{CpuSet, View};
+
+use super::format;
+pub(crate) use lane::Lane;
+pub(crate) use service::Served;
+pub(crate) use text::lines;
+
+/// The ways in and out of a host.
+pub(crate) struct Picture {
+    /// An item an interface of which something is known.
+    pub(crate) interfaces: Vec<Ways>,
+    /// The one service that all is drawn to; none where there are several to choose from.
+    pub(crate) service: Option<Served>,
+    /// The others, in a line each.
+    pub(crate) others: Vec<Served>,
+}
+
+/// The ways of an interface.
+pub(crate) struct Ways {
+    pub(crate) interface: String,
+    /// Driver, speed, node, in words.
+    pub(crate) facts: Vec<String>,
+    /// Its node.
+    pub(crate) home: Option<u32>,
+    /// Packets in and out per second, with two readings.
+    pub(crate) rates: Option<(f64, f64)>,
+    /// Receive queues in order.
+    pub(crate) queues: Vec<Queue>,
+    pub(crate) transmit: Transmit,
+    /// The host's nodes and their CPUs; one without a number where it tells none.
+    pub(crate) nodes: Vec<(Option<u32>, CpuSet)>,
+    pub(crate) online: CpuSet,
+}
+
+/// A receive queue and where its packets go.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Queue {
+    pub(crate) queue: u32,
+    /// CPUs that handle its interrupt; none where that is unknown, empty where it has none.
+    pub(crate) napi: Option<CpuSet>,
+    /// CPUs that RPS hands its packets to; none where that is unknown, empty where it is off.
+    pub(crate) rps: Option<CpuSet>,
+    /// Packets per second, with two readings.
+    pub(crate) rate: Option<f64>,
+    /// Whether most of the interface's packets come by it, and there are others.
+    pub(crate) hot: bool,
+}
+
+/// Which transmit queue a CPU's packets leave by.
+pub(crate) enum Transmit {
+    Unknown,
+    /// The flow's hash chooses among so many.
+    Hash(u32),
+    /// XPS: the queues of each CPU.
+    ByCpu(BTreeMap<u32, CpuSet>),
+    /// XPS by the receive queue that the flow came in by.
+    ByReceiveQueue(u32),
+}
+
+impl Picture {
+    /// What is known of it.
+    pub(crate) fn of(view: &View<'_>) -> Self {
+        let (service, others) = service::choose(view.now);
+        let is_shown = |link: &&Link| link.up.value() != Some(&false);
+        let ways = view.now.link.iter().filter(is_shown).filter_map(|link| Ways::of(view, link));
+        Self { interfaces: ways.collect(), service, others }
+    }
+}
+
+impl Ways {
+    /// None where nothing is known that could be drawn.
+    fn of(view: &View<'_>, link: &Link) -> Option<Self> {
+        let path = view.now;
+        let count = *link.receive_queues.value()?;
+        let name = link.interface.as_str();
+        let total = |key: &str| view.rate(|path| path.link_of(name)?.totals.value()?.get(key).copied());
+        let online = path.machine.online.value().cloned().unwrap_or_default();
+        let nodes = match path.machine.nodes.value() {
+            Some(nodes) if !nodes.is_empty() => {
+                nodes.iter().map(|node| (Some(node.node), node.cpus.clone())).collect()
+            }
+            _ => vec![(None, online.clone())],
+        };
+        let mut ways = Self {
+            interface: name.to_owned(),
+            facts: facts(link),
+            home: link.node.value().copied().flatten(),
+            rates: total("rx_packets").zip(total("tx_packets")),
+            queues: (0..count).map(|queue| Queue::of(view, name, queue)).collect(),
+            transmit: Transmit::of(view, name),
+            nodes,
+            online,
+        };
+        ways.mark_hot();
+        let known = ways.queues.iter().any(|queue| queue.napi.is_some() || queue.rps.is_some());
+        known.then_some(ways)
+    }
+
+    fn mark_hot(&mut self) {
+        let all: f64 = self.queues.iter().filter_map(|queue| queue.rate).sum();
+        let several = self.queues.len() > 1;
+        for queue in &mut self.queues {
+            queue.hot = several && queue.rate.is_some_and(|rate| rate >= HOT_PER_SECOND && rate > all / 2.0);
+        }
+    }
+
+    /// The node of CPUs that all belong to it.
+    pub(crate) fn node_of(&self, cpus: &CpuSet) -> Option<u32> {
+        let first = cpus.iter().next()?;
+        let (node, of_node) = self.nodes.iter().find(|(_, of_node)| of_node.contains(first))?;
+        cpus.iter().all(|cpu| of_node.contains(cpu)).then_some(*node).flatten()
+    }
+}
+
+/// Fewer packets per second than this put no queue out of balance.
+const HOT_PER_SECOND: f64 = 1_000.0;
+
+impl Queue {
+    fn of(view: &View<'_>, interface: &str, queue: u32) -> Self {
+        let path = view.now;
+        let vectors = path.irq.interfaces.iter().find(|item| item.interface == interface);
+        let has_none = vectors.and_then(|item| item.vectors.value()).is_some_and(Vec::is_empty);
+        let rate = view.rate(|path| {
+            let counts = path.rss_of(interface)?.queues.value()?.as_ref()?;
+            counts.iter().find(|item| item.queue == queue).map(|item| item.packets)
+        });
+        Self {
+            queue,
+            napi: if has_none { Some(CpuSet::new()) } else { path.napi_cpus(interface, queue) },
+            rps: path.softirq.rps_cpus(interface, queue).cloned(),
+            rate,
+            hot: false,
+        }
+    }
+
+    /// CPUs on which its packets meet the stack; none where that is unknown.
+    pub(crate) fn stack(&self) -> Option<&CpuSet> {
+        self.rps.as_ref().filter(|cpus| !cpus.is_empty()).or(self.napi.as_ref())
+    }
+}
+
+impl Transmit {
+    fn of(view: &View<'_>, interface: &str) -> Self {
+        let Some(queues) = view.now.transmit_of(interface).and_then(|item| item.queues.value()) else {
+            return Transmit::Unknown;
+        };
+        let count = u32::try_from(queues.len()).unwrap_or(u32::MAX);
+        let mut by_cpu: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+        let mut by_receive_queue = false;
+        for queue in queues {
+            let Some(cpus) = queue.xps_cpus.value() else { return Transmit::Unknown };
+            for cpu in cpus.iter().flat_map(CpuSet::iter) {
+                by_cpu.entry(cpu).or_default().push(queue.queue);
+            }
+            let by_queues = queue.xps_receive_queues.value().and_then(Option::as_ref);
+            by_receive_queue |= by_queues.is_some_and(|queues| !queues.is_empty());
+        }
+        if by_receive_queue {
+            // The kernel asks for the receive queue first (net/core/dev.c, __netdev_pick_tx, Linux 4.18).
+            return Transmit::ByReceiveQueue(count);
+        }
+        if by_cpu.is_empty() {
+            return Transmit::Hash(count);
+        }
+        Transmit::ByCpu(by_cpu.into_iter().map(|(cpu, queues)| (cpu, queues.into_iter().collect())).collect())
+    }
+
+    /// The queues that packets from these CPUs leave by, in words.
+    pub(crate) fn words(&self, cpus: &CpuSet) -> String {
+        let all = |count: u32| if count > 1 { format!("tx 0-{}", count - 1) } else { "tx 0".to_owned() };
+        match self {
+            Transmit::Unknown => "tx ?".to_owned(),
+            Transmit::Hash(count) if *count > 1 => format!("{} by flow hash", all(*count)),
+            Transmit::Hash(count) => all(*count),
+            Transmit::ByReceiveQueue(count) => format!("{} by receive queue", all(*count)),
+            Transmit::ByCpu(map) => {
+                let queues: CpuSet =
+                    cpus.iter().filter_map(|cpu| map.get(&cpu)).flat_map(CpuSet::iter).collect();
+                if queues.is_empty() { "tx by flow hash".to_owned() } else { format!("tx {queues} by XPS") }
+            }
+        }
+    }
+}
+
+fn facts(link: &Link) -> Vec<String> {
+    let driver = link.driver.value().and_then(Option::as_ref).map(|driver| driver.name.clone());
+    let speed = link
+        .speed_bits_per_second
+        .value()
+        .copied()
+        .flatten()
+        .map(|speed| format!("{}bit/s", format::rate(speed as f64)));
+    let node = link.node.value().copied().flatten().map(|node| format!("on node {node}"));
+    let count = |count: u32, kind: &str| match count {
+        1 => format!("one {kind} queue"),
+        many => format!("{many} {kind} queues"),
+    };
+    let receive = link.receive_queues.value().map(|queues| count(*queues, "receive"));
+    let transmit = link.transmit_queues.value().map(|queues| count(*queues, "transmit"));
+    [driver, speed, node, receive, transmit].into_iter().flatten().collect()
+}
+
+/// Packets per second with a prefix: `412 kpps`.
+pub(crate) fn packets_per_second(rate: f64) -> String {
+    let text = format::rate(rate.round());
+    if text.ends_with(|last: char| last.is_ascii_digit()) {
+        format!("{text} pps")
+    } else {
+        format!("{text}pps")
+    }
+}
+
+#[cfg(test)]
+mod tests;

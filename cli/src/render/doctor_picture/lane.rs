@@ -1,0 +1,79 @@
+//! Receive queues that go the same way, drawn as one.
+
+use linerate_host::CpuSet;
+
+use super::{Queue, Ways};
+
+/// Queues with the same way.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Lane {
+    pub(crate) queues: CpuSet,
+    /// As of a [`Queue`], of all of them.
+    pub(crate) napi: Option<CpuSet>,
+    pub(crate) rps: Option<CpuSet>,
+    /// The node of the interrupts; none where they are on several, or where nothing is known.
+    pub(crate) node: Option<u32>,
+    pub(crate) rate: Option<f64>,
+    pub(crate) hot: bool,
+}
+
+/// Beyond this many a picture is no help; queues are then drawn as one although they differ in where RPS sends them.
+const MOST_LANES: usize = 12;
+
+impl Ways {
+    /// The lanes, in the order of their first queues.
+    pub(crate) fn lanes(&self) -> Vec<Lane> {
+        let fine = self.grouped(|one, other| {
+            (is_single(&one.napi) && is_single(&other.napi) || one.napi == other.napi) && one.rps == other.rps
+        });
+        if fine.len() <= MOST_LANES {
+            return fine;
+        }
+        let is_on = |queue: &Queue| queue.rps.as_ref().map(CpuSet::is_empty);
+        self.grouped(|one, other| is_on(one) == is_on(other))
+    }
+
+    fn grouped(&self, same: impl Fn(&Queue, &Queue) -> bool) -> Vec<Lane> {
+        let node = |queue: &Queue| queue.napi.as_ref().and_then(|cpus| self.node_of(cpus));
+        let mut groups: Vec<Vec<&Queue>> = Vec::new();
+        for queue in &self.queues {
+            let fits = |group: &&mut Vec<&Queue>| {
+                group.first().is_some_and(|first| {
+                    first.hot == queue.hot && node(first) == node(queue) && same(first, queue)
+                })
+            };
+            match groups.iter_mut().find(fits) {
+                Some(group) => group.push(queue),
+                None => groups.push(vec![queue]),
+            }
+        }
+        groups.iter().map(|group| Lane::of(group, group.first().and_then(|first| node(first)))).collect()
+    }
+}
+
+impl Lane {
+    fn of(queues: &[&Queue], node: Option<u32>) -> Self {
+        let union = |pick: fn(&Queue) -> Option<&CpuSet>| -> Option<CpuSet> {
+            let sets: Option<Vec<&CpuSet>> = queues.iter().map(|queue| pick(queue)).collect();
+            sets.map(|sets| sets.into_iter().flat_map(CpuSet::iter).collect())
+        };
+        let rates: Option<Vec<f64>> = queues.iter().map(|queue| queue.rate).collect();
+        Self {
+            queues: queues.iter().map(|queue| queue.queue).collect(),
+            napi: union(|queue| queue.napi.as_ref()),
+            rps: union(|queue| queue.rps.as_ref()),
+            node,
+            rate: rates.map(|rates| rates.iter().sum()),
+            hot: queues.iter().any(|queue| queue.hot),
+        }
+    }
+
+    /// CPUs on which the packets meet the stack; none where that is unknown.
+    pub(crate) fn stack(&self) -> Option<&CpuSet> {
+        self.rps.as_ref().filter(|cpus| !cpus.is_empty()).or(self.napi.as_ref())
+    }
+}
+
+fn is_single(cpus: &Option<CpuSet>) -> bool {
+    cpus.as_ref().is_some_and(|cpus| cpus.len() == 1)
+}

@@ -1,0 +1,143 @@
+//! Who takes the packets: a service, its sockets and its threads.
+
+use linerate_host::stage::PacketPath;
+use linerate_host::stage::socket::{Protocol, Service, Steering};
+use linerate_host::stage::thread::Serving;
+use linerate_host::{CpuSet, Known};
+
+/// A service as it is drawn.
+#[derive(Debug, Clone)]
+pub(crate) struct Served {
+    /// `UDP 0.0.0.0:53`.
+    pub(crate) name: String,
+    /// `nsd[812]`; empty where it is unknown.
+    pub(crate) processes: String,
+    pub(crate) sockets: Vec<Taker>,
+    pub(crate) steering: Option<Steering>,
+}
+
+/// A socket and who serves it.
+#[derive(Debug, Clone)]
+pub(crate) struct Taker {
+    /// The CPU that brought the last packet, or is asked for.
+    pub(crate) incoming: Option<u32>,
+    /// The CPUs each of its threads may run on.
+    pub(crate) threads: Vec<CpuSet>,
+}
+
+/// The service to draw, and the others.
+pub(super) fn choose(path: &PacketPath) -> (Option<Served>, Vec<Served>) {
+    let services = path.socket.services();
+    let is_udp = |service: &&Service| service.protocol == Protocol::Udp;
+    let named = services.iter().filter(|service| service.named);
+    let chosen = named.clone().find(is_udp).or_else(|| named.clone().next()).or_else(|| {
+        let mut udp = services.iter().filter(is_udp);
+        udp.next().filter(|_| udp.next().is_none())
+    });
+    let others =
+        services.iter().filter(|service| !chosen.is_some_and(|chosen| std::ptr::eq(chosen, *service)));
+    (
+        chosen.map(|service| Served::of(path, service)),
+        others.map(|service| Served::of(path, service)).collect(),
+    )
+}
+
+impl Served {
+    fn of(path: &PacketPath, service: &Service) -> Self {
+        let processes = match &service.processes {
+            Known::Value(processes) => {
+                let names: Vec<String> =
+                    processes.iter().map(|process| format!("{}[{}]", process.name, process.pid)).collect();
+                match names.as_slice() {
+                    [first, .., _] => format!("{first} and {} more", names.len() - 1),
+                    _ => names.concat(),
+                }
+            }
+            Known::Unknown { .. } => String::new(),
+        };
+        let threads = |inode| {
+            let threads = path.thread.of_socket(inode);
+            threads.filter_map(|thread: &Serving| thread.allowed.value().cloned()).collect()
+        };
+        let protocol = match service.protocol {
+            Protocol::Udp => "UDP",
+            Protocol::Tcp => "TCP",
+        };
+        Self {
+            name: format!("{protocol} {}", service.local),
+            processes,
+            sockets: service
+                .sockets
+                .iter()
+                .map(|socket| Taker {
+                    incoming: socket.incoming_cpu.value().copied().flatten(),
+                    threads: threads(socket.inode),
+                })
+                .collect(),
+            steering: service.steering.value().copied().flatten(),
+        }
+    }
+
+    /// Indices of the sockets that packets from these CPUs can get to.
+    pub(crate) fn reached(&self, stack: &CpuSet) -> Vec<usize> {
+        let of_cpu = |taker: &Taker| taker.incoming.is_some_and(|cpu| stack.contains(cpu));
+        let all = 0..self.sockets.len();
+        match self.steering {
+            Some(Steering::Cpu) => all.filter(|index| self.sockets.get(*index).is_some_and(of_cpu)).collect(),
+            _ => all.collect(),
+        }
+    }
+
+    /// Which sockets, in words.
+    pub(crate) fn sockets_words(&self, stack: &CpuSet) -> String {
+        let count = self.sockets.len();
+        let reached: CpuSet =
+            self.reached(stack).into_iter().filter_map(|index| u32::try_from(index).ok()).collect();
+        match (count, self.steering) {
+            (0, _) => "no socket".to_owned(),
+            (1, _) => "the one socket".to_owned(),
+            (_, Some(Steering::Cpu)) if reached.is_empty() => format!("{count} sockets by CPU"),
+            (_, Some(Steering::Cpu)) => format!("socket {reached} by CPU"),
+            (_, Some(Steering::Hash)) => format!("any of {count} sockets by hash"),
+            (_, Some(Steering::Program)) => format!("{count} sockets by program"),
+            (_, None) => format!("{count} sockets"),
+        }
+    }
+
+    /// Which threads serve these sockets, in words, and where they may run.
+    pub(crate) fn threads(&self, sockets: &[usize], online: &CpuSet) -> (String, CpuSet) {
+        let takers = sockets.iter().filter_map(|index| self.sockets.get(*index));
+        let threads: Vec<&CpuSet> = takers.flat_map(|taker| &taker.threads).collect();
+        let cpus: CpuSet =
+            threads.iter().flat_map(|cpus| cpus.iter()).filter(|cpu| online.contains(*cpu)).collect();
+        let count = match threads.len() {
+            0 => return ("thread ?".to_owned(), CpuSet::new()),
+            1 => "one thread".to_owned(),
+            many => format!("{many} threads"),
+        };
+        let pinned = threads.iter().all(|cpus| cpus.len() == 1);
+        let place = match (pinned, cpus == *online) {
+            (true, _) => format!("pinned to CPU {cpus}"),
+            (false, true) => "on any CPU".to_owned(),
+            (false, false) => format!("on CPU {cpus}"),
+        };
+        (format!("{count} {place}"), cpus)
+    }
+
+    /// The whole service in a line.
+    pub(crate) fn line(&self, online: &CpuSet) -> String {
+        let all: Vec<usize> = (0..self.sockets.len()).collect();
+        let by = match self.steering {
+            Some(Steering::Hash) => " by hash",
+            Some(Steering::Cpu) => " by CPU",
+            Some(Steering::Program) => " by program",
+            None => "",
+        };
+        let sockets = match self.sockets.len() {
+            1 => "one socket".to_owned(),
+            many => format!("{many} sockets{by}"),
+        };
+        let processes = if self.processes.is_empty() { "process ?" } else { &self.processes };
+        format!("{}  {processes}  {sockets}  {}", self.name, self.threads(&all, online).0)
+    }
+}
