@@ -4,6 +4,7 @@ pub(crate) mod calc_text;
 pub(crate) mod doctor_explain;
 pub(crate) mod doctor_picture;
 pub(crate) mod doctor_text;
+mod doctor_value;
 pub(crate) mod format;
 pub(crate) mod ladder_html;
 pub(crate) mod ladder_text;

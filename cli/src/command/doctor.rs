@@ -32,6 +32,9 @@ pub(crate) struct Doctor {
     /// Write the result as JSON; - is standard output
     #[arg(long, value_name = "FILE")]
     json: Option<String>,
+    /// Show all evidence, commands and sources
+    #[arg(long)]
+    full: bool,
     /// The least severity that makes the exit status 1
     #[arg(long, value_name = "SEVERITY", value_enum, default_value_t = Level::Low)]
     fail_on: Level,
@@ -66,7 +69,7 @@ impl Doctor {
             target.json(&document)?;
         }
         if json != Some(Target::Stdout) {
-            output::print(&doctor_text::doctor(&document, &readings.view(), Style::stdout()))?;
+            output::print(&doctor_text::doctor(&document, &readings.view(), self.full, Style::stdout()))?;
         }
         Ok(ExitCode::from(u8::from(failed)))
     }

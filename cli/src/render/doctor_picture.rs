@@ -141,11 +141,6 @@ impl Queue {
             hot: false,
         }
     }
-
-    /// CPUs on which its packets meet the stack; none where that is unknown.
-    pub(crate) fn stack(&self) -> Option<&CpuSet> {
-        self.rps.as_ref().filter(|cpus| !cpus.is_empty()).or(self.napi.as_ref())
-    }
 }
 
 impl Transmit {
@@ -193,12 +188,7 @@ impl Transmit {
 
 fn facts(link: &Link) -> Vec<String> {
     let driver = link.driver.value().and_then(Option::as_ref).map(|driver| driver.name.clone());
-    let speed = link
-        .speed_bits_per_second
-        .value()
-        .copied()
-        .flatten()
-        .map(|speed| format!("{}bit/s", format::rate(speed as f64)));
+    let speed = link.speed_bits_per_second.value().copied().flatten().map(format::link);
     let node = link.node.value().copied().flatten().map(|node| format!("on node {node}"));
     let count = |count: u32, kind: &str| match count {
         1 => format!("one {kind} queue"),

@@ -9,19 +9,27 @@ use super::doctor_picture::{self, Picture};
 use super::style::{Style, Tone};
 use crate::command::doctor::Document;
 
-/// Findings worst first, what could not be seen, and a line that sums up.
-pub(crate) fn doctor(document: &Document<'_>, view: &View<'_>, style: Style) -> String {
+/// The picture, findings worst first, what could not be seen, and a line that sums up. In `full`, nothing is left out.
+pub(crate) fn doctor(document: &Document<'_>, view: &View<'_>, full: bool, style: Style) -> String {
     let mut lines = doctor_picture::lines(&Picture::of(view), style);
     for finding in document.findings {
-        lines.extend(finding::lines(finding, style));
+        lines.extend(if full { finding::full(finding, style) } else { finding::short(finding, style) });
         lines.push(String::new());
     }
-    let unseen = unseen::lines(document.unknown, style);
+    let unseen = unseen::lines(document.unknown, full, style);
     if !unseen.is_empty() {
         lines.extend(unseen);
         lines.push(String::new());
     }
     lines.push(style.paint(Tone::Strong, &summary(document)));
+    if !full && !document.findings.is_empty() {
+        lines.push(
+            style.paint(
+                Tone::Faint,
+                "All evidence, commands and sources: --full. Why it matters: --explain ID.",
+            ),
+        );
+    }
     lines.push(String::new());
     lines.join("\n")
 }

@@ -19,7 +19,7 @@ pub(crate) struct Served {
 /// A socket and who serves it.
 #[derive(Debug, Clone)]
 pub(crate) struct Taker {
-    /// The CPU that brought the last packet, or is asked for.
+    /// The CPU whose packets it asks for.
     pub(crate) incoming: Option<u32>,
     /// The CPUs each of its threads may run on.
     pub(crate) threads: Vec<CpuSet>,
@@ -69,10 +69,7 @@ impl Served {
             sockets: service
                 .sockets
                 .iter()
-                .map(|socket| Taker {
-                    incoming: socket.incoming_cpu.value().copied().flatten(),
-                    threads: threads(socket.inode),
-                })
+                .map(|socket| Taker { incoming: socket.incoming_cpu(), threads: threads(socket.inode) })
                 .collect(),
             steering: service.steering.value().copied().flatten(),
         }

@@ -51,8 +51,9 @@ fn interface(ways: &Ways, service: Option<&Served>, style: Style) -> Vec<String>
     let rows: Vec<(Option<u32>, Vec<String>)> =
         lanes.iter().map(|lane| (lane.node, cells(ways, lane, service))).collect();
     let widths = widths(rows.iter().map(|(_, cells)| cells));
-    for (node, cpus) in &ways.nodes {
-        lines.push(block(ways, *node, cpus, style));
+    for (index, (node, cpus)) in ways.nodes.iter().enumerate() {
+        let corner = if index == 0 { "┌" } else { "├" };
+        lines.push(format!("{corner} {}", block(ways, *node, cpus, style)));
         let inside: Vec<_> = rows.iter().filter(|(of, _)| node.is_some() && of == node).collect();
         if inside.is_empty() && node.is_some() {
             lines.push(format!("│ {}", style.paint(Tone::Faint, "no receive queue's interrupt comes here")));
@@ -74,7 +75,7 @@ fn block(ways: &Ways, node: Option<u32>, cpus: &CpuSet, style: Style) -> String 
     };
     let home =
         if node.is_some() && node == ways.home && ways.nodes.len() > 1 { ", with the NIC" } else { "" };
-    format!("┌ {}", style.paint(Tone::Strong, &format!("{name}: CPU {cpus}{home}")))
+    style.paint(Tone::Strong, &format!("{name}: CPU {cpus}{home}"))
 }
 
 /// What a lane passes, in order.

@@ -2,13 +2,13 @@
 
 use linerate_host::diagnosis::Unknown;
 
-use crate::render::style::{Style, Tone};
+use crate::render::style::{Style, Tone, wrap};
 
-/// Groups beyond these are counted, not shown; the JSON has all.
+/// Groups beyond these are counted, not shown, but in the full form.
 const MOST: usize = 8;
 
 /// A line a reason.
-pub(super) fn lines(unknown: &[Unknown], style: Style) -> Vec<String> {
+pub(super) fn lines(unknown: &[Unknown], full: bool, style: Style) -> Vec<String> {
     let mut groups: Vec<(&str, Vec<&str>)> = Vec::new();
     for item in unknown {
         match groups.iter_mut().find(|(why, _)| *why == item.why) {
@@ -20,15 +20,21 @@ pub(super) fn lines(unknown: &[Unknown], style: Style) -> Vec<String> {
         return Vec::new();
     }
     let mut lines = vec![style.paint(Tone::Strong, "could not see")];
-    for (why, places) in groups.iter().take(MOST) {
-        let more = match places.len() {
-            0 | 1 => String::new(),
-            many => format!(" and {} more", many - 1),
+    let most = if full { groups.len() } else { MOST };
+    for (why, places) in groups.iter().take(most) {
+        let text = match places.as_slice() {
+            _ if full => format!("{}: {why}", places.join(", ")),
+            [] | [_] => format!("{}: {why}", places.concat()),
+            [first, rest @ ..] => format!("{first} and {} more: {why}", rest.len()),
         };
-        lines.push(format!("  {}{more}: {why}", places.first().unwrap_or(&"")));
+        let wrapped = wrap(&text, style.width.saturating_sub(4).max(20));
+        lines.extend(wrapped.iter().enumerate().map(|(index, line)| {
+            let indent = if index == 0 { 2 } else { 4 };
+            format!("{}{line}", " ".repeat(indent))
+        }));
     }
-    if groups.len() > MOST {
-        lines.push(style.paint(Tone::Faint, &format!("  and {} more", groups.len() - MOST)));
+    if groups.len() > most {
+        lines.push(style.paint(Tone::Faint, &format!("  and {} more", groups.len() - most)));
     }
     lines
 }

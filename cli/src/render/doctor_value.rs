@@ -1,0 +1,50 @@
+//! Values of evidence as people read them.
+
+use serde_json::Value;
+
+/// A value without the marks of JSON: `12`, `4096 of 8192`, `0: 12, 1: 11`.
+pub(crate) fn value(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Null => "none".to_owned(),
+        Value::Bool(true) => "yes".to_owned(),
+        Value::Bool(false) => "no".to_owned(),
+        Value::Number(number) => number.to_string(),
+        Value::Array(items) => joined(items.iter().map(inner)),
+        Value::Object(map) => joined(map.iter().map(|(key, item)| format!("{key}: {}", inner(item)))),
+    }
+}
+
+/// What is in a list or map; a list in a list keeps its brackets.
+fn inner(item: &Value) -> String {
+    match item {
+        Value::Array(_) => format!("[{}]", value(item)),
+        Value::Object(_) => format!("{{{}}}", value(item)),
+        _ => value(item),
+    }
+}
+
+fn joined(items: impl Iterator<Item = String>) -> String {
+    let items: Vec<String> = items.collect();
+    if items.is_empty() { "none".to_owned() } else { items.join(", ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn values_have_no_marks_of_json() {
+        for (from, expected) in [
+            (json!("off"), "off"),
+            (json!(12), "12"),
+            (json!(null), "none"),
+            (json!([1, 2, [3, 4]]), "1, 2, [3, 4]"),
+            (json!({"0": "0-4", "1": {"a": true}}), "0: 0-4, 1: {a: yes}"),
+            (json!([]), "none"),
+        ] {
+            assert_eq!(value(&from), expected);
+        }
+    }
+}
