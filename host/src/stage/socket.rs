@@ -1,11 +1,14 @@
 //! Who listens: sockets, reuseport groups, their buffers and what they lose.
 
 mod counters;
+mod load;
 mod observe;
 mod options;
 mod owners;
 mod proc_net;
 mod rules;
+#[cfg(test)]
+pub(super) mod sample;
 mod scope;
 mod steering;
 

@@ -3,6 +3,7 @@
 mod audit;
 mod observe;
 mod rules;
+mod serving;
 mod syscall;
 mod task;
 

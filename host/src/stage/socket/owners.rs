@@ -130,6 +130,7 @@ mod tests {
     #[test]
     fn nobody_is_not_said_where_somebody_may_not_be_looked_at() {
         let mut recording = recording();
+        recording.insert("/proc", Entry::Directory(["12", "30", "40", "41"].map(str::to_owned).to_vec()));
         recording.insert("/proc/40/fd", Entry::Failed(Failure::Errno { errno: libc::EACCES }));
         recording.insert("/proc/41/fd", Entry::Failed(Failure::Errno { errno: libc::ENOENT }));
         let owners = Owners::observe(&Host::recorded(recording));

@@ -1,5 +1,19 @@
 //! What can be wrong with sockets.
 
+mod buffer;
+mod group;
+mod sharing;
+mod steered;
+
 use crate::finding::Rule;
 
-pub(super) const RULES: &[Rule] = &[];
+pub(super) const RULES: &[Rule] = &[
+    sharing::SHARED_BY_THREADS,
+    steered::NOT_STEERED,
+    steered::MISMATCH,
+    group::IMBALANCE,
+    group::BELOW_QUEUES,
+    buffer::RECEIVE_DROPS,
+    buffer::SMALL,
+    buffer::GRO_SMALL,
+];

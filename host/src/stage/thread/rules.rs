@@ -1,5 +1,15 @@
 //! What can be wrong with the threads of a service.
 
+mod audit;
+mod placement;
+mod unpinned;
+
 use crate::finding::Rule;
 
-pub(super) const RULES: &[Rule] = &[];
+pub(super) const RULES: &[Rule] = &[
+    unpinned::UNPINNED,
+    placement::FAR_NODE,
+    placement::NOT_WITH_QUEUE,
+    placement::ON_SIBLING,
+    audit::AUDIT,
+];

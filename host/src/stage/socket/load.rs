@@ -1,0 +1,89 @@
+//! Which services are judged: those that were named, and those on which something depends.
+
+use super::{Protocol, Service, Socket};
+use crate::CpuSet;
+use crate::stage::thread::Serving;
+use crate::stage::{PacketPath, View};
+
+/// `ip_local_port_range` as kernels have it unless told otherwise (inet_init_net in net/ipv4/af_inet.c).
+const USUAL_LOCAL_PORTS: (u16, u16) = (32_768, 60_999);
+
+/// CPUs' worth of time from which on a service is worth a judgement, between two readings and on average since boot.
+const BUSY_NOW: f64 = 0.2;
+const BUSY_SINCE_BOOT: f64 = 0.02;
+
+impl<'a> View<'a> {
+    /// The UDP services that are judged: not the ports that clients are given.
+    pub(in crate::stage) fn udp_services(&self) -> impl Iterator<Item = &'a Service> + use<'a> {
+        let now = self.now;
+        let (first, last) = now.socket.local_ports.value().copied().unwrap_or(USUAL_LOCAL_PORTS);
+        now.socket.services().iter().filter(move |service| {
+            let port = service.local.port();
+            service.protocol == Protocol::Udp && (service.named || port < first || port > last)
+        })
+    }
+
+    /// Whether somebody asked about a service, or it loses packets or takes time worth a judgement.
+    pub(in crate::stage) fn matters(&self, service: &Service) -> bool {
+        let busy = if self.before.is_some() { BUSY_NOW } else { BUSY_SINCE_BOOT };
+        service.named || self.loses(service) || self.cpus_of(service) >= busy
+    }
+
+    /// Whether a service lost packets: between two readings, or with one reading since its sockets were made.
+    pub(in crate::stage) fn loses(&self, service: &Service) -> bool {
+        match self.before {
+            Some(_) => self.loss_rate(service).is_some_and(|rate| rate > 0.0),
+            None => service.drops().is_some_and(|drops| drops > 0),
+        }
+    }
+
+    /// Packets that the sockets of a service lose in a second. None without two readings, or where it is not told.
+    pub(in crate::stage) fn loss_rate(&self, service: &Service) -> Option<f64> {
+        service
+            .sockets
+            .iter()
+            .filter_map(|socket| self.socket_loss_rate(socket))
+            .reduce(|one, other| one + other)
+    }
+
+    /// Packets that a socket loses in a second.
+    pub(in crate::stage) fn socket_loss_rate(&self, socket: &Socket) -> Option<f64> {
+        self.rate(|path| path.socket_of(socket.inode)?.drops)
+    }
+
+    /// CPUs' worth of time that the threads of a service take together.
+    fn cpus_of(&self, service: &Service) -> f64 {
+        self.threads_of(service).into_iter().filter_map(|thread| self.cpus_taken(thread)).sum()
+    }
+
+    /// The threads that serve any socket of a service.
+    pub(in crate::stage) fn threads_of(&self, service: &Service) -> Vec<&'a Serving> {
+        let mut threads = self.serving();
+        threads.retain(|thread| service.sockets.iter().any(|socket| thread.sockets.contains(&socket.inode)));
+        threads
+    }
+}
+
+impl PacketPath {
+    /// The socket with this inode.
+    fn socket_of(&self, inode: u64) -> Option<&Socket> {
+        self.socket
+            .services()
+            .iter()
+            .flat_map(|service| &service.sockets)
+            .find(|socket| socket.inode == inode)
+    }
+
+    /// CPUs on which packets of the interfaces looked at meet the network stack. None where that of one queue is unknown, so
+    /// that nobody is told that no packet comes by a CPU where one may.
+    pub(in crate::stage) fn receive_cpus(&self) -> Option<CpuSet> {
+        let mut found = Vec::new();
+        for link in self.link.iter().filter(|link| link.up.value() != Some(&false)) {
+            for queue in 0..*link.receive_queues.value()? {
+                found.extend(self.stack_cpus(&link.interface, queue)?);
+            }
+        }
+        let cpus: CpuSet = found.into_iter().collect();
+        (!cpus.is_empty()).then_some(cpus)
+    }
+}

@@ -1,0 +1,276 @@
+//! Receive buffers, and what does not fit into them.
+
+use crate::finding::{Rule, Severity, Sighting};
+use crate::setting::{Setting, Value};
+use crate::stage::View;
+use crate::stage::socket::{Service, Socket};
+
+/// A receive buffer up to this size is a default that nobody chose: 212,992 bytes since Linux 3.x (`SK_RMEM_MAX` in
+/// include/net/sock.h), twice that if it was asked for by name.
+const SMALL_BYTES: u64 = 256 << 10;
+
+/// What the kernel itself allows from Linux 6.18 on (`net.core.rmem_max`).
+const AMPLE_BYTES: u64 = 4 << 20;
+
+/// A merged datagram has up to 64 KiB of payload, and the kernel charges more than that for it.
+const MERGED_BYTES: u64 = 128 << 10;
+
+/// Losses since boot below this share of what was received are a note.
+const SHARE: f64 = 0.001;
+
+const ERRORS: &str = "Udp.RcvbufErrors";
+const RECEIVED: &str = "Udp.InDatagrams";
+const SNMP: &str = "/proc/net/snmp";
+
+pub(super) const RECEIVE_DROPS: Rule = Rule {
+    id: "socket.receive-drops",
+    title: "Packets are lost because a socket's receive buffer is full",
+    why: "A packet that finds the receive buffer full is dropped, after all the work of receiving it was done. It means that the \
+          threads do not take packets out as fast as they come, always or for the time of a burst. The counter of a socket also \
+          has the few packets with a wrong checksum.",
+    effect: "Every packet counted is one that the service did not answer",
+    published_ratio: None,
+    source: "M. Majkowski, How to receive a million packets per second (2015); net/ipv4/udp.c, __udp_enqueue_schedule_skb",
+    kernels: "2.6.27 and later (drops of a socket in /proc/net/udp)",
+    remedy: "If the threads of the service use up their CPUs, give it more: a socket and a thread for each CPU. If they are idle \
+             most of the time, it is bursts: give the socket a larger buffer (SO_RCVBUF).",
+    unless: "The service sheds load on purpose.",
+    check: receive_drops,
+};
+
+pub(super) const SMALL: Rule = Rule {
+    id: "socket.buffer-small",
+    title: "A socket that loses packets has the default receive buffer",
+    why: "The default of 212,992 bytes holds some 90 to 280 small packets, since the kernel charges 768 to 2,304 bytes for one, \
+          depending on how the driver made it: at a million packets/s that is 0.1 to 0.3 ms, less than a thread may have to \
+          wait for a CPU.",
+    effect: "Fewer packets lost in bursts; none saved where the threads are too slow for the rate",
+    published_ratio: None,
+    source: "Linux, Documentation/networking/ip-sysctl and net/core/sock.c",
+    kernels: "All; since 6.18 a server may ask for 4 MiB without privilege (net.core.rmem_max)",
+    remedy: "Have the server ask for more (SO_RCVBUF, bounded by net.core.rmem_max), or raise net.core.rmem_default for sockets that \
+             are made from then on, and restart the server.",
+    unless: "Latency matters more than loss: a longer queue is a longer wait. Raising the default gives every socket of the host \
+             that much.",
+    check: small,
+};
+
+pub(super) const GRO_SMALL: Rule = Rule {
+    id: "socket.gro-buffer-small",
+    title: "A socket takes merged datagrams, and its receive buffer hardly holds one",
+    why: "With UDP_GRO a thread gets up to 64 KiB of datagrams in one call. The receive buffer must hold several of these, and the \
+          thread's own buffer one whole, or the rest of the datagrams is cut off (MSG_TRUNC) without a counter: Envoy lost \
+          datagrams so. The thread's own buffer cannot be seen from outside.",
+    effect: "No datagrams cut off",
+    published_ratio: None,
+    source: "Linux 5.0, UDP_GRO; the Envoy project's report of datagrams lost to MSG_TRUNC",
+    kernels: "5.0 and later (UDP_GRO)",
+    remedy: "Give the socket a receive buffer of 1 MiB or more (SO_RCVBUF), and each recvmsg a buffer of 64 KiB.",
+    unless: "Only a few datagrams a second arrive.",
+    check: gro_small,
+};
+
+fn receive_drops(view: &View<'_>) -> Vec<Sighting> {
+    let services = view.now.socket.services().iter();
+    let found: Vec<Sighting> = services.clone().filter_map(|service| drops_of(view, service)).collect();
+    // Who asks about one service is not told of the others.
+    if found.is_empty() && !services.clone().any(|service| service.named) {
+        return drops_of_host(view).into_iter().collect();
+    }
+    found
+}
+
+fn drops_of(view: &View<'_>, service: &Service) -> Option<Sighting> {
+    let drops = service.drops().filter(|drops| *drops > 0)?;
+    let (severity, title) = match (view.before, view.loss_rate(service)) {
+        (Some(_), rate) => {
+            let rate = rate.filter(|rate| *rate > 0.0)?;
+            let severity = if rate >= 1.0 { Severity::High } else { Severity::Medium };
+            (severity, format!("{} loses {rate:.0} packets/s: a receive buffer is full", service.name()))
+        }
+        (None, _) => {
+            let title = format!("{} lost {drops} packets since its sockets were made", service.name());
+            (severity_since_boot(view, drops), title)
+        }
+    };
+    let losing = service.sockets.iter().filter(|socket| socket.drops.is_some_and(|drops| drops > 0));
+    Some(losing.fold(Sighting::new(severity, title), |sighting, socket| {
+        let what = format!("packets that socket {} lost", socket.inode);
+        let sighting = sighting.evidence(what, socket.drops.unwrap_or_default(), service.read_from.clone());
+        let what = format!("bytes that wait in socket {}", socket.inode);
+        sighting.evidence(what, socket.queued_bytes, service.read_from.clone())
+    }))
+}
+
+/// What sockets lost of which no service tells: connected ones, and those that are closed by now.
+fn drops_of_host(view: &View<'_>) -> Option<Sighting> {
+    let errors = view.now.route.snmp(ERRORS).filter(|errors| *errors > 0)?;
+    let (severity, title) = match view.before {
+        Some(_) => {
+            let rate = view.rate(|path| path.route.snmp(ERRORS)).filter(|rate| *rate > 0.0)?;
+            let severity = if rate >= 1.0 { Severity::High } else { Severity::Medium };
+            (severity, format!("UDP sockets lose {rate:.0} packets/s to full receive buffers"))
+        }
+        None => (
+            severity_since_boot(view, errors),
+            format!("UDP sockets lost {errors} packets to full receive buffers since boot"),
+        ),
+    };
+    let sighting = Sighting::new(severity, title).evidence(ERRORS, errors, SNMP);
+    Some(match view.now.route.snmp(RECEIVED) {
+        Some(received) => sighting.evidence(RECEIVED, received, SNMP),
+        None => sighting,
+    })
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a share is compared with one in a thousand")]
+fn severity_since_boot(view: &View<'_>, lost: u64) -> Severity {
+    match view.now.route.snmp(RECEIVED) {
+        Some(received) if (lost as f64) < (received.saturating_add(lost)) as f64 * SHARE => Severity::Note,
+        _ => Severity::Low,
+    }
+}
+
+fn small(view: &View<'_>) -> Vec<Sighting> {
+    view.udp_services().filter_map(|service| small_of(view, service)).collect()
+}
+
+fn small_of(view: &View<'_>, service: &Service) -> Option<Sighting> {
+    let loses = |socket: &&Socket| match view.before {
+        Some(_) => view.socket_loss_rate(socket).is_some_and(|rate| rate > 0.0),
+        None => socket.drops.is_some_and(|drops| drops > 0),
+    };
+    let smallest =
+        service.sockets.iter().filter(loses).filter_map(|socket| socket.receive_buffer_bytes).min();
+    let bytes = smallest.filter(|bytes| *bytes <= SMALL_BYTES)?;
+    let severity = if view.before.is_some() { Severity::Medium } else { Severity::Low };
+    let sockets = &view.now.socket;
+    let title = format!("{} loses packets with a receive buffer of {bytes} bytes", service.name());
+    let mut sighting =
+        Sighting::new(severity, title).evidence("receive buffer in bytes", bytes, service.read_from.clone());
+    let sysctls = [
+        ("rmem_max", &sockets.receive_buffer_max_bytes),
+        ("rmem_default", &sockets.receive_buffer_default_bytes),
+    ];
+    for (name, value) in sysctls {
+        let Some(Some(now)) = value.value() else { continue };
+        sighting = sighting.evidence(format!("net.core.{name}"), *now, format!("/proc/sys/net/core/{name}"));
+        // The default matters to a socket that asked for nothing, the maximum to one that will ask.
+        if *now < AMPLE_BYTES && (name == "rmem_max" || *now == bytes) {
+            let from = Some(Value::new(now.to_string()));
+            sighting = sighting.change(
+                Setting::sysctl(format!("net.core.{name}")),
+                from,
+                Value::new(AMPLE_BYTES.to_string()),
+            );
+        }
+    }
+    Some(sighting)
+}
+
+fn gro_small(view: &View<'_>) -> Vec<Sighting> {
+    view.udp_services().filter_map(gro_small_of).collect()
+}
+
+fn gro_small_of(service: &Service) -> Option<Sighting> {
+    let merged = service.sockets.iter().filter(|socket| socket.set().is_some_and(|options| options.gro));
+    let bytes = merged
+        .filter_map(|socket| socket.receive_buffer_bytes)
+        .min()
+        .filter(|bytes| *bytes < MERGED_BYTES)?;
+    let title =
+        format!("{} takes merged datagrams of up to 64 KiB into a buffer of {bytes} bytes", service.name());
+    Some(Sighting::new(Severity::Medium, title).evidence("UDP_GRO", true, "getsockopt").evidence(
+        "receive buffer in bytes",
+        bytes,
+        service.read_from.clone(),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    use crate::stage::socket::SocketOptions;
+    use crate::stage::socket::sample::{host, later, service};
+    use crate::{Known, PacketPath};
+
+    fn losing(drops: u64) -> PacketPath {
+        let mut path = host(&[]).with(service(1), Vec::new());
+        path.service().sockets[0].drops = Some(drops);
+        path.socket.receive_buffer_max_bytes = Known::Value(Some(212_992));
+        path.socket.receive_buffer_default_bytes = Known::Value(Some(212_992));
+        path
+    }
+
+    fn snmp(path: &mut PacketPath, received: u64, errors: u64) {
+        let counters = [(RECEIVED.to_owned(), received), (ERRORS.to_owned(), errors)];
+        path.route.snmp = Known::Value(BTreeMap::from(counters));
+    }
+
+    #[test]
+    fn what_is_lost_now_is_told_as_a_rate() {
+        let (before, now) = (losing(100), later(&losing(4600)));
+        let found = receive_drops(&View::twice(&before, &now));
+        let title = "udp 10.0.0.1:53 (echo) loses 450 packets/s: a receive buffer is full";
+        assert_eq!((found[0].severity, found[0].title.as_str()), (Severity::High, title));
+        assert_eq!(found[0].evidence[0].value, 4600);
+        assert!(receive_drops(&View::twice(&before, &later(&before))).is_empty(), "it was lost before");
+    }
+
+    #[test]
+    fn what_was_lost_some_time_is_told_by_its_share() {
+        let mut path = losing(1000);
+        assert_eq!(receive_drops(&View::once(&path))[0].severity, Severity::Low);
+        let title = "udp 10.0.0.1:53 (echo) lost 1000 packets since its sockets were made";
+        assert_eq!(receive_drops(&View::once(&path))[0].title, title);
+        snmp(&mut path, 100_000_000, 1000);
+        assert_eq!(receive_drops(&View::once(&path))[0].severity, Severity::Note);
+        assert!(receive_drops(&View::once(&losing(0))).is_empty());
+    }
+
+    #[test]
+    fn losses_of_sockets_that_no_service_tells_of_are_those_of_the_host() {
+        let (mut before, mut now) = (host(&[]), later(&host(&[])));
+        snmp(&mut before, 10, 10);
+        snmp(&mut now, 20, 4510);
+        let found = receive_drops(&View::twice(&before, &now));
+        assert_eq!(found[0].title, "UDP sockets lose 450 packets/s to full receive buffers");
+        assert_eq!(found[0].evidence[0].read_from, "/proc/net/snmp");
+        let title = "UDP sockets lost 4510 packets to full receive buffers since boot";
+        assert_eq!(receive_drops(&View::once(&now))[0].title, title);
+        let now = now.with(service(1), Vec::new());
+        assert!(receive_drops(&View::once(&now)).is_empty(), "who asks about one is not told of others");
+    }
+
+    #[test]
+    fn the_default_buffer_is_small_only_where_packets_are_lost() {
+        let found = small(&View::once(&losing(9)));
+        let title = "udp 10.0.0.1:53 (echo) loses packets with a receive buffer of 212992 bytes";
+        assert_eq!((found[0].severity, found[0].title.as_str()), (Severity::Low, title));
+        let settings: Vec<String> =
+            found[0].changes.iter().map(|change| change.setting.to_string()).collect();
+        assert_eq!(settings, ["net.core.rmem_max", "net.core.rmem_default"]);
+        assert_eq!(small(&View::twice(&losing(9), &later(&losing(10))))[0].severity, Severity::Medium);
+        assert!(small(&View::once(&losing(0))).is_empty());
+        let mut path = losing(9);
+        path.service().sockets[0].receive_buffer_bytes = Some(8 << 20);
+        assert!(small(&View::once(&path)).is_empty());
+        path.service().sockets[0].receive_buffer_bytes = None;
+        assert!(small(&View::once(&path)).is_empty(), "an unknown buffer is not a small one");
+    }
+
+    #[test]
+    fn a_buffer_for_merged_datagrams_holds_several() {
+        let mut path = losing(0);
+        assert!(gro_small(&View::once(&path)).is_empty());
+        let options = SocketOptions { gro: true, ..SocketOptions::default() };
+        path.service().sockets[0].options = Known::Value(Some(options));
+        assert!(gro_small(&View::once(&path)).is_empty());
+        path.service().sockets[0].receive_buffer_bytes = Some(65_536);
+        let title =
+            "udp 10.0.0.1:53 (echo) takes merged datagrams of up to 64 KiB into a buffer of 65536 bytes";
+        assert_eq!(gro_small(&View::once(&path))[0].title, title);
+    }
+}

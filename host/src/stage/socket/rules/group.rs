@@ -1,0 +1,205 @@
+//! The sockets of a reuseport group beside each other, and beside the CPUs that feed them.
+
+use crate::finding::{Rule, Severity, Sighting};
+use crate::stage::View;
+use crate::stage::socket::{Service, Socket};
+
+/// The busiest socket's threads take at least this much of a CPU before the group is judged.
+const BUSY: f64 = 0.2;
+
+/// A socket is idle whose threads take less than this share of what those of the busiest take.
+const IDLE_SHARE: f64 = 0.1;
+
+pub(super) const IMBALANCE: Rule = Rule {
+    id: "socket.group-imbalance",
+    title: "Some sockets of a reuseport group do the work, others get nothing",
+    why: "A hash of addresses and ports chooses the socket. Few clients make few hashes, and some sockets get none of them; by \
+          CPU, a socket gets nothing when no packets come by its CPU. The kernel does not count the packets of a UDP socket: \
+          what is compared is the time its threads take, and what it lost.",
+    effect: "With four sockets of which two got nothing by collision of hashes, what was lost was half of the server",
+    published_ratio: None,
+    source: "M. Majkowski, How to receive a million packets per second (2015)",
+    kernels: "3.9 and later (SO_REUSEPORT)",
+    remedy: "Have the group chosen from by CPU (socket.not-steered) and packets spread over all CPUs (the findings of rss, irq \
+             and softirq); with few clients, more source ports or destination addresses help.",
+    unless: "Only a few clients are served, as in a test with one source port.",
+    check: imbalance,
+};
+
+pub(super) const BELOW_QUEUES: Rule = Rule {
+    id: "socket.group-below-queues",
+    title: "Fewer sockets than CPUs that receive packets for them",
+    why: "Each CPU on which packets meet the network stack puts them into a socket's queue under that socket's lock. With fewer \
+          sockets than such CPUs, several of them wait for the same lock, and what the threads of these sockets can take out \
+          bounds the rate however many CPUs receive.",
+    effect: "Four sockets received 1.1 million packets/s where one received 480,000",
+    published_ratio: Some(2.29),
+    source: "M. Majkowski, How to receive a million packets per second (2015)",
+    kernels: "3.9 and later (SO_REUSEPORT)",
+    remedy: "Have the server open as many sockets with SO_REUSEPORT, each with its thread, as there are CPUs that receive; or let \
+             fewer CPUs receive.",
+    unless: "The rate is low enough for the threads there are, or the service must leave CPUs to others.",
+    check: below_queues,
+};
+
+fn imbalance(view: &View<'_>) -> Vec<Sighting> {
+    let groups = view.udp_services().filter(|service| service.sockets.len() > 1);
+    groups.filter_map(|service| imbalance_of(view, service)).collect()
+}
+
+fn imbalance_of(view: &View<'_>, service: &Service) -> Option<Sighting> {
+    view.before?;
+    let loads: Vec<(&Socket, f64)> = service
+        .sockets
+        .iter()
+        .map(|socket| Some((socket, own_cpus(view, socket)?)))
+        .collect::<Option<_>>()?;
+    let busiest = loads.iter().map(|(_, cpus)| *cpus).fold(0.0, f64::max);
+    let idle = loads.iter().filter(|(_, cpus)| *cpus < busiest * IDLE_SHARE).count();
+    if busiest < BUSY || idle == 0 {
+        return None;
+    }
+    let severity = if view.loses(service) { Severity::High } else { Severity::Medium };
+    let title = format!(
+        "{idle} of {} sockets of {} get next to nothing while one takes {:.0} % of a CPU",
+        loads.len(),
+        service.name(),
+        busiest * 100.0
+    );
+    let sighting = Sighting::new(severity, title);
+    Some(loads.into_iter().fold(sighting, |sighting, (socket, cpus)| {
+        let what = format!("per cent of a CPU that the threads of socket {} take", socket.inode);
+        let sighting = sighting.evidence(what, (cpus * 1000.0).round() / 10.0, "/proc/PID/task/TID/stat");
+        match view.socket_loss_rate(socket).filter(|rate| *rate > 0.0) {
+            Some(rate) => {
+                let what = format!("packets/s that socket {} loses", socket.inode);
+                sighting.evidence(what, rate.round(), service.read_from.clone())
+            }
+            None => sighting,
+        }
+    }))
+}
+
+/// The CPU time of the threads that serve this socket and no other; none where it has none such.
+fn own_cpus(view: &View<'_>, socket: &Socket) -> Option<f64> {
+    let threads = view.serving_socket(socket.inode);
+    if threads.is_empty() || threads.iter().any(|thread| thread.sockets.len() != 1) {
+        return None;
+    }
+    threads.into_iter().map(|thread| view.cpus_taken(thread)).sum()
+}
+
+fn below_queues(view: &View<'_>) -> Vec<Sighting> {
+    let Some(cpus) = view.now.receive_cpus() else { return Vec::new() };
+    let below = |service: &&Service| {
+        let fewer = service.sockets.len() < cpus.len();
+        fewer && view.matters(service) && !shares_one_socket(view, service)
+    };
+    let sighting = |service: &Service| {
+        let severity = match view.loss_rate(service) {
+            Some(rate) if rate > 0.0 => Severity::Medium,
+            _ => Severity::Low,
+        };
+        let sockets = match service.sockets.len() {
+            1 => "1 socket".to_owned(),
+            count => format!("{count} sockets"),
+        };
+        let title = format!("{} has {sockets}, and its packets come by {} CPUs", service.name(), cpus.len());
+        Sighting::new(severity, title)
+            .evidence("sockets", service.sockets.len(), service.read_from.clone())
+            .evidence(
+                "CPUs on which packets meet the stack",
+                cpus.to_string(),
+                "IRQ affinity and rps_cpus of all queues",
+            )
+    };
+    view.udp_services().filter(below).map(sighting).collect()
+}
+
+/// Then `socket.shared-by-threads` says it.
+fn shares_one_socket(view: &View<'_>, service: &Service) -> bool {
+    matches!(service.sockets.as_slice(), [socket] if view.serving_socket(socket.inode).len() > 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::PacketPath;
+    use crate::stage::socket::sample::{host, later, service, thread};
+    use crate::{Known, stage::thread::How};
+
+    fn pair() -> PacketPath {
+        host(&[0, 1, 2]).with(service(2), vec![thread(51, 700, "0"), thread(52, 701, "1")])
+    }
+
+    fn after(ticks: [u64; 2]) -> PacketPath {
+        let mut path = later(&pair());
+        for (index, ticks) in ticks.into_iter().enumerate() {
+            path.thread_mut(index).system_ticks = Known::Value(ticks);
+        }
+        path
+    }
+
+    #[test]
+    fn a_socket_that_gets_nothing_while_another_is_busy_is_told() {
+        let (before, mut now) = (pair(), after([800, 3]));
+        let found = imbalance(&View::twice(&before, &now));
+        let title =
+            "1 of 2 sockets of udp 10.0.0.1:53 (echo) get next to nothing while one takes 80 % of a CPU";
+        assert_eq!((found[0].severity, found[0].title.as_str()), (Severity::Medium, title));
+        now.service().sockets[0].drops = Some(500);
+        let found = imbalance(&View::twice(&before, &now));
+        assert_eq!(found[0].severity, Severity::High);
+        assert!(
+            found[0]
+                .evidence
+                .iter()
+                .any(|item| item.what == "packets/s that socket 700 loses" && item.value == 50.0)
+        );
+    }
+
+    #[test]
+    fn sockets_that_share_the_work_or_have_none_are_right() {
+        let before = pair();
+        for ticks in [[800, 300], [3, 0], [0, 0]] {
+            assert!(imbalance(&View::twice(&before, &after(ticks))).is_empty(), "{ticks:?}");
+        }
+        assert!(imbalance(&View::once(&after([800, 0]))).is_empty(), "one reading tells no rates");
+    }
+
+    #[test]
+    fn threads_that_serve_several_sockets_tell_nothing_of_one() {
+        let (before, mut now) = (pair(), after([800, 0]));
+        now.thread_mut(0).sockets.push(701);
+        assert!(imbalance(&View::twice(&before, &now)).is_empty());
+    }
+
+    #[test]
+    fn fewer_sockets_than_cpus_that_receive_are_told() {
+        let found = below_queues(&View::once(&pair()));
+        let title = "udp 10.0.0.1:53 (echo) has 2 sockets, and its packets come by 3 CPUs";
+        assert_eq!((found[0].severity, found[0].title.as_str()), (Severity::Low, title));
+        assert_eq!(found[0].evidence[1].value, "0-2");
+        let mut now = later(&pair());
+        now.service().sockets[0].drops = Some(1);
+        assert_eq!(below_queues(&View::twice(&pair(), &now))[0].severity, Severity::Medium);
+    }
+
+    #[test]
+    fn enough_sockets_and_quiet_or_shared_ones_are_not() {
+        let of = |count, receive: &[u32]| host(receive).with(service(count), vec![thread(51, 700, "0")]);
+        assert!(below_queues(&View::once(&of(2, &[0, 1]))).is_empty());
+        assert!(below_queues(&View::once(&of(1, &[]))).is_empty(), "where packets come by is unknown");
+        let mut path = of(1, &[0, 1]);
+        assert_eq!(below_queues(&View::once(&path)).len(), 1);
+        path.service().named = false;
+        assert!(below_queues(&View::once(&path)).is_empty());
+        path.service().named = true;
+        let mut second = thread(52, 700, "0");
+        second.how = How::Assumed;
+        if let Known::Value(serving) = &mut path.thread.serving {
+            serving.push(second);
+        }
+        assert!(below_queues(&View::once(&path)).is_empty(), "socket.shared-by-threads says it");
+    }
+}

@@ -1,0 +1,166 @@
+//! One socket for several threads.
+
+use crate::finding::{Rule, Severity, Sighting};
+use crate::stage::View;
+use crate::stage::socket::{Service, Socket};
+use crate::stage::thread::Serving;
+
+/// As many threads are shown one by one.
+const SHOWN: usize = 8;
+
+pub(super) const SHARED_BY_THREADS: Rule = Rule {
+    id: "socket.shared-by-threads",
+    title: "Several threads serve one UDP socket",
+    why: "A UDP socket has one receive queue and one lock. Every CPU in softirq that has a packet for it takes that lock, and \
+          so does every thread that takes a packet out. More threads then wait more and do not receive more; with all CPUs \
+          in softirq they hardly receive at all.",
+    effect: "480,000 packets/s with threads that share a socket, 1.1 million with a SO_REUSEPORT socket for each of four. On 20 \
+             cores, 270,000 transactions/s with one socket; 2.54 million with a socket a thread and interrupts spread too.",
+    published_ratio: Some(2.29),
+    source: "M. Majkowski, How to receive a million packets per second (2015); T. Makita, Boost UDP Transaction Performance \
+             (2016)",
+    kernels: "3.9 and later (SO_REUSEPORT)",
+    remedy: "Have the server open a socket for each thread with SO_REUSEPORT; many have an option for it (unbound so-reuseport, \
+             nsd reuseport, a number of listeners or of UDP sockets).",
+    unless: "The protocol keeps state in a thread that packets of other flows must reach too, or one thread is enough. A flow \
+             moves to another socket when sockets are added to the group or closed.",
+    check: shared,
+};
+
+fn shared(view: &View<'_>) -> Vec<Sighting> {
+    view.udp_services().filter_map(|service| worst(view, service)).collect()
+}
+
+/// The socket of a service that most threads serve.
+fn worst(view: &View<'_>, service: &Service) -> Option<Sighting> {
+    let served = service.sockets.iter().map(|socket| (socket, view.serving_socket(socket.inode)));
+    let (socket, threads) = served.max_by_key(|(_, threads)| threads.len())?;
+    let seen = threads.iter().filter(|thread| thread.was_seen()).count();
+    let matters = view.matters(service);
+    let severity = match (seen, threads.len()) {
+        (2.., _) if matters => Severity::High,
+        (2.., _) => Severity::Note,
+        // Threads that run may be about other things.
+        (_, 2..) if matters => Severity::Medium,
+        _ => return None,
+    };
+    Some(sighting(severity, service, socket, &threads, seen))
+}
+
+fn sighting(
+    severity: Severity,
+    service: &Service,
+    socket: &Socket,
+    threads: &[&Serving],
+    seen: usize,
+) -> Sighting {
+    let sockets = service.sockets.len();
+    let which =
+        if sockets == 1 { "one socket".to_owned() } else { format!("the same one of its {sockets} sockets") };
+    let count = threads.len();
+    let title = if seen >= 2 {
+        format!("{count} threads serve {which} of {}", service.name())
+    } else {
+        format!("{count} threads run and may serve {which} of {}", service.name())
+    };
+    let mut sighting = Sighting::new(severity, title)
+        .evidence("inode of the socket", socket.inode, service.read_from.clone())
+        .evidence("threads that serve it", count, "/proc/PID/task/TID/syscall");
+    for thread in threads.iter().take(SHOWN) {
+        let (does, read_from) = thread.sight();
+        sighting = sighting.evidence(format!("thread {} {}", thread.name, thread.tid), does, read_from);
+    }
+    if let Some(drops) = socket.drops.filter(|drops| *drops > 0) {
+        sighting = sighting.evidence("packets the socket lost", drops, service.read_from.clone());
+    }
+    sighting
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::PacketPath;
+    use crate::stage::socket::sample::{host, service, thread};
+    use crate::stage::thread::How;
+
+    fn found(path: &PacketPath) -> Vec<(Severity, String)> {
+        let sightings = shared(&View::once(path));
+        sightings.into_iter().map(|sighting| (sighting.severity, sighting.title)).collect()
+    }
+
+    fn two_threads() -> PacketPath {
+        host(&[]).with(service(1), vec![thread(51, 700, "0-3"), thread(52, 700, "0-3")])
+    }
+
+    #[test]
+    fn two_threads_seen_at_one_socket_share_it() {
+        let title = "2 threads serve one socket of udp 10.0.0.1:53 (echo)".to_owned();
+        assert_eq!(found(&two_threads()), [(Severity::High, title)]);
+        let sighting = shared(&View::once(&two_threads())).remove(0);
+        let what: Vec<&str> = sighting.evidence.iter().map(|item| item.what.as_str()).collect();
+        let expected =
+            ["inode of the socket", "threads that serve it", "thread worker 51", "thread worker 52"];
+        assert_eq!(what, expected);
+        assert_eq!(sighting.evidence[2].value, "in recvfrom");
+        assert_eq!(sighting.evidence[2].read_from, "/proc/50/task/51/syscall");
+    }
+
+    #[test]
+    fn a_socket_a_thread_is_not_shared() {
+        let path = host(&[]).with(service(2), vec![thread(51, 700, "0"), thread(52, 701, "1")]);
+        assert_eq!(found(&path), []);
+    }
+
+    #[test]
+    fn the_same_socket_of_a_group_is_told() {
+        let both = |tid| {
+            let mut thread = thread(tid, 700, "0-3");
+            thread.sockets.push(701);
+            thread
+        };
+        let path = host(&[]).with(service(2), vec![both(51), both(52)]);
+        assert_eq!(
+            found(&path)[0].1,
+            "2 threads serve the same one of its 2 sockets of udp 10.0.0.1:53 (echo)"
+        );
+    }
+
+    #[test]
+    fn threads_that_only_run_are_said_to_do_no_more() {
+        let mut path = two_threads();
+        path.thread_mut(0).how = How::Assumed;
+        let title = "2 threads run and may serve one socket of udp 10.0.0.1:53 (echo)".to_owned();
+        assert_eq!(found(&path), [(Severity::Medium, title)]);
+        path.service().named = false;
+        assert_eq!(found(&path), []);
+    }
+
+    #[test]
+    fn a_thread_that_waited_at_the_other_reading_is_seen() {
+        let (before, mut now) = (two_threads(), crate::stage::socket::sample::later(&two_threads()));
+        now.thread_mut(0).how = How::Assumed;
+        assert_eq!(shared(&View::twice(&before, &now))[0].severity, Severity::High);
+    }
+
+    #[test]
+    fn a_quiet_service_nobody_asked_about_is_a_note_and_a_clients_port_nothing() {
+        let mut path = two_threads();
+        path.service().named = false;
+        assert_eq!(found(&path)[0].0, Severity::Note);
+        path.service().local.set_port(40_000);
+        assert_eq!(found(&path), []);
+        path.socket.local_ports = crate::Known::Value((50_000, 60_000));
+        assert_eq!(found(&path).len(), 1);
+    }
+
+    #[test]
+    fn a_service_that_takes_time_matters_unasked() {
+        let mut path = two_threads();
+        path.service().named = false;
+        path.thread_mut(0).system_ticks = crate::Known::Value(500);
+        assert_eq!(found(&path)[0].0, Severity::High, "5 of 100 seconds since boot");
+        assert!(
+            shared(&View::twice(&path, &path)).iter().all(|sighting| sighting.severity == Severity::Note)
+        );
+    }
+}

@@ -1,0 +1,117 @@
+//! Hosts with services, for tests of rules.
+
+use super::{Process, Protocol, Service, Socket, SocketOptions};
+use crate::stage::machine::Node;
+use crate::stage::thread::{How, Serving};
+use crate::stage::{PacketPath, Scope};
+use crate::{CpuSet, Host, Known};
+
+/// A host of four CPUs, whose eth0 has a queue for each of these CPUs.
+pub(in crate::stage) fn host(receive: &[u32]) -> PacketPath {
+    let mut files = vec![
+        ("/proc/uptime".to_owned(), "100.0 1.0\n".to_owned()),
+        ("/sys/class/net/eth0/operstate".to_owned(), "up\n".to_owned()),
+    ];
+    for (queue, cpu) in receive.iter().enumerate() {
+        let path = format!("/sys/class/net/eth0/queues/rx-{queue}/rps_cpus");
+        files.push((path, format!("{:x}\n", 1_u32 << cpu)));
+    }
+    let scope = Scope { interfaces: vec!["eth0".to_owned()], ..Scope::default() };
+    let mut path = PacketPath::observe(&Host::scripted(files), &scope);
+    path.machine.online = Known::Value((0..4).collect());
+    path.socket.services = Known::Value(Vec::new());
+    path.thread.serving = Known::Value(Vec::new());
+    path
+}
+
+/// The same host ten seconds later.
+pub(in crate::stage) fn later(path: &PacketPath) -> PacketPath {
+    let mut path = path.clone();
+    path.uptime_seconds = path.uptime_seconds.map(|seconds| seconds + 10.0);
+    path
+}
+
+/// A named service on port 53 with as many sockets, whose inodes are 700 and up.
+pub(in crate::stage) fn service(sockets: u64) -> Service {
+    Service {
+        protocol: Protocol::Udp,
+        local: ([10, 0, 0, 1], 53).into(),
+        processes: Known::Value(vec![Process { pid: 50, name: "echo".to_owned() }]),
+        sockets: (700..700 + sockets).map(socket).collect(),
+        steering: Known::Value(None),
+        named: true,
+        read_from: "sock_diag".to_owned(),
+    }
+}
+
+fn socket(inode: u64) -> Socket {
+    Socket {
+        inode,
+        cookie: Some(inode),
+        uid: 0,
+        queued_bytes: 0,
+        receive_buffer_bytes: Some(212_992),
+        drops: Some(0),
+        options: Known::Value(Some(SocketOptions::default())),
+        descriptors: vec![(50, 3)],
+    }
+}
+
+/// A thread that was seen in recvfrom on this socket and may run on these CPUs (a list).
+pub(in crate::stage) fn thread(tid: u32, inode: u64, allowed: &str) -> Serving {
+    Serving {
+        pid: 50,
+        tid,
+        name: "worker".to_owned(),
+        sockets: vec![inode],
+        how: How::InCall("recvfrom".to_owned()),
+        allowed: Known::Value(CpuSet::from_list(allowed).expect("a list")),
+        last_cpu: Known::Value(0),
+        user_ticks: Known::Value(0),
+        system_ticks: Known::Value(0),
+    }
+}
+
+impl PacketPath {
+    /// Adds a service and its threads.
+    pub(in crate::stage) fn with(mut self, service: Service, threads: Vec<Serving>) -> Self {
+        if let Known::Value(services) = &mut self.socket.services {
+            services.push(service);
+        }
+        if let Known::Value(serving) = &mut self.thread.serving {
+            serving.extend(threads);
+        }
+        self
+    }
+
+    /// The first service.
+    pub(in crate::stage) fn service(&mut self) -> &mut Service {
+        match &mut self.socket.services {
+            Known::Value(services) => &mut services[0],
+            Known::Unknown { why } => panic!("{why}"),
+        }
+    }
+
+    /// The thread with this number.
+    pub(in crate::stage) fn thread_mut(&mut self, index: usize) -> &mut Serving {
+        match &mut self.thread.serving {
+            Known::Value(serving) => &mut serving[index],
+            Known::Unknown { why } => panic!("{why}"),
+        }
+    }
+
+    /// Two nodes of two CPUs each: 0 and 1, 2 and 3.
+    pub(in crate::stage) fn with_nodes(mut self) -> Self {
+        let cpus = |list: &str| CpuSet::from_list(list).expect("a list");
+        let node = |node: u32, list: &str| Node { node, cpus: cpus(list) };
+        self.machine.nodes = Known::Value(vec![node(0, "0-1"), node(1, "2-3")]);
+        self
+    }
+
+    /// Hardware threads that share cores two by two: 0 and 1, 2 and 3.
+    pub(in crate::stage) fn with_siblings(mut self) -> Self {
+        let cpus = |list: &str| CpuSet::from_list(list).expect("a list");
+        self.machine.cores = Known::Value(vec![cpus("0-1"), cpus("2-3")]);
+        self
+    }
+}

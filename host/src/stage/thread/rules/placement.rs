@@ -1,0 +1,235 @@
+//! Threads that were put where their packets are not.
+
+use crate::CpuSet;
+use crate::finding::{Rule, Severity, Sighting};
+use crate::stage::socket::{Service, Steering};
+use crate::stage::thread::Serving;
+use crate::stage::{PacketPath, View};
+
+/// As many threads are shown one by one.
+const SHOWN: usize = 8;
+
+pub(super) const FAR_NODE: Rule = Rule {
+    id: "thread.far-node",
+    title: "Serving threads run on another NUMA node than their packets",
+    why: "A packet is written to the memory of the node that its softirq runs on. A thread on another node fetches each of them, and \
+          the locks they share, across the link between the nodes.",
+    effect: "1.4 million packets/s with everything on one node, 1.0 million on the other; one thread 360,000 and 330,000, the latter \
+             erratic",
+    published_ratio: Some(1.4),
+    source: "M. Majkowski, How to receive a million packets per second (2015)",
+    kernels: "All; from 6.18 on the receive queue of a UDP socket is kept by node, which makes it cost less",
+    remedy: "Pin the threads to CPUs of the node on which packets are processed, or spread interrupts to the node of the threads too.",
+    unless: "The service needs the memory or the devices of that node more than it needs packets.",
+    check: far_node,
+};
+
+pub(super) const NOT_WITH_QUEUE: Rule = Rule {
+    id: "thread.not-with-queue",
+    title: "Threads of a reuseport group are pinned to CPUs by which no packet comes",
+    why: "With a socket and a thread for each CPU, the packets of a CPU are best answered on that CPU: nothing moves between caches and \
+          nobody else takes the lock. A thread on a CPU without packets gets those of others, and the CPUs with packets have no \
+          thread.",
+    effect: "4.25 to 5.05 million transactions/s on 20 cores from having each thread on the CPU of its packets",
+    published_ratio: Some(1.19),
+    source: "T. Makita, Boost UDP Transaction Performance (2016)",
+    kernels: "All",
+    remedy: "Pin the threads to the CPUs on which packets are processed, or bring packets to the threads by RPS or by the affinity of \
+             interrupts.",
+    unless: "Threads are kept off the CPUs of softirq so that these cannot starve them under overload.",
+    check: not_with_queue,
+};
+
+pub(super) const ON_SIBLING: Rule = Rule {
+    id: "thread.on-sibling",
+    title: "A serving thread is pinned to the sibling of a CPU in softirq",
+    why: "Two hardware threads of a core share its execution units and its first caches. Where softirq keeps one of them busy, the \
+          server on the other gets what is left of the core, and takes it from softirq.",
+    effect: "200,000 packets/s on the sibling; 430,000 on the very CPU, though nothing under overload; 360,000 on another core of the node",
+    published_ratio: Some(1.8),
+    source: "M. Majkowski, How to receive a million packets per second (2015)",
+    kernels: "All",
+    remedy: "Pin the thread to another core of the same node, or with a socket a CPU to the CPU that its packets are processed on.",
+    unless: "All cores are busy already, and both siblings take packets: then hyper-threading as a whole gave 17 %.",
+    check: on_sibling,
+};
+
+fn far_node(view: &View<'_>) -> Vec<Sighting> {
+    let Some(receive) = view.now.receive_cpus() else { return Vec::new() };
+    let Some(nodes) = nodes(view.now, &receive) else { return Vec::new() };
+    let is_far = |thread: &Serving| {
+        let own = thread.allowed.value().and_then(|cpus| self::nodes(view.now, cpus));
+        own.is_some_and(|own| own.iter().all(|node| !nodes.contains(node)))
+    };
+    let title = |service: &Service, count: usize, all: usize| {
+        format!(
+            "{count} of {all} threads of {} run on another node than node {nodes}, where packets are processed",
+            service.name()
+        )
+    };
+    each(view, |_| Some(Severity::Medium), is_far, title)
+        .into_iter()
+        .map(|sighting| with_receive_cpus(sighting, &receive))
+        .collect()
+}
+
+fn not_with_queue(view: &View<'_>) -> Vec<Sighting> {
+    let Some(receive) = view.now.receive_cpus() else { return Vec::new() };
+    let is_away = |thread: &Serving| {
+        let Some(cpus) = pinned(thread) else { return false };
+        is_without(&receive, cpus)
+            && !is_beside(view.now, &receive, cpus)
+            && shares_node(view.now, &receive, cpus)
+    };
+    let severity = |service: &Service| match (service.sockets.len(), service.steering.value()) {
+        (0 | 1, _) => None,
+        (_, Some(Some(Steering::Cpu))) => Some(Severity::Medium),
+        _ => Some(Severity::Low),
+    };
+    let title = |service: &Service, count: usize, all: usize| {
+        format!("{count} of {all} threads of {} are pinned to CPUs by which no packet comes", service.name())
+    };
+    each(view, severity, is_away, title)
+        .into_iter()
+        .map(|sighting| with_receive_cpus(sighting, &receive))
+        .collect()
+}
+
+fn on_sibling(view: &View<'_>) -> Vec<Sighting> {
+    let Some(receive) = view.now.receive_cpus() else { return Vec::new() };
+    let is_beside = |thread: &Serving| {
+        pinned(thread).is_some_and(|cpus| is_without(&receive, cpus) && is_beside(view.now, &receive, cpus))
+    };
+    let title = |service: &Service, count: usize, all: usize| {
+        format!(
+            "{count} of {all} threads of {} are pinned to the sibling of a CPU that processes packets, and to no other",
+            service.name()
+        )
+    };
+    each(view, |_| Some(Severity::Medium), is_beside, title)
+        .into_iter()
+        .map(|sighting| with_receive_cpus(sighting, &receive))
+        .collect()
+}
+
+/// A sighting for each service that matters and has threads of which this holds.
+fn each(
+    view: &View<'_>,
+    severity: impl Fn(&Service) -> Option<Severity>,
+    holds: impl Fn(&Serving) -> bool,
+    title: impl Fn(&Service, usize, usize) -> String,
+) -> Vec<Sighting> {
+    let sighting = |service: &Service| {
+        let severity = severity(service)?;
+        let threads = view.threads_of(service);
+        let found: Vec<&Serving> = threads.iter().copied().filter(|thread| holds(thread)).collect();
+        if found.is_empty() {
+            return None;
+        }
+        let sighting = Sighting::new(severity, title(service, found.len(), threads.len()));
+        Some(found.iter().take(SHOWN).fold(sighting, |sighting, thread| {
+            let path = format!("/proc/{}/task/{}/status", thread.pid, thread.tid);
+            let allowed = thread.allowed.value().map_or_else(String::new, ToString::to_string);
+            sighting.evidence(format!("CPUs thread {} {} may run on", thread.name, thread.tid), allowed, path)
+        }))
+    };
+    view.udp_services().filter(|service| view.matters(service)).filter_map(sighting).collect()
+}
+
+fn with_receive_cpus(sighting: Sighting, receive: &CpuSet) -> Sighting {
+    sighting.evidence(
+        "CPUs on which packets meet the stack",
+        receive.to_string(),
+        "IRQ affinity and rps_cpus of all queues",
+    )
+}
+
+/// The CPU of a thread that is pinned to one.
+fn pinned(thread: &Serving) -> Option<&CpuSet> {
+    thread.allowed.value().filter(|cpus| cpus.len() == 1)
+}
+
+fn is_without(receive: &CpuSet, cpus: &CpuSet) -> bool {
+    cpus.iter().all(|cpu| !receive.contains(cpu))
+}
+
+/// Whether a sibling of one of these CPUs processes packets.
+fn is_beside(path: &PacketPath, receive: &CpuSet, cpus: &CpuSet) -> bool {
+    let siblings = cpus.iter().filter_map(|cpu| path.machine.siblings_of(cpu));
+    siblings.flat_map(CpuSet::iter).any(|cpu| receive.contains(cpu))
+}
+
+/// Whether some packets are processed on the node of these CPUs; else `thread.far-node` says it. Yes where nodes are unknown.
+fn shares_node(path: &PacketPath, receive: &CpuSet, cpus: &CpuSet) -> bool {
+    match (nodes(path, receive), nodes(path, cpus)) {
+        (Some(receive), Some(own)) => own.iter().any(|node| receive.contains(node)),
+        _ => true,
+    }
+}
+
+/// The nodes of these CPUs; none where that of one is unknown.
+fn nodes(path: &PacketPath, cpus: &CpuSet) -> Option<CpuSet> {
+    cpus.iter().map(|cpu| path.machine.node_of(cpu)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Known;
+    use crate::stage::socket::sample::{host, service, thread};
+
+    fn pair(receive: &[u32], one: &str, other: &str) -> PacketPath {
+        host(receive).with(service(2), vec![thread(51, 700, one), thread(52, 701, other)])
+    }
+
+    fn titles(check: fn(&View<'_>) -> Vec<Sighting>, path: &PacketPath) -> Vec<String> {
+        check(&View::once(path)).into_iter().map(|sighting| sighting.title).collect()
+    }
+
+    #[test]
+    fn threads_on_the_other_node_are_told_and_those_with_packets_on_theirs_not() {
+        let path = pair(&[0, 1], "2", "1").with_nodes();
+        let title = "1 of 2 threads of udp 10.0.0.1:53 (echo) run on another node than node 0, where packets are processed";
+        assert_eq!(titles(far_node, &path), [title]);
+        assert!(titles(not_with_queue, &path).is_empty(), "said once");
+        assert!(titles(far_node, &pair(&[0, 2], "2", "1").with_nodes()).is_empty());
+        assert!(titles(far_node, &pair(&[0, 1], "0-3", "0-3").with_nodes()).is_empty());
+        assert!(titles(far_node, &pair(&[0, 1], "2", "3")).is_empty(), "nodes are unknown");
+        assert!(titles(far_node, &pair(&[], "2", "3").with_nodes()).is_empty(), "queues are unknown");
+    }
+
+    #[test]
+    fn a_pinned_thread_of_a_group_without_packets_is_told() {
+        let path = pair(&[0, 1], "0", "3");
+        let title = "1 of 2 threads of udp 10.0.0.1:53 (echo) are pinned to CPUs by which no packet comes";
+        assert_eq!(titles(not_with_queue, &path), [title]);
+        assert_eq!(not_with_queue(&View::once(&path))[0].severity, Severity::Low);
+        let mut steered = path;
+        steered.service().steering = Known::Value(Some(Steering::Cpu));
+        assert_eq!(not_with_queue(&View::once(&steered))[0].severity, Severity::Medium);
+        assert!(titles(not_with_queue, &pair(&[0, 3], "0", "3")).is_empty());
+        assert!(titles(not_with_queue, &pair(&[0, 1], "0", "2-3")).is_empty(), "not pinned to one");
+    }
+
+    #[test]
+    fn one_thread_apart_from_softirq_is_how_it_should_be() {
+        let path = host(&[0]).with(service(1), vec![thread(51, 700, "2")]).with_siblings();
+        assert!(titles(not_with_queue, &path).is_empty() && titles(on_sibling, &path).is_empty());
+    }
+
+    #[test]
+    fn a_thread_on_the_sibling_of_softirq_is_told() {
+        let on = |receive: &[u32], cpu: &str| {
+            host(receive).with(service(1), vec![thread(51, 700, cpu)]).with_siblings()
+        };
+        let title = "1 of 1 threads of udp 10.0.0.1:53 (echo) are pinned to the sibling of a CPU that processes packets, and \
+            to no other";
+        assert_eq!(titles(on_sibling, &on(&[0], "1")), [title]);
+        assert!(titles(on_sibling, &on(&[0, 1], "1")).is_empty(), "both siblings take packets");
+        assert!(titles(on_sibling, &on(&[0], "0")).is_empty());
+        assert!(titles(on_sibling, &on(&[0], "0-1")).is_empty(), "it may run elsewhere");
+        let mut quiet = on(&[0], "1");
+        quiet.service().named = false;
+        assert!(titles(on_sibling, &quiet).is_empty());
+    }
+}

@@ -1,0 +1,85 @@
+//! Who serves a socket, by one reading or two: a thread that ran at one of them may have waited at the other.
+
+use std::collections::BTreeMap;
+
+use super::{How, Serving};
+use crate::stage::View;
+
+/// Ticks of `USER_HZ` in a second, on all architectures that matter here (include/asm-generic/param.h).
+const TICKS_PER_SECOND: f64 = 100.0;
+
+impl How {
+    /// How sure it is: what was seen goes before what is assumed.
+    fn rank(&self) -> u8 {
+        match self {
+            How::InCall(_) => 3,
+            How::Polling(_) => 2,
+            How::OnlyThread => 1,
+            How::Assumed => 0,
+        }
+    }
+}
+
+impl<'a> View<'a> {
+    /// The threads that serve sockets, each as it was seen best.
+    #[must_use]
+    pub fn serving(&self) -> Vec<&'a Serving> {
+        let readings = [Some(self.now), self.before].into_iter().flatten();
+        let mut best: BTreeMap<(u32, u32), &'a Serving> = BTreeMap::new();
+        for thread in readings.filter_map(|path| path.thread.serving.value()).flatten() {
+            let known = best.entry((thread.pid, thread.tid)).or_insert(thread);
+            if thread.how.rank() > known.how.rank() {
+                *known = thread;
+            }
+        }
+        best.into_values().collect()
+    }
+
+    /// The threads that serve the socket with this inode.
+    #[must_use]
+    pub fn serving_socket(&self, inode: u64) -> Vec<&'a Serving> {
+        self.serving().into_iter().filter(|thread| thread.sockets.contains(&inode)).collect()
+    }
+
+    /// CPUs' worth of time that a thread takes: between the readings, or with one reading at least this much on average since
+    /// boot.
+    #[must_use]
+    pub fn cpus_taken(&self, thread: &Serving) -> Option<f64> {
+        let ticks = |path: &crate::PacketPath| {
+            let all = path.thread.serving.value()?;
+            all.iter().find(|found| (found.pid, found.tid) == (thread.pid, thread.tid))?.ticks()
+        };
+        match self.before {
+            Some(_) => self.rate(ticks).map(|rate| rate / TICKS_PER_SECOND),
+            #[expect(clippy::cast_precision_loss, reason = "a share is shown with three digits")]
+            None => {
+                let seconds = *self.now.uptime_seconds.value()?;
+                (seconds > 0.0).then_some(ticks(self.now)? as f64 / TICKS_PER_SECOND / seconds)
+            }
+        }
+    }
+}
+
+impl Serving {
+    /// Time it ran, in ticks of `USER_HZ`.
+    #[must_use]
+    pub fn ticks(&self) -> Option<u64> {
+        self.user_ticks.value()?.checked_add(*self.system_ticks.value()?)
+    }
+
+    /// What it was seen to do, and where that was read.
+    #[must_use]
+    pub fn sight(&self) -> (String, String) {
+        let directory = format!("/proc/{}/task/{}", self.pid, self.tid);
+        match &self.how {
+            How::InCall(call) => (format!("in {call}"), format!("{directory}/syscall")),
+            How::Polling(call) => {
+                (format!("waits in {call}"), format!("{directory}/syscall, /proc/{}/fdinfo", self.pid))
+            }
+            How::OnlyThread => ("the only thread".to_owned(), format!("/proc/{}/task", self.pid)),
+            How::Assumed => {
+                ("runs, or does not tell what it does".to_owned(), format!("{directory}/syscall"))
+            }
+        }
+    }
+}
