@@ -1,6 +1,7 @@
 //! Typed knobs: the only way settings are changed, so that each change can be undone.
 
 mod flow_hash;
+mod named_counts;
 mod nft_table;
 mod offload;
 mod queue_cpus;
@@ -52,6 +53,16 @@ pub enum Setting {
         interface: String,
         /// The kind of flow: `udp4`, `udp6`, `tcp4`, `tcp6`, ...
         flow: String,
+    },
+    /// Lengths of an interface's rings, in descriptors: `rx 4096 tx 512`. Most drivers reset the interface to change them.
+    Rings {
+        /// Name of the interface.
+        interface: String,
+    },
+    /// How many channels of each kind an interface has: `combined 8`. Most drivers reset the interface to change them.
+    Channels {
+        /// Name of the interface.
+        interface: String,
     },
     /// An nftables table of family `inet`: its ruleset as `nft` reads it, or nothing when absent.
     NftTable {
@@ -150,6 +161,8 @@ impl Setting {
             }
             Setting::RssTable { interface } => rss_table::read(host, interface),
             Setting::FlowHash { interface, flow } => flow_hash::read(host, interface, flow),
+            Setting::Rings { interface } => host.rings(interface).map(Value::from),
+            Setting::Channels { interface } => host.channels(interface).map(Value::from),
             Setting::NftTable { table } => nft_table::read(host, table),
             Setting::IrqAffinity { irq } => host.read(&irq_path(*irq)).map(Value::new),
             Setting::Governor { cpu } => host.read(&governor_path(*cpu)).map(Value::new),
@@ -186,6 +199,14 @@ impl Setting {
                 Some(fields) => flow_hash::write(host, interface, flow, fields),
                 None => return Err(self.bad_value(value, "letters of ethtool's rx-flow-hash such as sdfn")),
             },
+            Setting::Rings { interface } => match named_counts::parse(value, &named_counts::RINGS) {
+                Some(lengths) => named_counts::write_rings(host, interface, &lengths),
+                None => return Err(self.bad_value(value, "lengths such as rx 4096 tx 512")),
+            },
+            Setting::Channels { interface } => match named_counts::parse(value, &named_counts::CHANNELS) {
+                Some(counts) => named_counts::write_channels(host, interface, &counts),
+                None => return Err(self.bad_value(value, "numbers such as combined 8")),
+            },
             Setting::NftTable { table } => nft_table::write(host, table, value),
             Setting::IrqAffinity { irq } => host.write(&irq_path(*irq), &self.mask(value)?.to_mask()),
             Setting::Governor { cpu } => host.write(&governor_path(*cpu), value.as_str()),
@@ -217,6 +238,8 @@ impl Setting {
             }
             Setting::RssTable { .. } => rss_table::same(one.as_str(), other.as_str()),
             Setting::FlowHash { .. } => flow_hash::same(one.as_str(), other.as_str()),
+            Setting::Rings { .. } => named_counts::same(one, other, &named_counts::RINGS),
+            Setting::Channels { .. } => named_counts::same(one, other, &named_counts::CHANNELS),
             // nft prints a ruleset in its own layout and with names for numbers; what can be told
             // apart without parsing it is whether the table is there.
             Setting::NftTable { .. } => one.as_str().is_empty() == other.as_str().is_empty(),
@@ -240,6 +263,8 @@ impl Setting {
             Setting::RssTable { interface } => rss_table::command(interface, value),
             Setting::FlowHash { interface, flow } => (!value.as_str().is_empty())
                 .then(|| format!("ethtool -N {interface} rx-flow-hash {flow} {value}")),
+            Setting::Rings { interface } => Some(format!("ethtool -G {interface} {value}")),
+            Setting::Channels { interface } => Some(format!("ethtool -L {interface} {value}")),
             Setting::NftTable { table } => {
                 value.as_str().is_empty().then(|| format!("nft delete table inet {table}"))
             }
@@ -273,6 +298,8 @@ impl fmt::Display for Setting {
             Setting::Offload { interface, offload } => write!(f, "{interface} {offload}"),
             Setting::RssTable { interface } => write!(f, "{interface} indirection table"),
             Setting::FlowHash { interface, flow } => write!(f, "{interface} hash fields of {flow}"),
+            Setting::Rings { interface } => write!(f, "rings of {interface}"),
+            Setting::Channels { interface } => write!(f, "channels of {interface}"),
             Setting::NftTable { table } => write!(f, "nftables table inet {table}"),
             Setting::IrqAffinity { irq } => write!(f, "affinity of IRQ {irq}"),
             Setting::Governor { cpu } => write!(f, "governor of CPU {cpu}"),
