@@ -1,15 +1,21 @@
 //! The interface: driver, speed, rings, channels, offloads, SR-IOV, and what the hardware drops.
 
+mod far_node;
 pub(crate) mod feature_names;
+mod gro;
+mod loss_names;
+mod loss_rules;
+mod losses;
 mod observe;
+mod queues;
+mod virtual_functions;
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{PacketPath, Stage, StageName};
+use super::{Stage, StageName};
 use crate::Known;
-use crate::counter::Counter;
 use crate::finding::Rule;
 
 pub use observe::{missing, observe};
@@ -20,10 +26,19 @@ pub(super) const STAGE: Stage = Stage {
     explain: "The NIC puts each frame into a ring of buffers that its driver gave it, a ring a receive queue. Where \
               rings are short, queues few, or the NIC far from the CPUs, packets end here, and only its own counters tell.",
     rules: RULES,
-    counters,
+    counters: losses::counters,
 };
 
-const RULES: &[Rule] = &[];
+const RULES: &[Rule] = &[
+    queues::SINGLE,
+    queues::BELOW_CPUS,
+    loss_rules::HARDWARE_DROPS,
+    loss_rules::RING_SMALL,
+    loss_rules::ALLOWANCE_EXCEEDED,
+    gro::RULE,
+    far_node::RULE,
+    virtual_functions::RULE,
+];
 
 /// An interface.
 #[derive(Debug, Clone, Serialize)]
@@ -58,6 +73,8 @@ pub struct Link {
     pub features: Known<BTreeMap<String, bool>>,
     /// Virtual functions; none where the device can have none and is none.
     pub sriov: Known<Option<Sriov>>,
+    /// The bridge it is a port of; none where it is a port of none.
+    pub bridge: Known<Option<Bridge>>,
     /// The driver's own statistics (`ethtool -S`); none where it has none.
     pub statistics: Known<Option<BTreeMap<String, u64>>>,
     /// The counters of `/sys/class/net/IF/statistics`.
@@ -142,6 +159,13 @@ pub struct Coalesce {
     pub adaptive_tx: Option<bool>,
 }
 
+/// A bridge that an interface is a port of.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Bridge {
+    /// Its other ports that are tap interfaces, as virtual machines have them.
+    pub taps: Vec<String>,
+}
+
 /// Virtual functions of a device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Sriov {
@@ -155,9 +179,15 @@ pub struct Sriov {
     pub interfaces: Vec<String>,
 }
 
+impl Link {
+    /// Whether it is known to be up.
+    #[must_use]
+    pub fn is_up(&self) -> bool {
+        self.up == Known::Value(true)
+    }
+}
+
+#[cfg(test)]
+mod rule_tests;
 #[cfg(test)]
 mod tests;
-
-fn counters(_path: &PacketPath) -> Vec<Counter> {
-    Vec::new()
-}

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Device, Driver, Link, Sriov};
+use super::{Bridge, Device, Driver, Link, Sriov};
 use crate::stage::Scope;
 use crate::{Host, HostError, Known};
 
@@ -48,7 +48,8 @@ fn directory(interface: &str) -> String {
 
 fn link(host: &Host, interface: &str) -> Link {
     let base = directory(interface);
-    let device_files = device_files(host, &base);
+    let files = host.list(&base);
+    let device_files = device_files(host, &base, &files);
     let driver = driver(host, interface, &base, &device_files);
     let device = device(&device_files, &driver);
     let (receive_queues, transmit_queues) = queues(host, &base);
@@ -70,6 +71,7 @@ fn link(host: &Host, interface: &str) -> Link {
         coalesce: Known::offered(host.coalesce(interface)),
         features: host.features(interface).into(),
         sriov: sriov(host, &base, &device_files),
+        bridge: bridge(host, &base, &files),
         statistics: Known::offered(host.statistics(interface)),
         totals: totals(host, &base),
         driver,
@@ -78,8 +80,12 @@ fn link(host: &Host, interface: &str) -> Link {
 }
 
 /// The names in the directory of the device; none where no device is behind the interface.
-fn device_files(host: &Host, base: &str) -> Known<Option<Vec<String>>> {
-    match host.list(base) {
+fn device_files(
+    host: &Host,
+    base: &str,
+    files: &Result<Vec<String>, HostError>,
+) -> Known<Option<Vec<String>>> {
+    match files {
         Ok(files) if files.iter().any(|file| file == "device") => {
             Known::from(host.list(&format!("{base}/device"))).map(Some)
         }
@@ -227,6 +233,22 @@ fn sriov(host: &Host, base: &str, device_files: &Known<Option<Vec<String>>>) -> 
             }))
         }
         (Known::Unknown { why }, _) | (_, Known::Unknown { why }) => Known::unknown(why),
+    }
+}
+
+/// The bridge an interface is a port of; those ports of it that have `tun_flags` are taps (drivers/net/tun.c).
+fn bridge(host: &Host, base: &str, files: &Result<Vec<String>, HostError>) -> Known<Option<Bridge>> {
+    match files {
+        Ok(files) if files.iter().any(|file| file == "brport") => {
+            let is_tap = |port: &String| {
+                let files = host.list(&directory(port));
+                files.is_ok_and(|files| files.iter().any(|file| file == "tun_flags"))
+            };
+            Known::from(host.list(&format!("{base}/brport/bridge/brif")))
+                .map(|ports| Some(Bridge { taps: ports.into_iter().filter(is_tap).collect() }))
+        }
+        Ok(_) => Known::Value(None),
+        Err(error) => Known::unknown(error.to_string()),
     }
 }
 

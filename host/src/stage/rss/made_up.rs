@@ -32,6 +32,7 @@ pub(crate) fn link(interface: &str, queues: u32) -> Link {
         coalesce: Known::Value(None),
         features: Known::Value(BTreeMap::new()),
         sriov: Known::Value(None),
+        bridge: Known::Value(None),
         statistics: Known::Value(None),
         totals: Known::Value(BTreeMap::new()),
     }

@@ -27,7 +27,7 @@ fn with_room(count: usize) -> usize {
     2 * count + 4096
 }
 
-/// The driver's own statistics.
+/// The driver's own statistics. What has the same name is added up.
 pub(crate) fn statistics(interface: &str) -> io::Result<BTreeMap<String, u64>> {
     let names = names(interface, STATISTICS)?;
     let mut words = vec![0_u64; 1 + with_room(names.len())];
@@ -43,7 +43,14 @@ pub(crate) fn statistics(interface: &str) -> io::Result<BTreeMap<String, u64>> {
             names.len()
         )));
     }
-    Ok(names.into_iter().zip(words.into_iter().skip(1)).collect())
+    let mut statistics = BTreeMap::new();
+    for (name, value) in names.into_iter().zip(words.into_iter().skip(1)).filter(|(name, _)| !name.is_empty())
+    {
+        // Some drivers, vmxnet3 among them, call the counters of all queues the same.
+        let sum = statistics.entry(name).or_insert(0_u64);
+        *sum = sum.wrapping_add(value);
+    }
+    Ok(statistics)
 }
 
 /// Features by the kernel's names, and whether they are on.

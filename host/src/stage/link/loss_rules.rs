@@ -1,0 +1,168 @@
+//! Packets lost in the NIC: what for, whether longer rings would help, and what a cloud takes away.
+
+use super::Link;
+use super::loss_names::Reason;
+use super::losses::{Measured, losses, measure};
+use crate::finding::{Rule, Sighting};
+use crate::setting::Value;
+use crate::stage::View;
+use crate::{Setting, Severity};
+
+pub(super) const HARDWARE_DROPS: Rule = Rule {
+    id: "link.hardware-drops",
+    title: "The NIC loses packets before the kernel sees them",
+    why: "A NIC puts a frame into memory only where the driver left it a descriptor. When the CPU that polls a queue is \
+          busy, its ring runs dry; the NIC's own buffer then fills and overruns. No socket and no firewall counts these \
+          packets. One queue that takes all traffic, or a CPU that also runs the server, is the usual cause.",
+    effect: "The packets that are lost now arrive, as far as the CPUs can then keep up; where one queue took all, spreading \
+             its flows raised 350,000 packets/s to 1,100,000.",
+    published_ratio: None,
+    source: "M. Majkowski, How to receive a million packets per second (2015): rx_nodesc_drop_cnt at 451,000/s; \
+             Documentation/networking/statistics.rst",
+    kernels: "all",
+    remedy: "Where rings ran dry: spread the load over more queues and CPUs first (see the findings of rss, irq and \
+             softirq), then lengthen the rings. Where the NIC's buffer overran without dry rings: look at the PCIe width and \
+             at flow control. Where frames came damaged: cable, optics, switch port. Where buffers could not be had: \
+             memory pressure.",
+    unless: "the load was a test or a flood beyond what the service is meant to take",
+    check: hardware_drops,
+};
+
+pub(super) const RING_SMALL: Rule = Rule {
+    id: "link.ring-small",
+    title: "Receive rings run dry at peaks and could be longer",
+    why: "A ring holds packets while its CPU is busy with others. Short rings lose packets in bursts of a fraction of a \
+          millisecond, though the CPU would keep up on average.",
+    effect: "Bursts up to the new length survive; the sustained rate stays as it is.",
+    published_ratio: None,
+    source: "Documentation/networking/device_drivers/ethernet/intel/ice.rst, Rx Descriptor Ring Size",
+    kernels: "all",
+    remedy: "Lengthen the receive rings with ethtool -G, four times at first, and watch the counter.",
+    unless: "latency under load matters more than loss, since a longer ring lets packets wait longer and leaves the CPU's \
+             cache; or the interface must not pause now: most drivers reset it to change its rings",
+    check: ring_small,
+};
+
+pub(super) const ALLOWANCE_EXCEEDED: Rule = Rule {
+    id: "link.allowance-exceeded",
+    title: "The cloud holds packets back because the instance's allowance is used up",
+    why: "An instance may have so much bandwidth, so many packets a second and so many tracked connections. What exceeds \
+          that is queued or dropped outside the machine, and nothing inside shows it but these counters of the ENA device.",
+    effect: "Up to the allowance of the larger instance; nothing on this machine changes it.",
+    published_ratio: None,
+    source: "Amazon EC2 User Guide, Monitor network performance for ENA settings on your EC2 instance",
+    kernels: "5.11 and later, or Amazon's own driver from 2.2.10",
+    remedy: "A larger or network-optimized instance, or more of them. For tracked connections: security group rules that \
+             allow the service's port from and to everywhere, which are not tracked.",
+    unless: "the counter rose in a test, or the service's clients send again and the losses are rare",
+    check: allowance_exceeded,
+};
+
+fn is_hardware(reason: Reason) -> bool {
+    !matches!(reason, Reason::Allowance(_))
+}
+
+fn hardware_drops(view: &View<'_>) -> Vec<Sighting> {
+    let sight = |link: &Link| {
+        let measured = measure(view, link, is_hardware)?;
+        let title =
+            format!("{} loses {}: {}", link.interface, measured.text(), reasons(view, link, is_hardware));
+        Some(with_evidence(Sighting::new(measured.severity, title), view, link, is_hardware))
+    };
+    view.now.link.iter().filter(|link| link.is_up()).filter_map(sight).collect()
+}
+
+/// Why packets are lost, and the names of the counters, the most lost first: those that grow where any does, else all.
+fn reasons(view: &View<'_>, link: &Link, counts: fn(Reason) -> bool) -> String {
+    let mut lost: Vec<_> = losses(link)
+        .into_iter()
+        .filter(|loss| counts(loss.reason) && loss.packets > 0)
+        .map(|loss| (rate(view, link, loss.name).unwrap_or(0.0), loss))
+        .collect();
+    if lost.iter().any(|(rate, _)| *rate > 0.0) {
+        lost.retain(|(rate, _)| *rate > 0.0);
+    }
+    lost.sort_by(|(one, first), (other, second)| {
+        other.total_cmp(one).then(second.packets.cmp(&first.packets))
+    });
+    let texts = lost.into_iter().map(|(_, loss)| format!("{} ({})", loss.reason.text(), loss.name));
+    texts.collect::<Vec<_>>().join("; ")
+}
+
+fn rate(view: &View<'_>, link: &Link, name: &str) -> Option<f64> {
+    view.rate(|path| {
+        let losses = losses(path.link_of(&link.interface)?);
+        losses.into_iter().find(|loss| loss.name == name).map(|loss| loss.packets)
+    })
+}
+
+fn with_evidence(
+    mut sighting: Sighting,
+    view: &View<'_>,
+    link: &Link,
+    counts: fn(Reason) -> bool,
+) -> Sighting {
+    for loss in losses(link).into_iter().filter(|loss| counts(loss.reason) && loss.packets > 0) {
+        if let Some(rate) = rate(view, link, loss.name) {
+            sighting = sighting.evidence(format!("{} per second", loss.name), rate, &loss.read_from);
+        }
+        sighting = sighting.evidence(format!("{} since boot", loss.name), loss.packets, loss.read_from);
+    }
+    if let Some(received) = link.totals.value().and_then(|totals| totals.get("rx_packets")) {
+        let path = format!("/sys/class/net/{}/statistics/rx_packets", link.interface);
+        sighting = sighting.evidence("packets received since boot", *received, path);
+    }
+    sighting
+}
+
+/// Above this lost part the CPU does not keep up on average, and a longer ring only has more to lose.
+const MORE_THAN_BURSTS: f64 = 0.01;
+
+fn ring_small(view: &View<'_>) -> Vec<Sighting> {
+    view.now.link.iter().filter(|link| link.is_up()).filter_map(|link| ring_of(view, link)).collect()
+}
+
+fn ring_of(view: &View<'_>, link: &Link) -> Option<Sighting> {
+    let ran_dry = |reason| matches!(reason, Reason::RingDry | Reason::Overrun);
+    let rings = link.rings.value().copied().flatten()?;
+    let measured = measure(view, link, ran_dry)?;
+    let share = measured.share?;
+    if rings.rx == 0
+        || rings.rx >= rings.rx_max
+        || share > MORE_THAN_BURSTS
+        || measured.severity == Severity::Note
+    {
+        return None;
+    }
+    let longer = super::Rings { rx: rings.rx.saturating_mul(4).min(rings.rx_max), ..rings };
+    let severity = if measured.per_second.is_some() { Severity::Medium } else { Severity::Low };
+    let title = format!(
+        "Receive rings of {} have {} descriptors and could have {}; {} were lost for want of them",
+        link.interface,
+        rings.rx,
+        rings.rx_max,
+        Measured::text(&measured),
+    );
+    let read_from = format!("ethtool -g {}", link.interface);
+    let sighting = Sighting::new(severity, title)
+        .evidence("descriptors of a receive ring", rings.rx, &read_from)
+        .evidence("descriptors it can have", rings.rx_max, read_from);
+    let setting = Setting::Rings { interface: link.interface.clone() };
+    let sighting = sighting.change(setting, Some(Value::from(rings)), Value::from(longer));
+    Some(with_evidence(sighting, view, link, |reason| matches!(reason, Reason::RingDry | Reason::Overrun)))
+}
+
+fn allowance_exceeded(view: &View<'_>) -> Vec<Sighting> {
+    let is_allowance = |reason| matches!(reason, Reason::Allowance(_));
+    let sight = |link: &Link| {
+        let measured = measure(view, link, is_allowance)?;
+        let title = format!(
+            "{} of {} were delayed or dropped outside this machine: {}",
+            measured.text(),
+            link.interface,
+            reasons(view, link, is_allowance)
+        );
+        Some(with_evidence(Sighting::new(measured.severity, title), view, link, is_allowance))
+    };
+    view.now.link.iter().filter(|link| link.is_up()).filter_map(sight).collect()
+}

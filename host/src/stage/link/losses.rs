@@ -1,0 +1,204 @@
+//! What an interface loses, by reason: the driver's own counters where they are known, else the kernel's.
+
+use std::collections::BTreeMap;
+
+use super::Link;
+use super::loss_names::{Reason, of_driver};
+use crate::Severity;
+use crate::counter::{Counter, Counts};
+use crate::stage::{PacketPath, StageName, View};
+
+/// A counter of packets lost.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Loss {
+    /// Its name, with a star where the counters of several queues were added up.
+    pub(super) name: &'static str,
+    pub(super) reason: Reason,
+    /// Packets since the driver was loaded.
+    pub(super) packets: u64,
+    pub(super) read_from: String,
+}
+
+/// How much of what arrives is lost.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Measured {
+    /// Packets lost per second; none where only the sum since boot is known, or nothing was lost between two readings.
+    pub(super) per_second: Option<f64>,
+    /// Packets since the driver was loaded.
+    pub(super) packets: u64,
+    /// Lost part of what arrived, in the same time; none where it is not known what did.
+    pub(super) share: Option<f64>,
+    pub(super) severity: Severity,
+}
+
+/// From this lost part on, a rate is no longer held: the bound that measurements of capacity use.
+const LOSS_BOUND: f64 = 1e-3;
+/// Below this, losses are those of single moments.
+const PEAKS: f64 = 1e-5;
+/// Below this, a sum since boot says nothing.
+const NOTHING: f64 = 1e-7;
+
+/// Everything the interface is known to have lost; counters that are zero included.
+pub(super) fn losses(link: &Link) -> Vec<Loss> {
+    let mut losses = of_its_driver(link);
+    let has = |losses: &[Loss], reasons: &[Reason]| losses.iter().any(|loss| reasons.contains(&loss.reason));
+    if !has(&losses, &[Reason::RingDry, Reason::Overrun]) {
+        losses.extend(total(link, "rx_missed_errors", Reason::Overrun));
+    }
+    if !has(&losses, &[Reason::Damaged]) {
+        losses.extend(total(link, "rx_crc_errors", Reason::Damaged));
+    }
+    losses
+}
+
+fn of_its_driver(link: &Link) -> Vec<Loss> {
+    let (Some(Some(driver)), Some(Some(statistics))) = (link.driver.value(), link.statistics.value()) else {
+        return Vec::new();
+    };
+    let counted = of_driver(&driver.name).iter();
+    let found = counted.filter_map(|counted| {
+        let (name, packets) =
+            counted.names.iter().find_map(|name| sum(statistics, name).map(|packets| (*name, packets)))?;
+        let read_from = format!("ethtool -S {}", link.interface);
+        Some(Loss { name, reason: counted.reason, packets, read_from })
+    });
+    found.collect()
+}
+
+/// What the counters with this name add up to; a star in it stands for digits. None where there is none.
+fn sum(statistics: &BTreeMap<String, u64>, name: &str) -> Option<u64> {
+    let Some((start, end)) = name.split_once('*') else { return statistics.get(name).copied() };
+    let below = statistics.range(start.to_owned()..).take_while(|(found, _)| found.starts_with(start));
+    let counters = below.filter(|(found, _)| {
+        let middle = found.strip_prefix(start).and_then(|rest| rest.strip_suffix(end));
+        middle.is_some_and(|digits| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()))
+    });
+    counters.map(|(_, count)| *count).reduce(u64::saturating_add)
+}
+
+/// A counter that the kernel has of every interface (Documentation/networking/statistics.rst).
+fn total(link: &Link, name: &'static str, reason: Reason) -> Option<Loss> {
+    let packets = *link.totals.value()?.get(name)?;
+    let read_from = format!("/sys/class/net/{}/statistics/{name}", link.interface);
+    Some(Loss { name, reason, packets, read_from })
+}
+
+/// How much is lost for the reasons that `counts` picks. None where nothing is, or too little to mention.
+pub(super) fn measure(view: &View<'_>, link: &Link, counts: impl Fn(Reason) -> bool) -> Option<Measured> {
+    let lost = |link: &Link| {
+        let picked = losses(link).into_iter().filter(|loss| counts(loss.reason)).map(|loss| loss.packets);
+        picked.fold(0, u64::saturating_add)
+    };
+    let packets = lost(link);
+    let rate = |of: &dyn Fn(&Link) -> Option<u64>| view.rate(|path| of(path.link_of(&link.interface)?));
+    if let Some(per_second) = rate(&|link| Some(lost(link))).filter(|rate| *rate > 0.0) {
+        let share = rate(&received).map(|received| per_second / (per_second + received));
+        let severity = match share {
+            Some(share) if share >= LOSS_BOUND => Severity::High,
+            Some(share) if share < PEAKS => Severity::Note,
+            _ => Severity::Medium,
+        };
+        return Some(Measured { per_second: Some(per_second), packets, share, severity });
+    }
+    if packets == 0 {
+        return None;
+    }
+    #[expect(clippy::cast_precision_loss, reason = "a share is shown with two digits")]
+    let share = received(link).map(|received| packets as f64 / (packets as f64 + received as f64));
+    let severity = match share {
+        Some(share) if share < NOTHING => return None,
+        Some(share) if share < PEAKS => Severity::Note,
+        // What was lost some time ago, but not while it was watched, is no more than a hint.
+        Some(share) if share >= LOSS_BOUND && view.before.is_none() => Severity::Medium,
+        _ => Severity::Low,
+    };
+    Some(Measured { per_second: None, packets, share, severity })
+}
+
+fn received(link: &Link) -> Option<u64> {
+    link.totals.value()?.get("rx_packets").copied()
+}
+
+impl Measured {
+    /// How much, for a sentence: `451,300 packets/s, 56 % of what arrives`.
+    pub(super) fn text(&self) -> String {
+        let share = self.share.map(percent);
+        match (self.per_second, share) {
+            (Some(rate), Some(share)) => format!("{} packets/s, {share} of what arrives", rounded(rate)),
+            (Some(rate), None) => format!("{} packets/s", rounded(rate)),
+            (None, Some(share)) => {
+                format!("{} packets since boot, {share} of what arrived", grouped(self.packets))
+            }
+            (None, None) => format!("{} packets since boot", grouped(self.packets)),
+        }
+    }
+}
+
+fn rounded(rate: f64) -> String {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a rate of packets is neither"
+    )]
+    if rate < 10.0 { format!("{rate:.1}") } else { grouped(rate.round() as u64) }
+}
+
+fn percent(share: f64) -> String {
+    let percent = 100.0 * share;
+    match percent {
+        10.0.. => format!("{percent:.0} %"),
+        0.1..10.0 => format!("{percent:.1} %"),
+        _ => format!("{percent:.1e} %"),
+    }
+}
+
+/// A number with commas between groups of three digits.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// What each interface took in and sent, and what it lost.
+pub(super) fn counters(path: &PacketPath) -> Vec<Counter> {
+    path.link.iter().flat_map(of_link).collect()
+}
+
+fn of_link(link: &Link) -> Vec<Counter> {
+    const TOTALS: [(&str, Counts); 4] = [
+        ("rx_packets", Counts::PacketsIn),
+        ("rx_bytes", Counts::BytesIn),
+        ("tx_packets", Counts::PacketsOut),
+        ("tx_bytes", Counts::BytesOut),
+    ];
+    let counter = |name: &str, counts, value, read_from| Counter {
+        stage: StageName::Link,
+        place: link.interface.clone(),
+        name: name.to_owned(),
+        counts,
+        value,
+        read_from,
+    };
+    let totals = TOTALS.iter().filter_map(|(name, counts)| {
+        let value = *link.totals.value()?.get(*name)?;
+        let read_from = format!("/sys/class/net/{}/statistics/{name}", link.interface);
+        Some(counter(name, *counts, value, read_from))
+    });
+    let lost = losses(link).into_iter().map(|loss| {
+        let counts = match loss.name {
+            // The device counts what it delayed with what it dropped.
+            "bw_in_allowance_exceeded" | "bw_out_allowance_exceeded" | "pps_allowance_exceeded" => {
+                Counts::Events
+            }
+            _ => Counts::PacketsLost,
+        };
+        counter(loss.name, counts, loss.packets, loss.read_from)
+    });
+    totals.chain(lost).collect()
+}

@@ -1,0 +1,201 @@
+//! Whether there are as many receive queues as CPUs could use.
+
+use super::{Channels, Device, Link};
+use crate::finding::{Rule, Sighting};
+use crate::setting::Value;
+use crate::stage::View;
+use crate::{CpuSet, Known, Setting, Severity};
+
+pub(super) const SINGLE: Rule = Rule {
+    id: "link.single-queue",
+    title: "All packets come in by one receive queue",
+    why: "A receive queue has one interrupt, and one CPU at a time polls it. With a single queue that CPU does all the work \
+          of the network stack up to the socket, and the others wait for it.",
+    effect: "One queue carried 450,000 packets/s into a virtual machine, several 800,000; it grows with the queues as far as \
+             CPUs and flows do.",
+    published_ratio: Some(1.78),
+    source: "a study of packet rates, multi-queue and SR-IOV for virtual machines: 450,000 to 800,000 packets/s",
+    kernels: "all",
+    remedy: "Give the interface more channels with ethtool -L. A virtual machine gets them from its hypervisor: \
+             queues=\"N\" on the interface in libvirt, hw_vif_multiqueue_enabled in OpenStack. Where neither is possible, \
+             RPS spreads the work after the first CPU has taken the packet in.",
+    unless: "the load is far below what one CPU takes in, or all of it is one flow, which never leaves its queue",
+    check: single,
+};
+
+pub(super) const BELOW_CPUS: Rule = Rule {
+    id: "link.queues-below-cpus",
+    title: "There are fewer receive queues than CPUs",
+    why: "CPUs without a queue take no packets in; unless RPS gives them some, they only run threads, whose packets come \
+          from other CPUs.",
+    effect: "The last 4 of 20 CPUs, and then hyper-threads, were worth 6,010,000 to 7,010,000 transactions/s where RPS gave \
+             them work.",
+    published_ratio: Some(1.17),
+    source: "T. Makita, Boost UDP Transaction Performance (2016): hyper-threading, RPS on every queue",
+    kernels: "all",
+    remedy: "As many channels as cores with ethtool -L; where the device has no more, RPS for the CPUs without a queue.",
+    unless: "CPUs are kept for other work on purpose, or the interface must not pause now: most drivers reset it to change \
+             its channels",
+    check: below_cpus,
+};
+
+fn single(view: &View<'_>) -> Vec<Sighting> {
+    let cpus = cpus(view);
+    interfaces(view).filter_map(|(link, queues)| single_of(view, link, queues, cpus?)).collect()
+}
+
+fn below_cpus(view: &View<'_>) -> Vec<Sighting> {
+    let cpus = cpus(view);
+    interfaces(view).filter_map(|(link, queues)| below_of(view, link, queues, cpus?)).collect()
+}
+
+/// CPUs that are worth a queue, and all. Two hardware threads of a core are worth one.
+#[derive(Clone, Copy)]
+struct Cpus {
+    cores: u32,
+    online: u32,
+}
+
+fn cpus(view: &View<'_>) -> Option<Cpus> {
+    let machine = &view.now.machine;
+    let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+    let online = count(machine.online.value().map(CpuSet::len)?);
+    let cores = machine.cores.value().map_or(online, |cores| count(cores.len()));
+    Some(Cpus { cores: if cores == 0 { online } else { cores.min(online) }, online })
+}
+
+/// Interfaces that are up and have a device; the queues of software are no hardware's.
+fn interfaces<'a>(view: &View<'a>) -> impl Iterator<Item = (&'a Link, u32)> {
+    let links = view.now.link.iter().filter(|link| link.is_up());
+    let links = links.filter(|link| matches!(link.device.value(), Some(Device::Hardware | Device::Virtio)));
+    links.filter_map(|link| Some((link, *link.receive_queues.value()?)))
+}
+
+fn single_of(view: &View<'_>, link: &Link, queues: u32, cpus: Cpus) -> Option<Sighting> {
+    if queues != 1 || cpus.online < 2 {
+        return None;
+    }
+    let matters = is_named(view) || is_busy(view, link);
+    let Some((from, to)) = more_channels(link, cpus.cores.max(2)) else {
+        // Where the device has no more, RPS is the remedy, and where it is set all is done.
+        if rps_is_set(view, link)? {
+            return None;
+        }
+        let severity = if matters { Severity::Medium } else { Severity::Note };
+        let title = format!(
+            "{} has one receive queue, as many as its device offers, for {} CPUs",
+            link.interface, cpus.online
+        );
+        return Some(evidence(Sighting::new(severity, title), link, queues, cpus));
+    };
+    let severity = match (matters, cpus.online) {
+        (true, _) => Severity::High,
+        (false, 4..) => Severity::Medium,
+        (false, _) => Severity::Low,
+    };
+    let title = format!(
+        "{} has one receive queue for {} CPUs, and its device offers {}",
+        link.interface,
+        cpus.online,
+        offered(from)
+    );
+    let sighting = evidence(Sighting::new(severity, title), link, queues, cpus);
+    Some(sighting.change(setting(link), Some(Value::from(from)), Value::from(to)))
+}
+
+fn below_of(view: &View<'_>, link: &Link, queues: u32, cpus: Cpus) -> Option<Sighting> {
+    if queues < 2 || queues >= cpus.cores {
+        return None;
+    }
+    let Some((from, to)) = more_channels(link, cpus.cores) else {
+        if rps_is_set(view, link)? {
+            return None;
+        }
+        let title = format!(
+            "{} has {queues} receive queues, as many as its device offers, for {} CPUs: RPS can give the others work",
+            link.interface, cpus.online
+        );
+        return Some(evidence(Sighting::new(Severity::Note, title), link, queues, cpus));
+    };
+    let matters = is_named(view) || is_busy(view, link);
+    let severity = if matters { Severity::Medium } else { Severity::Low };
+    let title = format!(
+        "{} has {queues} receive queues for {} CPUs, and its device offers {}",
+        link.interface,
+        cpus.online,
+        offered(from)
+    );
+    let sighting = evidence(Sighting::new(severity, title), link, queues, cpus);
+    Some(sighting.change(setting(link), Some(Value::from(from)), Value::from(to)))
+}
+
+fn setting(link: &Link) -> Setting {
+    Setting::Channels { interface: link.interface.clone() }
+}
+
+fn offered(channels: Channels) -> u32 {
+    if channels.combined_max > 0 { channels.combined_max } else { channels.rx_max }
+}
+
+/// The channels as they are, and with as many that receive as are wanted or the device offers; none where that is not
+/// more.
+fn more_channels(link: &Link, wanted: u32) -> Option<(Channels, Channels)> {
+    let now = link.channels.value().copied().flatten()?;
+    let target = wanted.min(offered(now));
+    let more = if now.combined_max > 0 {
+        (target > now.combined.saturating_add(now.rx)).then_some(Channels { combined: target, ..now })
+    } else {
+        (target > now.rx).then_some(Channels { rx: target, tx: now.tx.max(target.min(now.tx_max)), ..now })
+    };
+    more.map(|more| (now, more))
+}
+
+/// Whether RPS hands packets of any of its queues on; none where that is not known of all.
+fn rps_is_set(view: &View<'_>, link: &Link) -> Option<bool> {
+    let rps = view.now.softirq.rps.iter().find(|rps| rps.interface == link.interface)?;
+    let queues = rps.queues.value()?;
+    let sets = queues.iter().map(|queue| queue.cpus.value().map(|cpus| !cpus.is_empty()));
+    let known: Option<Vec<bool>> = sets.collect();
+    known.map(|sets| sets.into_iter().any(|set| set))
+}
+
+/// Whether somebody asked for a service.
+fn is_named(view: &View<'_>) -> bool {
+    view.now.socket.services().iter().any(|service| service.named)
+}
+
+/// Whether so many packets come in that the queue's CPU has a good part of its work from them. One queue was seen to
+/// take in 450,000 a second at most.
+fn is_busy(view: &View<'_>, link: &Link) -> bool {
+    /// Packets per second, measured; and as an average since boot, which has nights in it.
+    const BUSY: f64 = 50_000.0;
+    const BUSY_ON_AVERAGE: f64 = 10_000.0;
+    let packets = |link: &Link| link.totals.value().and_then(|totals| totals.get("rx_packets").copied());
+    if let Some(rate) = view.rate(|path| packets(path.link_of(&link.interface)?)) {
+        return rate >= BUSY;
+    }
+    let Known::Value(uptime) = view.now.uptime_seconds else { return false };
+    #[expect(clippy::cast_precision_loss, reason = "only its order of magnitude matters")]
+    packets(link).is_some_and(|packets| packets as f64 >= BUSY_ON_AVERAGE * uptime)
+}
+
+fn evidence(sighting: Sighting, link: &Link, queues: u32, cpus: Cpus) -> Sighting {
+    let queues_from = format!("/sys/class/net/{}/queues", link.interface);
+    let mut sighting = sighting.evidence("receive queues", queues, queues_from).evidence(
+        "CPUs online",
+        cpus.online,
+        "/sys/devices/system/cpu/online",
+    );
+    if cpus.cores < cpus.online {
+        sighting = sighting.evidence("cores online", cpus.cores, "/sys/devices/system/cpu/cpu*/topology");
+    }
+    let read_from = format!("ethtool -l {}", link.interface);
+    match link.channels.value() {
+        Some(Some(channels)) => {
+            let offered = offered(*channels);
+            sighting.evidence("receiving channels the device offers", offered, read_from)
+        }
+        Some(None) => sighting.evidence("channels", "the driver does not tell or set them", read_from),
+        None => sighting,
+    }
+}
