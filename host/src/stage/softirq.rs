@@ -1,8 +1,10 @@
 //! The softirq: NAPI polls queues, RPS hands packets to other CPUs, the backlog holds them.
 
 mod counters;
+mod load;
 mod napi;
 mod observe;
+mod rules;
 pub(crate) mod softirqs;
 pub(crate) mod softnet;
 pub(in crate::stage) mod traffic;
@@ -12,7 +14,6 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::{Stage, StageName};
-use crate::finding::Rule;
 use crate::{CpuSet, Known};
 
 /// The stage.
@@ -21,11 +22,9 @@ pub(super) const STAGE: Stage = Stage {
     explain: "The interrupt's CPU polls the queue in the NET_RX softirq, up to 64 packets a turn, and takes each up to \
               the socket; with RPS it hands each to the backlog of another CPU chosen by hash. Nothing else runs on a \
               CPU that is in softirq.",
-    rules: RULES,
+    rules: rules::RULES,
     counters: counters::counters,
 };
-
-const RULES: &[Rule] = &[];
 
 /// State of packet processing.
 #[derive(Debug, Clone, Serialize)]

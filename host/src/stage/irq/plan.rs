@@ -26,7 +26,6 @@ pub(in crate::stage) fn receive_vectors<'a>(
 
 /// The one CPU of each receive queue, as it would be with the vectors well spread: where they are now if no CPU has two
 /// while another has none, else where [`plan`] puts them. None where that is not known.
-#[allow(dead_code)]
 pub(in crate::stage) fn settled(path: &PacketPath, interface: &str) -> Option<BTreeMap<u32, u32>> {
     let vectors = receive_vectors(path, interface);
     if vectors.is_empty() {

@@ -107,6 +107,7 @@ impl Machine<'_> {
         if !self.vectors.is_empty() {
             let node = self.nic_node.map_or(-1, i64::from);
             file(format!("{base}/device/numa_node"), format!("{node}\n"));
+            file("/calls/ethtool/eth0/driver.json".into(), r#"{"name": "ixgbe"}"#.into());
         }
     }
 }

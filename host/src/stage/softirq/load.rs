@@ -1,0 +1,73 @@
+//! What CPUs do in softirqs: by counters that begin anew at 2^32, and by time, which does not.
+
+use std::collections::BTreeMap;
+
+use super::{Softirq, SoftnetCpu};
+use crate::stage::{PacketPath, View};
+
+/// A counter of `/proc/net/softnet_stat`.
+pub(super) type Count = fn(&SoftnetCpu) -> u64;
+
+/// Per second and by CPU, by how much a counter grew between the readings. None without two readings.
+pub(super) fn rates(view: &View<'_>, count: Count) -> Option<BTreeMap<u32, f64>> {
+    let seconds = view.seconds()?;
+    let before = by_cpu(&view.before?.softirq, count)?;
+    let now = by_cpu(&view.now.softirq, count)?;
+    let rate = |(cpu, now): (u32, u64)| Some((cpu, grown(*before.get(&cpu)?, now) / seconds));
+    Some(now.into_iter().filter_map(rate).collect())
+}
+
+/// The sum of a counter over all CPUs; none where it is unknown.
+pub(super) fn sum(path: &PacketPath, count: Count) -> Option<u64> {
+    Some(by_cpu(&path.softirq, count)?.into_values().sum())
+}
+
+fn by_cpu(softirq: &Softirq, count: Count) -> Option<BTreeMap<u32, u64>> {
+    Some(softirq.softnet.value()?.iter().map(|line| (line.cpu, count(line))).collect())
+}
+
+/// A counter of 32 bits that is less than before went once round.
+fn grown(before: u64, now: u64) -> f64 {
+    let round = if now < before { 1_u64 << 32 } else { 0 };
+    #[expect(clippy::cast_precision_loss, reason = "a rate is shown with three digits")]
+    let grown = (now + round).saturating_sub(before) as f64;
+    grown
+}
+
+/// The share of time each CPU was in softirqs: between two readings, with one since boot. None where times are unknown.
+pub(super) fn time_shares(view: &View<'_>) -> Option<BTreeMap<u32, f64>> {
+    let now = times(view.now)?;
+    let before = match view.before {
+        Some(before) => times(before)?,
+        None => BTreeMap::new(),
+    };
+    let share = |(cpu, (softirq, total)): (u32, (u64, u64))| {
+        let (softirq_before, total_before) = before.get(&cpu).copied().unwrap_or_default();
+        let (softirq, total) = (softirq.checked_sub(softirq_before)?, total.checked_sub(total_before)?);
+        #[expect(clippy::cast_precision_loss, reason = "a share is shown with two digits")]
+        (total > 0).then(|| (cpu, softirq as f64 / total as f64))
+    };
+    Some(now.into_iter().filter_map(share).collect())
+}
+
+/// Time in softirqs, and all of it, by CPU, in ticks.
+fn times(path: &PacketPath) -> Option<BTreeMap<u32, (u64, u64)>> {
+    let times = path.machine.cpu_times.value()?;
+    Some(times.iter().map(|time| (time.cpu, (time.softirq, time.total()))).collect())
+}
+
+/// Ticks each CPU spent in softirqs since boot.
+pub(super) fn ticks(path: &PacketPath) -> Option<BTreeMap<u32, u64>> {
+    Some(times(path)?.into_iter().map(|(cpu, (softirq, _))| (cpu, softirq)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_counter_that_went_round_still_grew() {
+        assert!((grown(0xffff_fff0, 0x10) - 32.0).abs() < f64::EPSILON);
+        assert!((grown(5, 9) - 4.0).abs() < f64::EPSILON);
+    }
+}

@@ -1,0 +1,51 @@
+//! What can be wrong with packet processing.
+
+mod backlog_drops;
+mod livelock_risk;
+mod rps_crosses_node;
+mod rps_missing;
+mod rps_on_sibling;
+mod skew;
+mod squeezed;
+
+use crate::CpuSet;
+use crate::finding::{Rule, Sighting};
+use crate::setting::{QueueDirection, Setting, Value};
+use crate::stage::PacketPath;
+
+pub(super) const RULES: &[Rule] = &[
+    rps_missing::RULE,
+    rps_crosses_node::RULE,
+    rps_on_sibling::RULE,
+    skew::RULE,
+    backlog_drops::RULE,
+    squeezed::RULE,
+    livelock_risk::RULE,
+];
+
+/// Adds a change of RPS of a receive queue, where it is one.
+fn with_rps(sighting: Sighting, path: &PacketPath, interface: &str, queue: u32, to: &CpuSet) -> Sighting {
+    let now = path.softirq.rps_cpus(interface, queue);
+    if now == Some(to) {
+        return sighting;
+    }
+    let setting =
+        Setting::QueueCpus { interface: interface.to_owned(), direction: QueueDirection::Receive, queue };
+    sighting.change(setting, now.map(|cpus| Value::new(cpus.to_mask())), Value::new(to.to_mask()))
+}
+
+/// The change of a sysctl of `net.core`.
+fn with_sysctl(sighting: Sighting, name: &str, from: u64, to: u64) -> Sighting {
+    let setting = Setting::sysctl(format!("net.core.{name}"));
+    sighting.change(setting, Some(Value::new(from.to_string())), Value::new(to.to_string()))
+}
+
+/// A sysctl of `net.core`, where it is known.
+fn sysctl(path: &PacketPath, name: &str) -> Option<u64> {
+    path.softirq.sysctls.get(name)?.value().copied()
+}
+
+/// Where RPS of an interface's queues is read.
+fn rps_files(interface: &str) -> String {
+    format!("/sys/class/net/{interface}/queues/rx-*/rps_cpus")
+}

@@ -1,0 +1,138 @@
+//! Packets lost because a CPU's backlog was full.
+
+use crate::finding::{Rule, Severity, Sighting};
+use crate::stage::View;
+use crate::stage::softirq::load;
+
+pub(super) const RULE: Rule = Rule {
+    id: "softirq.backlog-drops",
+    title: "Packets are lost at a full backlog",
+    why: "Packets that RPS hands to a CPU, and those of veth, tun and the loopback, wait in that CPU's backlog, which holds \
+          net.core.netdev_max_backlog of them. What comes while it is full is lost. A longer one helps over peaks, and \
+          not against more than the CPU can process.",
+    effect: "Losses at peaks go. If the CPU is full all the time, they only come later, and packets wait longer.",
+    published_ratio: None,
+    source: "Documentation/admin-guide/sysctl/net.rst; net/core/dev.c, enqueue_to_backlog",
+    kernels: "2.6.35 and later",
+    remedy: "See first whether one CPU takes all (softirq.skew), then lengthen the backlog.",
+    unless: "Latency matters more than loss, or the CPU that loses packets is full all the time.",
+    check,
+};
+
+/// Share of the packets from which on a loss is no single peak.
+const CONSTANT: f64 = 0.001;
+
+/// The kernel's default is 1,000; this much bridges a peak of some milliseconds.
+const LONGER: u64 = 10_000;
+
+/// From here on a longer backlog only means longer waits.
+const LONG: u64 = 30_000;
+
+fn check(view: &View<'_>) -> Vec<Sighting> {
+    let sighting = if view.before.is_some() { between_readings(view) } else { since_boot(view) };
+    let Some(sighting) = sighting else { return Vec::new() };
+    let Some(length) = super::sysctl(view.now, "netdev_max_backlog") else { return vec![sighting] };
+    let sighting =
+        sighting.evidence("netdev_max_backlog, packets", length, "/proc/sys/net/core/netdev_max_backlog");
+    vec![if length < LONG {
+        super::with_sysctl(sighting, "netdev_max_backlog", length, LONGER.max(length * 2))
+    } else {
+        sighting
+    }]
+}
+
+fn between_readings(view: &View<'_>) -> Option<Sighting> {
+    let dropped = load::rates(view, |line| line.dropped)?;
+    let processed: f64 = load::rates(view, |line| line.processed)?.into_values().sum();
+    let lost: f64 = dropped.values().sum();
+    if lost <= 0.0 {
+        return None;
+    }
+    let share = lost / (lost + processed);
+    let severity = if share >= CONSTANT { Severity::High } else { Severity::Medium };
+    let losing: Vec<String> =
+        dropped.iter().filter(|(_, rate)| **rate > 0.0).map(|(cpu, _)| cpu.to_string()).collect();
+    let title = format!(
+        "{lost:.0} packets/s are lost at the full backlog of {} {}, {:.2} % of all",
+        if losing.len() == 1 { "CPU" } else { "CPUs" },
+        losing.join(", "),
+        share * 100.0
+    );
+    let shown: serde_json::Map<String, serde_json::Value> =
+        dropped.iter().map(|(cpu, rate)| (cpu.to_string(), rate.round().into())).collect();
+    Some(
+        Sighting::new(severity, title)
+            .evidence("packets lost a second, by CPU", shown, "/proc/net/softnet_stat, column 2")
+            .evidence("packets processed a second", processed.round(), "/proc/net/softnet_stat, column 1"),
+    )
+}
+
+fn since_boot(view: &View<'_>) -> Option<Sighting> {
+    let dropped = load::sum(view.now, |line| line.dropped)?;
+    let processed = load::sum(view.now, |line| line.processed)?;
+    if dropped == 0 {
+        return None;
+    }
+    #[expect(clippy::cast_precision_loss, reason = "only its magnitude matters")]
+    // The counters begin anew at 2^32, so that of packets may be too low, and the share too high.
+    let share = dropped as f64 / processed.max(1) as f64;
+    let severity = if share >= CONSTANT { Severity::Low } else { Severity::Note };
+    let title = format!("Since boot {dropped} packets were lost at a full backlog");
+    let lines = view.now.softirq.softnet.value()?;
+    let shown: serde_json::Map<String, serde_json::Value> = lines
+        .iter()
+        .filter(|line| line.dropped > 0)
+        .map(|line| (line.cpu.to_string(), line.dropped.into()))
+        .collect();
+    Some(Sighting::new(severity, title).evidence(
+        "packets lost by CPU",
+        shown,
+        "/proc/net/softnet_stat, column 2",
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Known;
+    use crate::stage::PacketPath;
+    use crate::stage::irq::specimen::{Machine, path};
+
+    fn reading(seconds: f64, processed: u32, dropped: u32, backlog: &str) -> PacketPath {
+        let idle = format!("{}\n", ["00000000"; 10].join(" "));
+        let softnet =
+            format!("{processed:08x} {dropped:08x} {}\n{idle}{idle}{idle}", ["00000000"; 8].join(" "));
+        let files = [
+            ("/proc/net/softnet_stat", softnet.as_str()),
+            ("/proc/sys/net/core/netdev_max_backlog", backlog),
+        ];
+        let mut path = path(&Machine { files: &files, ..Machine::default() });
+        path.uptime_seconds = Known::Value(seconds);
+        path
+    }
+
+    #[test]
+    fn packets_lost_now_weigh_by_their_share() {
+        let before = reading(10.0, 0, 0, "1000\n");
+        let sighting = check(&View::twice(&before, &reading(20.0, 990_000, 10_000, "1000\n"))).remove(0);
+        assert_eq!(sighting.title, "1000 packets/s are lost at the full backlog of CPU 0, 1.00 % of all");
+        assert_eq!(sighting.severity, Severity::High);
+        assert_eq!(sighting.changes[0].setting.to_string(), "net.core.netdev_max_backlog");
+        assert_eq!(sighting.changes[0].to.as_str(), "10000");
+        let few = check(&View::twice(&before, &reading(20.0, 990_000, 100, "20000\n"))).remove(0);
+        assert_eq!((few.severity, few.changes[0].to.as_str()), (Severity::Medium, "40000"));
+        let long = check(&View::twice(&before, &reading(20.0, 990_000, 100, "100000\n"))).remove(0);
+        assert!(long.changes.is_empty());
+    }
+
+    #[test]
+    fn losses_since_boot_weigh_little_and_old_ones_nothing_now() {
+        let now = reading(10.0, 990_000, 100, "1000\n");
+        let sighting = check(&View::once(&now)).remove(0);
+        assert_eq!(sighting.title, "Since boot 100 packets were lost at a full backlog");
+        assert_eq!(sighting.severity, Severity::Note);
+        assert_eq!(check(&View::once(&reading(10.0, 990, 100, "1000\n")))[0].severity, Severity::Low);
+        assert!(check(&View::twice(&now, &reading(20.0, 1_990_000, 100, "1000\n"))).is_empty());
+        assert!(check(&View::once(&reading(10.0, 990, 0, "1000\n"))).is_empty());
+    }
+}

@@ -1,0 +1,191 @@
+//! A server's only thread on the CPU that all packets come to.
+
+use std::collections::BTreeMap;
+
+use crate::CpuSet;
+use crate::finding::{Rule, Severity, Sighting};
+use crate::stage::irq::plan;
+use crate::stage::socket::Service;
+use crate::stage::softirq::traffic;
+use crate::stage::thread::Serving;
+use crate::stage::{PacketPath, View};
+
+pub(super) const RULE: Rule = Rule {
+    id: "softirq.livelock-risk",
+    title: "The server's only thread shares its CPUs with all softirqs",
+    why: "Softirqs go before threads. When more packets come than the CPU can process, the softirq fills the socket's \
+          buffer and the thread that would empty it does not run: the host is busy with packets it then throws away, \
+          and answers hardly any.",
+    effect: "At five times what it could serve, a server on the softirqs' CPU fell from 270,000 to 11,000 \
+             transactions/s (4 %). Up to the limit the same CPU is the best place: 430 kpps, where another core of the \
+             node had 360.",
+    published_ratio: None,
+    source: "measured with a paced load in network namespaces on Linux 6.18; M. Majkowski, How to receive a million \
+             packets per second, 2015",
+    kernels: "all",
+    remedy: "Let the thread run on another CPU of the same node too, or give the service more threads and sockets than \
+             one CPU's. Threaded NAPI (Linux 5.12) has the scheduler share the CPU between both.",
+    unless: "The load can never exceed what the service serves.",
+    check,
+};
+
+fn check(view: &View<'_>) -> Vec<Sighting> {
+    let path = view.now;
+    let Some(usable) = plan::usable_cpus(path) else { return Vec::new() };
+    let services = path.socket.services().iter();
+    services.filter_map(|service| of_service(view, service, &usable)).collect()
+}
+
+fn of_service(view: &View<'_>, service: &Service, usable: &CpuSet) -> Option<Sighting> {
+    let path = view.now;
+    if service.local.ip().is_loopback() {
+        return None;
+    }
+    let thread = only_thread(path, service)?;
+    let allowed = thread.allowed.value()?;
+    let (interface, cpus) = path.link.iter().find_map(|link| {
+        let cpus = softirq_cpus(path, &link.interface)?;
+        (cpus == *allowed).then_some((link.interface.as_str(), cpus))
+    })?;
+    let others: CpuSet = usable.iter().filter(|cpu| !cpus.contains(*cpu)).collect();
+    if others.is_empty() {
+        return None;
+    }
+    let severity = if traffic::is_quiet(view, interface) { Severity::Low } else { Severity::High };
+    let cpus_word = if cpus.len() == 1 { "CPU" } else { "CPUs" };
+    let title = format!(
+        "The only thread of {} on {} may run on {cpus_word} {allowed} only, where all packets of {interface} are processed",
+        thread.name, service.local
+    );
+    let near = near(path, &others, &cpus);
+    let status = format!("/proc/{}/task/{}/status", thread.pid, thread.tid);
+    Some(
+        Sighting::new(severity, title)
+            .evidence("CPUs the thread may run on", allowed.to_string(), status)
+            .evidence(
+                format!("CPUs that process packets of {interface}"),
+                cpus.to_string(),
+                format!("/proc/irq/*/smp_affinity, {}", super::rps_files(interface)),
+            )
+            .command(format!("taskset -pc {near} {}", thread.tid)),
+    )
+}
+
+/// The thread of a service that has but one.
+fn only_thread<'a>(path: &'a PacketPath, service: &Service) -> Option<&'a Serving> {
+    let threads: BTreeMap<u32, &Serving> = service
+        .sockets
+        .iter()
+        .flat_map(|socket| path.thread.of_socket(socket.inode))
+        .map(|thread| (thread.tid, thread))
+        .collect();
+    threads.values().next().copied().filter(|_| threads.len() == 1)
+}
+
+/// The CPUs on which packets of an interface are processed in softirqs; none where threads of NAPI do that, or where it
+/// is not known of every queue.
+fn softirq_cpus(path: &PacketPath, interface: &str) -> Option<CpuSet> {
+    let rps = path.softirq.rps.iter().find(|item| item.interface == interface)?;
+    if *rps.threaded.value()? == Some(true) {
+        return None;
+    }
+    let queues = rps.queues.value().filter(|queues| !queues.is_empty())?;
+    let cpus =
+        queues.iter().map(|queue| path.stack_cpus(interface, queue.queue)).collect::<Option<Vec<_>>>()?;
+    Some(cpus.into_iter().flatten().collect())
+}
+
+/// Of the other CPUs those of the same node, where there are any.
+fn near(path: &PacketPath, others: &CpuSet, cpus: &CpuSet) -> CpuSet {
+    let node = cpus.iter().next().and_then(|cpu| path.machine.node_of(cpu));
+    let near: CpuSet = others.iter().filter(|cpu| path.machine.node_of(*cpu) == node).collect();
+    if near.is_empty() { others.clone() } else { near }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Known;
+    use crate::stage::irq::specimen::{Machine, cpus, path};
+    use crate::stage::socket::{Protocol, Socket};
+    use crate::stage::thread::How;
+
+    fn with_server(machine: &Machine<'_>, local: &str, allowed: &[&str]) -> PacketPath {
+        let mut path = path(machine);
+        let socket = Socket {
+            inode: 7,
+            cookie: None,
+            uid: 0,
+            queued_bytes: 0,
+            receive_buffer_bytes: None,
+            drops: None,
+            options: Known::Value(None),
+            descriptors: Vec::new(),
+        };
+        path.socket.services = Known::Value(vec![Service {
+            protocol: Protocol::Udp,
+            local: local.parse().expect("an address"),
+            processes: Known::Value(Vec::new()),
+            sockets: vec![socket],
+            steering: Known::Value(None),
+            named: true,
+            read_from: "sock_diag".into(),
+        }]);
+        let thread = |(tid, allowed): (u32, &&str)| Serving {
+            pid: 40,
+            tid,
+            name: "named".into(),
+            sockets: vec![7],
+            how: How::OnlyThread,
+            allowed: Known::Value(cpus(allowed)),
+            last_cpu: Known::Value(0),
+            user_ticks: Known::Value(0),
+            system_ticks: Known::Value(0),
+        };
+        path.thread.serving = Known::Value((40..).zip(allowed).map(thread).collect());
+        path
+    }
+
+    #[test]
+    fn the_only_thread_on_the_only_cpu_of_the_packets_is_found() {
+        let machine = Machine { nodes: &["0-1", "2-3"], vectors: &[0], ..Machine::default() };
+        let path = with_server(&machine, "0.0.0.0:53", &["0"]);
+        let sighting = check(&View::once(&path)).remove(0);
+        assert_eq!(
+            sighting.title,
+            "The only thread of named on 0.0.0.0:53 may run on CPU 0 only, where all packets of eth0 are processed"
+        );
+        assert_eq!(sighting.severity, Severity::High);
+        assert_eq!(sighting.commands, ["taskset -pc 1 40"]);
+    }
+
+    #[test]
+    fn a_thread_that_can_go_elsewhere_and_several_threads_are_not_at_risk() {
+        let one = Machine { vectors: &[0], ..Machine::default() };
+        for (machine, local, allowed) in [
+            (one.clone(), "0.0.0.0:53", &["0-3"][..]),
+            (one.clone(), "0.0.0.0:53", &["1"]),
+            (one.clone(), "0.0.0.0:53", &["0", "0"]),
+            (one.clone(), "127.0.0.1:53", &["0"]),
+            (Machine::default(), "0.0.0.0:53", &["0"]),
+            (Machine::default(), "0.0.0.0:53", &["0-3"]),
+            (Machine { rps: &["1-3"], ..one.clone() }, "0.0.0.0:53", &["0"]),
+            (Machine { nodes: &["0"], ..one.clone() }, "0.0.0.0:53", &["0"]),
+            (
+                Machine { files: &[("/sys/class/net/eth0/threaded", "1\n")], ..one.clone() },
+                "0.0.0.0:53",
+                &["0"],
+            ),
+        ] {
+            assert!(check(&View::once(&with_server(&machine, local, allowed))).is_empty(), "{machine:?}");
+        }
+    }
+
+    #[test]
+    fn while_little_comes_it_is_low() {
+        let files = [("/proc/uptime", "1000.0 1.0\n"), ("/sys/class/net/eth0/statistics/rx_packets", "5\n")];
+        let machine = Machine { vectors: &[0], files: &files, ..Machine::default() };
+        let path = with_server(&machine, "0.0.0.0:53", &["0"]);
+        assert_eq!(check(&View::once(&path))[0].severity, Severity::Low);
+    }
+}

@@ -1,0 +1,130 @@
+//! RPS that hands packets to another NUMA node.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::CpuSet;
+use crate::finding::{Rule, Severity, Sighting};
+use crate::stage::irq::plan;
+use crate::stage::{PacketPath, View};
+
+pub(super) const RULE: Rule = Rule {
+    id: "softirq.rps-crosses-node",
+    title: "RPS hands packets to CPUs of another NUMA node",
+    why: "The queue's CPU wrote the packet's buffers into its own node's memory and caches. A CPU of another node fetches \
+          each line of them over the link between nodes.",
+    effect: "A receiver on the other node got 330 kpps, erratically, where one on the same node got 360; a line from the \
+             other node costs about 40 ns more.",
+    published_ratio: Some(360.0 / 330.0),
+    source: "M. Majkowski, How to receive a million packets per second, 2015; Documentation/networking/scaling.rst",
+    kernels: "2.6.35 and later",
+    remedy: "Hand packets on only to CPUs of the queue's own node, and give each node queues of its own.",
+    unless: "The NIC has fewer queues than there are nodes, and the other nodes' CPUs are needed for packets.",
+    check,
+};
+
+fn check(view: &View<'_>) -> Vec<Sighting> {
+    let interfaces = view.now.softirq.rps.iter();
+    interfaces.filter_map(|item| of_interface(view.now, &item.interface)).collect()
+}
+
+fn of_interface(path: &PacketPath, interface: &str) -> Option<Sighting> {
+    // The node of each queue's CPU.
+    let nodes: BTreeMap<u32, u32> = path
+        .softirq
+        .rps_queues(interface)
+        .iter()
+        .filter_map(|item| Some((item.queue, one_node(path, &path.napi_cpus(interface, item.queue)?)?)))
+        .collect();
+    let crossing: BTreeMap<u32, (u32, &CpuSet)> = nodes
+        .iter()
+        .filter_map(|(queue, node)| Some((*queue, (*node, path.softirq.rps_cpus(interface, *queue)?))))
+        .filter(|(_, (node, cpus))| cpus.iter().any(|cpu| is_beyond(path, cpu, *node)))
+        .collect();
+    let (first, (node, cpus)) = crossing.iter().next()?;
+    let title = if crossing.len() == 1 {
+        format!(
+            "RPS of rx-{first} of {interface}, which is polled on NUMA node {node}, hands packets to CPUs {cpus}"
+        )
+    } else {
+        format!("RPS of {} receive queues of {interface} hands packets to another NUMA node", crossing.len())
+    };
+    let usable = plan::usable_cpus(path)?;
+    let with_queue: BTreeSet<u32> = nodes.values().copied().collect();
+    let can_be_helped =
+        usable.iter().all(|cpu| path.machine.node_of(cpu).is_some_and(|node| with_queue.contains(&node)));
+    let severity = if can_be_helped { Severity::Low } else { Severity::Note };
+    let shown: serde_json::Map<String, serde_json::Value> = crossing
+        .iter()
+        .map(|(queue, (node, cpus))| (format!("rx-{queue}, polled on node {node}"), cpus.to_string().into()))
+        .collect();
+    let mut sighting =
+        Sighting::new(severity, title).evidence("CPUs of RPS", shown, super::rps_files(interface));
+    if can_be_helped {
+        for (queue, (node, cpus)) in &crossing {
+            let near: CpuSet = cpus.iter().filter(|cpu| !is_beyond(path, *cpu, *node)).collect();
+            sighting = super::with_rps(sighting, path, interface, *queue, &near);
+        }
+    }
+    Some(sighting)
+}
+
+fn is_beyond(path: &PacketPath, cpu: u32, node: u32) -> bool {
+    path.machine.node_of(cpu).is_some_and(|other| other != node)
+}
+
+/// The node all of these CPUs are on.
+fn one_node(path: &PacketPath, cpus: &CpuSet) -> Option<u32> {
+    let nodes: BTreeSet<u32> = cpus.iter().map(|cpu| path.machine.node_of(cpu)).collect::<Option<_>>()?;
+    nodes.first().copied().filter(|_| nodes.len() == 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stage::irq::specimen::{Machine, path};
+
+    fn found(machine: &Machine<'_>) -> Vec<Sighting> {
+        check(&View::once(&path(machine)))
+    }
+
+    fn changes(sighting: &Sighting) -> Vec<String> {
+        sighting.changes.iter().map(|change| format!("{} {}", change.setting, change.to)).collect()
+    }
+
+    #[test]
+    fn packets_stay_on_their_node_where_each_has_a_queue() {
+        let machine =
+            Machine { nodes: &["0-1", "2-3"], vectors: &[0, 2], rps: &["0-3", "2-3"], ..Machine::default() };
+        let sighting = found(&machine).remove(0);
+        assert_eq!(
+            sighting.title,
+            "RPS of rx-0 of eth0, which is polled on NUMA node 0, hands packets to CPUs 0-3"
+        );
+        assert_eq!(sighting.severity, Severity::Low);
+        assert_eq!(changes(&sighting), ["eth0 rx-0/rps_cpus 00000003"]);
+        let both = Machine { rps: &["2", "0"], ..machine };
+        let sighting = found(&both).remove(0);
+        assert_eq!(sighting.title, "RPS of 2 receive queues of eth0 hands packets to another NUMA node");
+        assert_eq!(changes(&sighting), ["eth0 rx-0/rps_cpus 00000000", "eth0 rx-1/rps_cpus 00000000"]);
+    }
+
+    #[test]
+    fn where_a_node_has_no_queue_it_is_only_noted() {
+        let machine = Machine { nodes: &["0-1", "2-3"], vectors: &[0], rps: &["0-3"], ..Machine::default() };
+        let sighting = found(&machine).remove(0);
+        assert_eq!(sighting.severity, Severity::Note);
+        assert!(sighting.changes.is_empty());
+    }
+
+    #[test]
+    fn rps_within_nodes_and_none_at_all_are_no_fault() {
+        for machine in [
+            Machine { rps: &["0-3", "0-3", "0-3", "0-3"], ..Machine::default() },
+            Machine { nodes: &["0-1", "2-3"], vectors: &[0, 2], rps: &["0-1", "2-3"], ..Machine::default() },
+            Machine { nodes: &["0-1", "2-3"], vectors: &[0, 2], ..Machine::default() },
+            Machine { nodes: &["0-1", "2-3"], vectors: &[], rps: &["0-3"], ..Machine::default() },
+        ] {
+            assert!(found(&machine).is_empty(), "{machine:?}");
+        }
+    }
+}

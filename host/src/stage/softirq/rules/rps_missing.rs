@@ -1,0 +1,324 @@
+//! CPUs that no receive queue reaches, and no RPS.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::CpuSet;
+use crate::finding::{Rule, Severity, Sighting};
+use crate::stage::irq::plan;
+use crate::stage::link::{Device, Link};
+use crate::stage::softirq::{load, traffic};
+use crate::stage::{PacketPath, View};
+
+pub(super) const RULE: Rule = Rule {
+    id: "softirq.rps-missing",
+    title: "CPUs get no packets, and RPS is off",
+    why: "A NIC spreads packets over the receive queues its indirection table reaches, and each queue interrupts one CPU. \
+          With fewer such queues than CPUs, the others process no packets. RPS has the CPU of a queue hand packets on to \
+          others by their hash, which costs it less than processing them.",
+    effect: "At most as many CPUs more as had no packets: four on 20 in the published case. RPS alone, with one socket \
+             for all threads, made matters worse there (17,000 transactions/s); with a socket a thread it was part of \
+             all that followed, and 7,010,000 were reached with RPS on every queue.",
+    published_ratio: None,
+    source: "T. Makita, Boost UDP Transaction Performance, LinuxCon Japan 2016; Documentation/networking/scaling.rst",
+    kernels: "2.6.35 and later",
+    remedy: "Raise the number of queues first if the NIC has more. Else give the CPUs without packets to queues whose own \
+             CPU is on the same node. First give each thread its own socket (SO_REUSEPORT).",
+    unless: "The queues' CPUs have time left, or the CPUs without packets are those the service's threads run on and need. \
+             With two CPUs one for packets and one for the service is often best.",
+    check,
+};
+
+/// Where a share of the CPUs that is less than this gets no packets, mending it gives a few per cent.
+const FEW: usize = 10;
+
+/// The share of time in softirqs that leaves room, and that which leaves none.
+const ROOM: f64 = 0.5;
+const FULL: f64 = 0.9;
+
+/// With this many CPUs beside its own, a queue's CPU has enough to do with handing packets on (scaling.rst).
+const MANY: usize = 4;
+
+fn check(view: &View<'_>) -> Vec<Sighting> {
+    view.now.link.iter().filter_map(|link| of_interface(view, link)).collect()
+}
+
+/// What is known of an interface's queues.
+struct Queues<'a> {
+    interface: &'a str,
+    all: usize,
+    /// Those that get packets.
+    reached: BTreeSet<u32>,
+    /// The CPU of each of these, with vectors well spread; none where that is not known.
+    cpus: Option<BTreeMap<u32, u32>>,
+    /// Those of them that have RPS.
+    with_rps: usize,
+}
+
+fn of_interface(view: &View<'_>, link: &Link) -> Option<Sighting> {
+    let path = view.now;
+    let usable = plan::usable_cpus(path)?;
+    // Packets of veth, tun and the like are processed where they were sent from.
+    let is_device = match link.device.value() {
+        Some(device) => *device != Device::Software,
+        None => !path.irq.vectors(&link.interface).is_empty(),
+    };
+    if !is_device || usable.len() < 3 {
+        return None;
+    }
+    let queues = queues(path, &link.interface)?;
+    let left_out = match &queues.cpus {
+        Some(cpus) => left_out(path, &queues, cpus, &usable),
+        None if queues.with_rps > 0 => return None,
+        None => usable.iter().skip(queues.reached.len()).collect(),
+    };
+    if left_out.is_empty() {
+        return None;
+    }
+    let title = title(&queues, &usable, &left_out);
+    let mut sighting = Sighting::new(severity(view, &queues, &usable, &left_out), title)
+        .evidence("receive queues", queues.all, format!("/sys/class/net/{}/queues", queues.interface))
+        .evidence(
+            "CPUs that may take packets",
+            usable.to_string(),
+            "/sys/devices/system/cpu/online, isolated",
+        )
+        .evidence("queues with RPS", queues.with_rps, super::rps_files(queues.interface));
+    if queues.reached.len() < queues.all {
+        let reached: CpuSet = queues.reached.iter().copied().collect();
+        let read_from = format!("indirection table of {} (ethtool -x)", queues.interface);
+        sighting = sighting.evidence("receive queues in the table", reached.to_string(), read_from);
+    }
+    for (queue, cpus) in plan(path, &queues, &left_out) {
+        sighting = super::with_rps(sighting, path, queues.interface, queue, &cpus);
+    }
+    Some(sighting)
+}
+
+fn queues<'a>(path: &'a PacketPath, interface: &'a str) -> Option<Queues<'a>> {
+    let rps = path.softirq.rps_queues(interface);
+    if rps.is_empty() || rps.iter().any(|queue| queue.cpus.value().is_none()) {
+        return None;
+    }
+    let table = path.rss_of(interface).and_then(|rss| rss.table.value()).and_then(Option::as_ref);
+    let numbers = rps.iter().map(|item| item.queue);
+    let reached: BTreeSet<u32> =
+        numbers.filter(|queue| table.is_none_or(|table| table.contains(queue))).collect();
+    let cpus = plan::settled(path, interface).and_then(|all| {
+        reached
+            .iter()
+            .map(|queue| all.get(queue).map(|cpu| (*queue, *cpu)))
+            .collect::<Option<BTreeMap<_, _>>>()
+    });
+    let with_rps = rps
+        .iter()
+        .filter(|item| reached.contains(&item.queue))
+        .filter(|item| item.cpus.value().is_some_and(|cpus| !cpus.is_empty()))
+        .count();
+    (!reached.is_empty()).then_some(Queues { interface, all: rps.len(), reached, cpus, with_rps })
+}
+
+/// The CPUs that neither a queue nor RPS gives packets.
+fn left_out(path: &PacketPath, queues: &Queues<'_>, cpus: &BTreeMap<u32, u32>, usable: &CpuSet) -> CpuSet {
+    let steered = queues.reached.iter().filter_map(|queue| path.softirq.rps_cpus(queues.interface, *queue));
+    let mut covered: BTreeSet<u32> = steered.flat_map(CpuSet::iter).collect();
+    covered.extend(cpus.values());
+    usable.iter().filter(|cpu| !covered.contains(cpu)).collect()
+}
+
+fn severity(view: &View<'_>, queues: &Queues<'_>, usable: &CpuSet, left_out: &CpuSet) -> Severity {
+    // Somebody set RPS on purpose, and left these out.
+    if queues.with_rps > 0 || traffic::is_quiet(view, queues.interface) {
+        return Severity::Note;
+    }
+    let busiest = view
+        .before
+        .and_then(|_| load::time_shares(view))
+        .and_then(|shares| shares.into_values().max_by(f64::total_cmp));
+    match busiest {
+        Some(share) if share < ROOM => Severity::Note,
+        Some(share) if share >= FULL => Severity::High,
+        _ if left_out.len() * FEW >= usable.len() => Severity::Medium,
+        _ => Severity::Low,
+    }
+}
+
+fn title(queues: &Queues<'_>, usable: &CpuSet, left_out: &CpuSet) -> String {
+    let Queues { interface, all, reached, .. } = queues;
+    let count = reached.len();
+    let have = match (count, *all) {
+        (1, 1) => format!("{interface} has 1 receive queue"),
+        (count, all) if count == all => format!("{interface} has {all} receive queues"),
+        (count, all) => format!("Packets reach {count} of {all} receive queues of {interface}"),
+    };
+    let none = match (left_out.len(), queues.cpus.is_some()) {
+        (1, true) => format!("CPU {left_out} gets no packets"),
+        (_, true) => format!("CPUs {left_out} get no packets"),
+        (1, false) => "1 CPU gets no packets".to_owned(),
+        (count, false) => format!("{count} CPUs get no packets"),
+    };
+    let rps = match queues.with_rps {
+        0 => "RPS is off".to_owned(),
+        1 => "RPS of 1 queue does not make up for it".to_owned(),
+        some => format!("RPS of {some} queues does not make up for it"),
+    };
+    format!("{have} for {} CPUs, and {rps}: {none}", usable.len())
+}
+
+/// RPS for the CPUs without packets: each goes to the queue of its node that has fewest, rather than to that of its own
+/// core.
+fn plan(path: &PacketPath, queues: &Queues<'_>, left_out: &CpuSet) -> BTreeMap<u32, CpuSet> {
+    let Some(cpus) = &queues.cpus else { return BTreeMap::new() };
+    let mut extra: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
+    for cpu in left_out.iter() {
+        let node = path.machine.node_of(cpu);
+        let core = path.machine.siblings_of(cpu);
+        let near = cpus.iter().filter(|(_, own)| path.machine.node_of(**own) == node);
+        let best = near.min_by_key(|(queue, own)| {
+            let same_core = core.is_some_and(|core| core.contains(**own));
+            (extra.get(queue).map_or(0, BTreeSet::len), same_core, **queue)
+        });
+        if let Some((queue, _)) = best {
+            extra.entry(*queue).or_default().insert(cpu);
+        }
+    }
+    let with_own = |(queue, mut set): (u32, BTreeSet<u32>)| {
+        set.extend(path.softirq.rps_cpus(queues.interface, queue).into_iter().flat_map(CpuSet::iter));
+        if set.len() < MANY {
+            set.extend(cpus.get(&queue));
+        }
+        (queue, set.into_iter().collect())
+    };
+    extra.into_iter().map(with_own).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Known;
+    use crate::stage::irq::specimen::{Machine, path};
+
+    fn changes(sighting: &Sighting) -> Vec<String> {
+        sighting.changes.iter().map(|change| format!("{} {}", change.setting, change.to)).collect()
+    }
+
+    /// 20 CPUs on two nodes, 20 queues of which the table reaches 16.
+    fn makita() -> PacketPath {
+        let vectors: Vec<u32> = (0..20).collect();
+        let nodes: &[&str] = &["0-4,10-14", "5-9,15-19"];
+        let mut path = path(&Machine { nodes, vectors: &vectors, ..Machine::default() });
+        path.rss[0].table = Known::Value(Some((0..128).map(|entry| entry % 16).collect()));
+        path
+    }
+
+    #[test]
+    fn cpus_behind_the_end_of_the_table_share_queues_of_their_node() {
+        let path = makita();
+        let sighting = check(&View::once(&path)).remove(0);
+        assert_eq!(
+            sighting.title,
+            "Packets reach 16 of 20 receive queues of eth0 for 20 CPUs, and RPS is off: CPUs 16-19 get no packets"
+        );
+        assert_eq!(sighting.severity, Severity::Medium);
+        assert_eq!(
+            changes(&sighting),
+            [
+                "eth0 rx-5/rps_cpus 00010020",
+                "eth0 rx-6/rps_cpus 00020040",
+                "eth0 rx-7/rps_cpus 00040080",
+                "eth0 rx-8/rps_cpus 00080100",
+            ]
+        );
+        assert_eq!(sighting.evidence[3].value, "0-15");
+    }
+
+    #[test]
+    fn a_single_queue_hands_on_to_the_cpus_of_its_node_and_not_to_its_own() {
+        let machine = Machine { nodes: &["0-7"], vectors: &[0], ..Machine::default() };
+        let sighting = check(&View::once(&path(&machine))).remove(0);
+        assert_eq!(
+            sighting.title,
+            "eth0 has 1 receive queue for 8 CPUs, and RPS is off: CPUs 1-7 get no packets"
+        );
+        assert_eq!(changes(&sighting), ["eth0 rx-0/rps_cpus 000000fe"]);
+        let far = Machine { nodes: &["0-1", "2-3"], vectors: &[0], ..Machine::default() };
+        assert_eq!(changes(&check(&View::once(&path(&far)))[0]), ["eth0 rx-0/rps_cpus 00000003"]);
+    }
+
+    #[test]
+    fn another_core_is_better_than_the_second_thread_of_ones_own() {
+        let machine = Machine { cores: &["0,2", "1,3"], vectors: &[0, 1], ..Machine::default() };
+        let sighting = check(&View::once(&path(&machine))).remove(0);
+        assert_eq!(changes(&sighting), ["eth0 rx-0/rps_cpus 00000009", "eth0 rx-1/rps_cpus 00000006"]);
+    }
+
+    #[test]
+    fn vectors_that_are_badly_spread_are_taken_as_mended() {
+        let machine = Machine { vectors: &[0, 0, 0, 0], ..Machine::default() };
+        assert!(check(&View::once(&path(&machine))).is_empty());
+    }
+
+    #[test]
+    fn without_known_vectors_only_the_number_is_told() {
+        let mut path = path(&Machine { vectors: &[0, 1], ..Machine::default() });
+        path.irq.interfaces[0].vectors = Known::unknown("garbled");
+        let sighting = check(&View::once(&path)).remove(0);
+        assert_eq!(
+            sighting.title,
+            "eth0 has 2 receive queues for 4 CPUs, and RPS is off: 2 CPUs get no packets"
+        );
+        assert!(sighting.changes.is_empty());
+    }
+
+    #[test]
+    fn rps_set_on_purpose_and_quiet_interfaces_are_only_noted() {
+        let machine = Machine { vectors: &[0, 1], rps: &["0,2"], ..Machine::default() };
+        let sighting = check(&View::once(&path(&machine))).remove(0);
+        assert_eq!(sighting.severity, Severity::Note);
+        assert_eq!(
+            sighting.title,
+            "eth0 has 2 receive queues for 4 CPUs, and RPS of 1 queue does not make up for it: CPU 3 gets no packets"
+        );
+        let files = [("/proc/uptime", "1000.0 1.0\n"), ("/sys/class/net/eth0/statistics/rx_packets", "5\n")];
+        let quiet = Machine { vectors: &[0], files: &files, ..Machine::default() };
+        assert_eq!(check(&View::once(&path(&quiet)))[0].severity, Severity::Note);
+    }
+
+    #[test]
+    fn enough_queues_small_machines_software_and_full_rps_are_no_fault() {
+        for machine in [
+            Machine::default(),
+            Machine { nodes: &["0-1"], vectors: &[0], ..Machine::default() },
+            Machine { vectors: &[], ..Machine::default() },
+            Machine { vectors: &[0, 1], rps: &["0,2", "1,3"], ..Machine::default() },
+            Machine { vectors: &[0, 1, 2], isolated: "3", ..Machine::default() },
+        ] {
+            assert!(check(&View::once(&path(&machine))).is_empty(), "{machine:?}");
+        }
+        let mut path = makita();
+        path.softirq.rps[0].queues = Known::unknown("garbled");
+        assert!(check(&View::once(&path)).is_empty());
+    }
+
+    #[test]
+    fn with_two_readings_it_matters_as_much_as_the_cpus_are_busy() {
+        let reading = |softirq: u64, idle: u64| {
+            let stat = format!("cpu  0 0 0 {idle} 0 0 {softirq} 0\ncpu0 0 0 0 {idle} 0 0 {softirq} 0\n");
+            let files = [
+                ("/proc/stat", stat.as_str()),
+                ("/proc/uptime", "1.0 1.0\n"),
+                ("/sys/class/net/eth0/statistics/rx_packets", "5\n"),
+            ];
+            let mut path = path(&Machine { vectors: &[0], files: &files, ..Machine::default() });
+            path.uptime_seconds = Known::Value(if softirq > 0 || idle > 0 { 11.0 } else { 10.0 });
+            path.link[0].totals = Known::unknown("not read");
+            path
+        };
+        let before = reading(0, 0);
+        for (softirq, idle, severity) in
+            [(10, 90, Severity::Note), (95, 5, Severity::High), (70, 30, Severity::Medium)]
+        {
+            let now = reading(softirq, idle);
+            assert_eq!(check(&View::twice(&before, &now))[0].severity, severity);
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! One CPU that processes most of the packets.
+
+use std::collections::BTreeMap;
+
+use crate::finding::{Rule, Severity, Sighting};
+use crate::stage::View;
+use crate::stage::irq::plan;
+use crate::stage::softirq::load;
+
+pub(super) const RULE: Rule = Rule {
+    id: "softirq.skew",
+    title: "One CPU processes most packets",
+    why: "A CPU's softirqs are done by that CPU alone. If most packets come to one, it is full while the others wait: \
+          because of one queue, one flow, vectors on one CPU, or a hash that does not tell flows apart.",
+    effect: "What one CPU processes is the limit of the host: 200 to 450 kpps in one published case, where spreading over \
+             two queues gave 650 kpps.",
+    published_ratio: Some(650.0 / 370.0),
+    source: "M. Majkowski, How to receive a million packets per second, 2015",
+    kernels: "all",
+    remedy: "Look at the other findings of rss, irq and softirq for the cause: more queues, ports in the hash, vectors on \
+             CPUs of their own, or RPS.",
+    unless: "That CPU has time left, or the host has two CPUs of which the other runs the service.",
+    check,
+};
+
+/// A share of the packets that is most of them.
+const MOST: f64 = 0.6;
+
+/// Packets a second from which on one CPU having most of them says anything.
+const WORTH_A_LOOK: f64 = 1_000.0;
+
+/// Share of its time in softirqs from which on a CPU is nearly full, and from which on it is well used.
+const FULL: f64 = 0.5;
+const USED: f64 = 0.2;
+
+/// Ticks in softirqs since boot below which nothing is said of them: a minute.
+const A_MINUTE: u64 = 6_000;
+
+/// Share of its time since boot that a CPU must have been in softirqs.
+const OFTEN: f64 = 0.05;
+
+fn check(view: &View<'_>) -> Vec<Sighting> {
+    if plan::usable_cpus(view.now).is_none_or(|cpus| cpus.len() < 2) {
+        return Vec::new();
+    }
+    let sighting = if view.before.is_some() { between_readings(view) } else { since_boot(view) };
+    sighting.into_iter().collect()
+}
+
+fn between_readings(view: &View<'_>) -> Option<Sighting> {
+    let rates = load::rates(view, |line| line.processed)?;
+    let (cpu, rate) = rates.iter().max_by(|one, other| one.1.total_cmp(other.1))?;
+    let share = rate / rates.values().sum::<f64>();
+    if *rate < WORTH_A_LOOK || share < MOST {
+        return None;
+    }
+    let busy = load::time_shares(view).and_then(|shares| shares.get(cpu).copied());
+    let severity = match busy {
+        // One CPU for packets and one for the service is how two are used well.
+        _ if rates.len() < 3 => Severity::Note,
+        Some(busy) if busy >= FULL => Severity::High,
+        Some(busy) if busy >= USED => Severity::Medium,
+        _ => Severity::Note,
+    };
+    let title = format!(
+        "CPU {cpu} processes {:.0} % of {:.0} packets/s, {} other CPUs the rest",
+        share * 100.0,
+        rates.values().sum::<f64>(),
+        rates.len() - 1,
+    );
+    let shown = shown(&rates);
+    let sighting =
+        Sighting::new(severity, title).evidence("packets/s by CPU", shown, "/proc/net/softnet_stat");
+    Some(match busy {
+        Some(busy) => sighting.evidence(format!("share of CPU {cpu}'s time in softirqs"), busy, "/proc/stat"),
+        None => sighting,
+    })
+}
+
+/// By time: the counters of packets begin anew at 2^32.
+fn since_boot(view: &View<'_>) -> Option<Sighting> {
+    let ticks = load::ticks(view.now)?;
+    let all: u64 = ticks.values().sum();
+    let (cpu, most) = ticks.iter().max_by_key(|(_, ticks)| **ticks)?;
+    let busy = load::time_shares(view)?.get(cpu).copied()?;
+    #[expect(clippy::cast_precision_loss, reason = "a share is shown with two digits")]
+    let share = *most as f64 / all.max(1) as f64;
+    if ticks.len() < 3 || all < A_MINUTE || share < MOST || busy < OFTEN {
+        return None;
+    }
+    let title = format!(
+        "Since boot CPU {cpu} spent {:.0} % of all time in softirqs, on {} CPUs",
+        share * 100.0,
+        ticks.len()
+    );
+    let shown: serde_json::Map<String, serde_json::Value> =
+        ticks.iter().map(|(cpu, ticks)| (cpu.to_string(), (*ticks).into())).collect();
+    Some(
+        Sighting::new(Severity::Low, title)
+            .evidence("ticks in softirqs since boot, by CPU", shown, "/proc/stat")
+            .evidence(format!("share of CPU {cpu}'s time in softirqs"), busy, "/proc/stat"),
+    )
+}
+
+fn shown(rates: &BTreeMap<u32, f64>) -> serde_json::Map<String, serde_json::Value> {
+    rates.iter().map(|(cpu, rate)| (cpu.to_string(), rate.round().into())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Known;
+    use crate::stage::PacketPath;
+    use crate::stage::irq::specimen::{Machine, path};
+
+    /// A reading `seconds` after boot: packets and ticks in softirqs of each CPU.
+    fn reading(seconds: u32, cpus: &[(u32, u32)]) -> PacketPath {
+        let softnet: String = cpus
+            .iter()
+            .map(|(packets, _)| format!("{packets:08x} {}\n", ["00000000"; 9].join(" ")))
+            .collect();
+        let stat: String = cpus
+            .iter()
+            .enumerate()
+            .map(|(cpu, (_, ticks))| {
+                format!("cpu{cpu} 0 0 0 {} 0 0 {ticks} 0\n", (seconds * 100).saturating_sub(*ticks))
+            })
+            .collect();
+        let stat = format!("cpu  0 0 0 0 0 0 0 0\n{stat}");
+        let files = [("/proc/net/softnet_stat", softnet.as_str()), ("/proc/stat", stat.as_str())];
+        let online = format!("0-{}", cpus.len() - 1);
+        let mut path = path(&Machine { nodes: &[&online], files: &files, ..Machine::default() });
+        path.uptime_seconds = Known::Value(f64::from(seconds));
+        path
+    }
+
+    fn between(before: &[(u32, u32)], now: &[(u32, u32)]) -> Vec<Sighting> {
+        check(&View::twice(&reading(100, before), &reading(110, now)))
+    }
+
+    #[test]
+    fn a_cpu_that_takes_most_packets_is_named_with_its_rate() {
+        let before = [(0xffff_ff00, 0), (0, 0), (0, 0), (0, 0)];
+        let sighting = between(&before, &[(899_744, 800), (50_000, 20), (50_000, 20), (0, 0)]).remove(0);
+        assert_eq!(sighting.title, "CPU 0 processes 90 % of 100000 packets/s, 3 other CPUs the rest");
+        assert_eq!(sighting.severity, Severity::High);
+        assert_eq!(sighting.evidence[0].value["1"], 5000.0);
+        let medium = between(&before, &[(899_744, 250), (50_000, 20), (50_000, 20), (0, 0)]);
+        assert_eq!(medium[0].severity, Severity::Medium);
+        let idle = between(&before, &[(899_744, 10), (50_000, 2), (50_000, 2), (0, 0)]);
+        assert_eq!(idle[0].severity, Severity::Note);
+    }
+
+    #[test]
+    fn even_loads_little_traffic_and_two_cpus_are_no_fault() {
+        assert!(between(&[(0, 0); 4], &[(90_000, 500), (80_000, 500), (90_000, 500), (9, 0)]).is_empty());
+        assert!(between(&[(0, 0); 4], &[(9_000, 1), (80, 0), (9, 0), (9, 0)]).is_empty());
+        assert!(between(&[(0, 0); 4], &[(0, 0); 4]).is_empty());
+        assert_eq!(between(&[(0, 0); 2], &[(900_000, 900), (0, 0)])[0].severity, Severity::Note);
+        assert!(between(&[(0, 0)], &[(900_000, 900)]).is_empty());
+    }
+
+    #[test]
+    fn since_boot_time_is_told_and_weighs_little() {
+        let found = check(&View::once(&reading(1_000, &[(0, 9_000), (0, 500), (0, 400), (0, 100)])));
+        assert_eq!(found[0].title, "Since boot CPU 0 spent 90 % of all time in softirqs, on 4 CPUs");
+        assert_eq!(found[0].severity, Severity::Low);
+        assert!(check(&View::once(&reading(1_000, &[(0, 900), (0, 50), (0, 40), (0, 10)]))).is_empty());
+        assert!(check(&View::once(&reading(1_000, &[(0, 9_000), (0, 500)]))).is_empty());
+    }
+}

@@ -1,0 +1,106 @@
+//! NET_RX softirqs that stop with work left.
+
+use crate::finding::{Rule, Severity, Sighting};
+use crate::stage::View;
+use crate::stage::softirq::load;
+
+pub(super) const RULE: Rule = Rule {
+    id: "softirq.squeezed",
+    title: "Softirqs often stop with packets left",
+    why: "A NET_RX softirq ends after net.core.netdev_budget packets or netdev_budget_usecs, even if packets are left; \
+          these wait until it runs again, perhaps in ksoftirqd behind other threads. Rings fill meanwhile.",
+    effect: "A few per cent where each run ends so; nothing where the CPU is full anyway.",
+    published_ratio: None,
+    source: "Documentation/admin-guide/sysctl/net.rst; net/core/dev.c, net_rx_action",
+    kernels: "all; netdev_budget_usecs from 4.12",
+    remedy: "Double both limits and see whether the rate of squeezes falls and that of packets rises.",
+    unless: "Other work on these CPUs needs them: a larger budget takes more time from it at once.",
+    check,
+};
+
+/// The kernel's budget (net/core/hotdata.c).
+const DEFAULT_BUDGET: u64 = 300;
+
+/// Share of the packets that came in runs which ended for want of budget.
+const OFTEN: f64 = 0.2;
+
+/// Squeezes a second from which on they matter.
+const MANY: f64 = 10.0;
+
+/// Beyond these a run takes too much at once.
+const LARGE_BUDGET: u64 = 1_200;
+const LONG_BUDGET: u64 = 16_000;
+
+fn check(view: &View<'_>) -> Vec<Sighting> {
+    sighting(view).into_iter().collect()
+}
+
+fn sighting(view: &View<'_>) -> Option<Sighting> {
+    let squeezes = load::rates(view, |line| line.time_squeeze)?;
+    let packets: f64 = load::rates(view, |line| line.processed)?.into_values().sum();
+    let rate: f64 = squeezes.values().sum();
+    let budget = super::sysctl(view.now, "netdev_budget").unwrap_or(DEFAULT_BUDGET);
+    #[expect(clippy::cast_precision_loss, reason = "only its magnitude matters")]
+    let share = (rate * budget as f64 / packets.max(1.0)).min(1.0);
+    if rate < MANY || share < OFTEN {
+        return None;
+    }
+    let title =
+        format!("Softirqs stop {rate:.0} times a second with packets left, of {packets:.0} packets/s");
+    let shown: serde_json::Map<String, serde_json::Value> =
+        squeezes.iter().map(|(cpu, rate)| (cpu.to_string(), rate.round().into())).collect();
+    let mut sighting = Sighting::new(Severity::Low, title)
+        .evidence("squeezes a second, by CPU", shown, "/proc/net/softnet_stat, column 3")
+        .evidence("packets processed a second", packets.round(), "/proc/net/softnet_stat, column 1");
+    for (name, most) in [("netdev_budget", LARGE_BUDGET), ("netdev_budget_usecs", LONG_BUDGET)] {
+        let Some(now) = super::sysctl(view.now, name) else { continue };
+        sighting = sighting.evidence(name, now, format!("/proc/sys/net/core/{name}"));
+        if now < most {
+            sighting = super::with_sysctl(sighting, name, now, now.max(1) * 2);
+        }
+    }
+    Some(sighting)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Known;
+    use crate::stage::PacketPath;
+    use crate::stage::irq::specimen::{Machine, path};
+
+    fn reading(seconds: f64, processed: u32, squeezed: u32) -> PacketPath {
+        let idle = format!("{}\n", ["00000000"; 10].join(" "));
+        let softnet = format!(
+            "{processed:08x} 00000000 {squeezed:08x} {}\n{idle}{idle}{idle}",
+            ["00000000"; 7].join(" ")
+        );
+        let files = [
+            ("/proc/net/softnet_stat", softnet.as_str()),
+            ("/proc/sys/net/core/netdev_budget", "300\n"),
+            ("/proc/sys/net/core/netdev_budget_usecs", "16000\n"),
+        ];
+        let mut path = path(&Machine { files: &files, ..Machine::default() });
+        path.uptime_seconds = Known::Value(seconds);
+        path
+    }
+
+    #[test]
+    fn runs_that_mostly_end_for_want_of_budget_are_found() {
+        let (before, now) = (reading(10.0, 0, 0), reading(20.0, 1_000_000, 2_000));
+        let sighting = check(&View::twice(&before, &now)).remove(0);
+        assert_eq!(sighting.title, "Softirqs stop 200 times a second with packets left, of 100000 packets/s");
+        assert_eq!(sighting.severity, Severity::Low);
+        let changes: Vec<String> =
+            sighting.changes.iter().map(|change| format!("{} {}", change.setting, change.to)).collect();
+        assert_eq!(changes, ["net.core.netdev_budget 600"]);
+    }
+
+    #[test]
+    fn a_few_squeezes_or_those_of_the_past_are_no_fault() {
+        let before = reading(10.0, 0, 5_000);
+        assert!(check(&View::twice(&before, &reading(20.0, 1_000_000, 5_050))).is_empty());
+        assert!(check(&View::twice(&before, &reading(20.0, 900_000_000, 7_000))).is_empty());
+        assert!(check(&View::once(&before)).is_empty());
+    }
+}
