@@ -20,6 +20,9 @@ const CHAIN_TABLE: u16 = 1;
 const CHAIN_HOOK: u16 = 4;
 const CHAIN_POLICY: u16 = 5;
 const CHAIN_USE: u16 = 6;
+const HOOK_PRIORITY: u16 = 2;
+/// `NF_IP_PRI_CONNTRACK` of linux/netfilter_ipv4.h, and the same for IPv6.
+const TRACKING: i32 = -200;
 /// `NF_DROP` of linux/netfilter.h.
 const POLICY_DROP: u32 = 0;
 
@@ -58,7 +61,9 @@ pub(crate) fn take_chain(body: &[u8], tables: &mut [NftTable]) -> io::Result<()>
         return Ok(());
     };
     table.rules = table.rules.saturating_add(uses);
-    if attribute(attributes, CHAIN_HOOK).is_some() {
+    if let Some(hook) = attribute(attributes, CHAIN_HOOK) {
+        let before = number(hook, HOOK_PRIORITY).is_some_and(|priority| priority.cast_signed() < TRACKING);
+        table.before_tracking |= before && uses > 0;
         table.hooks = table.hooks.saturating_add(1);
         table.drops |= number(attributes, CHAIN_POLICY) == Some(POLICY_DROP);
     }
@@ -83,7 +88,7 @@ mod tests {
         let named = Attributes::default().text(TABLE_NAME, "fw").bytes(TABLE_FLAGS, &[0; 4]);
         let mut tables = [table(&answer(1, &named)).expect("a table")];
         let hooked = chain("fw", 2)
-            .nested(CHAIN_HOOK, &Attributes::default())
+            .nested(CHAIN_HOOK, &Attributes::default().bytes(HOOK_PRIORITY, &(-300_i32).to_be_bytes()))
             .bytes(CHAIN_POLICY, &POLICY_DROP.to_be_bytes());
         for answer in [answer(1, &hooked), answer(1, &chain("fw", 5)), answer(2, &chain("fw", 9))] {
             take_chain(&answer, &mut tables).expect("a chain");
@@ -94,6 +99,7 @@ mod tests {
             rules: 7,
             hooks: 1,
             drops: true,
+            before_tracking: true,
             dormant: false,
         };
         assert_eq!(tables[0], expected);

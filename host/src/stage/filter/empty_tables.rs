@@ -42,10 +42,11 @@ fn check(view: &View<'_>) -> Vec<Sighting> {
     let names: Vec<&str> = empty.iter().map(|table| table.name.as_str()).collect();
     let title = match names.as_slice() {
         [] => return Vec::new(),
-        [name] => format!("The table {name} holds no rule and is at {hooks} hooks all the same"),
+        [name] => format!("The table {name} holds no rule and is at {} all the same", count_of_hooks(hooks)),
         _ => format!(
-            "{} tables hold no rule and are at {hooks} hooks all the same: {}",
+            "{} tables hold no rule and are at {} all the same: {}",
             names.len(),
+            count_of_hooks(hooks),
             names.join(", ")
         ),
     };
@@ -59,6 +60,10 @@ fn check(view: &View<'_>) -> Vec<Sighting> {
         };
     }
     vec![sighting]
+}
+
+fn count_of_hooks(hooks: u32) -> String {
+    if hooks == 1 { "a hook".to_owned() } else { format!("{hooks} hooks") }
 }
 
 fn empty_tables(filter: &Filter) -> Vec<Empty> {
@@ -84,7 +89,7 @@ fn empty_iptables(table: &Table, modules: Option<&BTreeSet<String>>) -> Option<E
 }
 
 fn empty_nftables(table: &NftTable) -> Option<Empty> {
-    let NftTable { family, name, rules, hooks, drops, dormant } = table;
+    let NftTable { family, name, rules, hooks, drops, dormant, .. } = table;
     (*rules == 0 && *hooks > 0 && !drops && !dormant).then(|| Empty {
         name: format!("nftables {family} {name}"),
         read_from: "nfnetlink, NFT_MSG_GETCHAIN",
@@ -126,6 +131,13 @@ mod tests {
             (&*evidence.what, &*evidence.read_from),
             ("rules in iptables ip filter", "getsockopt IPT_SO_GET_INFO")
         );
+    }
+
+    #[test]
+    fn a_table_at_one_hook_is_said_to_be_at_one() {
+        let found =
+            sightings(&[("/calls/nfnetlink/tables.json", r#"[{"family": "ip", "name": "fw", "hooks": 1}]"#)]);
+        assert_eq!(found[0].title, "The table nftables ip fw holds no rule and is at a hook all the same");
     }
 
     #[test]

@@ -103,11 +103,8 @@ fn perhaps_exempt(filter: &Filter) -> bool {
     let raw = |table: &super::Table| {
         table.name == "raw" && table.content.value().is_none_or(|content| content.rules > 0)
     };
-    let before_tracking = |hook: &super::Hook| hook.function.starts_with("chain ") && hook.priority < -200;
     filter.iptables.value().is_some_and(|tables| tables.iter().any(raw))
-        || filter.hooks.value().is_some_and(|hooks| hooks.iter().any(before_tracking))
-        || (filter.hooks.value().is_none()
-            && filter.nftables.value().is_some_and(|tables| tables.iter().any(|table| table.rules > 0)))
+        || filter.nftables.value().is_some_and(|tables| tables.iter().any(|table| table.before_tracking))
 }
 
 fn evidence(sighting: Sighting, filter: &Filter, conntrack: &Conntrack) -> Sighting {
@@ -252,6 +249,16 @@ mod tests {
         let sighting = found(&path(10, 0, true, &[HOOK, NO_TABLES, tables[0], tables[1], tables[2]]));
         assert_eq!(sighting.severity, Severity::Note);
         assert_eq!(sighting.commands[0], "iptables -t raw -A PREROUTING -p udp --dport 53 -j NOTRACK");
+    }
+
+    #[test]
+    fn a_chain_before_tracking_makes_it_a_note_and_one_after_does_not() {
+        let table = |content| ("/calls/nfnetlink/tables.json", content);
+        let raw =
+            table(r#"[{"family": "ip", "name": "raw", "rules": 1, "hooks": 1, "before_tracking": true}]"#);
+        assert_eq!(found(&path(10, 0, true, &[HOOK, raw])).severity, Severity::Note);
+        let after = table(r#"[{"family": "ip", "name": "filter", "rules": 9, "hooks": 3}]"#);
+        assert_eq!(found(&path(10, 0, true, &[HOOK, after])).severity, Severity::Medium);
     }
 
     #[test]

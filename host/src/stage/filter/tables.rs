@@ -24,6 +24,8 @@ pub struct NftTable {
     pub hooks: u32,
     /// Whether a chain at a hook drops what no rule accepts.
     pub drops: bool,
+    /// Whether a chain that holds rules is at a hook before connection tracking, where `notrack` rules have to be.
+    pub before_tracking: bool,
     /// Whether it is switched off (`flags dormant`).
     pub dormant: bool,
 }
