@@ -9,6 +9,8 @@ mod image;
 mod kernel;
 mod machine;
 mod session;
+mod steps;
+mod traffic;
 
 use std::fmt;
 use std::io::{stderr, stdout};
@@ -23,6 +25,7 @@ use linerate_lab::userns::{self, Privilege};
 use kernel::Kernel;
 use machine::Variant;
 use session::{Guest, Sinks};
+use traffic::{Flows, Traffic};
 
 /// Exit status when the guest itself failed, not what ran in it (as that of env and timeout).
 const GUEST_FAILED: u8 = 125;
@@ -34,6 +37,9 @@ pub(crate) enum GuestChore {
     Run {
         #[command(flatten)]
         with: With,
+        /// Meanwhile, send datagrams from the host to UDP port 4000 of vnet0
+        #[arg(long, value_enum, value_name = "FLOWS")]
+        traffic: Option<Flows>,
         /// The command and its arguments; linerate is in its PATH
         #[arg(last = true, required = true)]
         command: Vec<String>,
@@ -90,7 +96,7 @@ struct Prepared {
 impl GuestChore {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         let done = match &self {
-            Self::Run { with, command } => with.run(command),
+            Self::Run { with, traffic, command } => with.run(*traffic, command),
             Self::Test { with } => with.test(),
             Self::Shell { with } => with.shell(),
         };
@@ -102,11 +108,17 @@ impl GuestChore {
 }
 
 impl With {
-    fn run(&self, command: &[String]) -> anyhow::Result<u8> {
+    fn run(&self, traffic: Option<Flows>, command: &[String]) -> anyhow::Result<u8> {
         let prepared = self.prepare()?;
         let deadline = Duration::from_secs(self.deadline);
         let mut guest = Guest::boot(&prepared, self.variant, deadline)?;
-        guest.run(&quoted(command), deadline, &mut Sinks { output: &mut stdout(), errors: &mut stderr() })
+        let traffic = traffic.map(|flows| Traffic::start(&guest, flows)).transpose()?;
+        let mut sinks = Sinks { output: &mut stdout(), errors: &mut stderr() };
+        let status = guest.run(&quoted(command), deadline, &mut sinks)?;
+        if let Some(traffic) = traffic {
+            eprintln!("guest: {} datagrams sent meanwhile", traffic.stop()?);
+        }
+        Ok(status)
     }
 
     fn test(&self) -> anyhow::Result<u8> {

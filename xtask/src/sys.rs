@@ -2,3 +2,4 @@
 
 pub(crate) mod echo;
 pub(crate) mod trace;
+pub(crate) mod tsc;

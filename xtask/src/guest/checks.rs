@@ -1,12 +1,15 @@
-//! What has to hold in the guest.
+//! What has to hold in the guest: what the machine is, and what doctor finds before and after it is mended by hand.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use serde_json::Value;
 
 use super::machine::{CPUS, Variant};
 use super::session::Guest;
+use super::steps::{self, Step};
+use super::traffic::Traffic;
 
 /// How long a command of these may take. Most take less than a second.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -15,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const DESCRIBE: &str = r#"
 echo "CPUs: $(nproc)"
 echo "nodes: $(ls -d /sys/devices/system/node/node* | wc -l)"
-echo "threads a core: $(busybox tr ',-' '\n\n' </sys/devices/system/cpu/cpu0/topology/thread_siblings_list | wc -l)"
+echo "threads a core: $(tr ',-' '\n\n' </sys/devices/system/cpu/cpu0/topology/thread_siblings_list | wc -l)"
 echo "CPUs of node 0: $(cat /sys/devices/system/node/node0/cpulist)"
 echo "queues of igb0: $(ls -d /sys/class/net/igb0/queues/rx-* | wc -l)"
 echo "queues of vnet0: $(ls -d /sys/class/net/vnet0/queues/rx-* | wc -l)"
@@ -24,8 +27,16 @@ echo "driver of igb0: $(ethtool -i igb0 | sed -n 's/^driver: //p')"
 echo "driver of vnet0: $(ethtool -i vnet0 | sed -n 's/^driver: //p')"
 "#;
 
-/// Runs all checks, and tells of each that fails.
+/// Runs all checks, telling what each found, and returns what failed.
 pub(super) fn run(guest: &mut Guest, variant: Variant) -> anyhow::Result<Vec<String>> {
+    let mut failed = describe(guest, variant)?;
+    for step in steps::of(variant) {
+        failed.extend(take(guest, step).with_context(|| step.what)?);
+    }
+    Ok(failed)
+}
+
+fn describe(guest: &mut Guest, variant: Variant) -> anyhow::Result<Vec<String>> {
     let said = guest.ask(DESCRIBE, PATIENCE)?;
     ensure!(said.status == 0 && said.errors.is_empty(), "describing the guest: {}", said.errors);
     let found: BTreeMap<&str, &str> = said.output.lines().filter_map(|line| line.split_once(": ")).collect();
@@ -53,4 +64,58 @@ fn facts(variant: Variant) -> [(&'static str, String); 9] {
         ("driver of igb0", "igb".into()),
         ("driver of vnet0", "virtio_net".into()),
     ]
+}
+
+/// Changes what the step says, and asks doctor.
+fn take(guest: &mut Guest, step: &Step) -> anyhow::Result<Vec<String>> {
+    let said = guest.ask(step.change, PATIENCE)?;
+    ensure!(said.status == 0, "the change ended with {}: {}{}", said.status, said.output, said.errors);
+    let traffic = step.traffic.map(|flows| Traffic::start(guest, flows)).transpose()?;
+    let said = guest.ask(&format!("linerate doctor {} --json -", step.doctor), PATIENCE)?;
+    let sent = traffic.map(Traffic::stop).transpose()?;
+    // 1 tells that there are findings.
+    ensure!(said.status < 2, "doctor ended with {}: {}", said.status, said.errors);
+    let found = ids(&said.output)?;
+    let sent = sent.map_or(String::new(), |packets| format!(", {packets} packets sent"));
+    println!("{}{sent}: {}", step.what, found.iter().cloned().collect::<Vec<_>>().join(" "));
+    Ok(judge(step, &found))
+}
+
+/// The findings in what doctor printed.
+fn ids(document: &str) -> anyhow::Result<BTreeSet<String>> {
+    let document: Value = serde_json::from_str(document).context("doctor printed no JSON")?;
+    let findings = document["findings"].as_array().context("doctor's document has no findings")?;
+    findings
+        .iter()
+        .map(|finding| finding["id"].as_str().map(str::to_owned).context("a finding has no id"))
+        .collect()
+}
+
+fn judge(step: &Step, found: &BTreeSet<String>) -> Vec<String> {
+    let missing =
+        step.present.iter().filter(|id| !found.contains(**id)).map(|id| format!("{id} is not found"));
+    let there = step.absent.iter().filter(|id| found.contains(**id)).map(|id| format!("{id} is found"));
+    missing.chain(there).map(|failure| format!("{}: {failure}", step.what)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_finding_too_many_and_one_too_few_are_told() {
+        let document =
+            r#"{"schema": "linerate.doctor/1", "findings": [{"id": "a.b"}, {"id": "a.b"}, {"id": "c.d"}]}"#;
+        let found = ids(document).expect("a document");
+        let step = Step {
+            what: "s",
+            change: "",
+            traffic: None,
+            doctor: "",
+            present: &["a.b", "e.f"],
+            absent: &["c.d"],
+        };
+        assert_eq!(judge(&step, &found), ["s: e.f is not found", "s: c.d is found"]);
+        assert!(ids("{}").is_err());
+    }
 }

@@ -9,14 +9,16 @@ const MEMORY_MIB: u32 = 2048;
 
 /// The tap interfaces on the host's side: of the guest's `igb0` and of its `vnet0`.
 pub(super) const TAPS: [Tap; 2] = [
-    Tap { name: "tap0", address: [198, 18, 81, 1], queues: Queues::One },
-    Tap { name: "tap1", address: [198, 18, 82, 1], queues: Queues::OfVariant },
+    Tap { name: "tap0", address: [198, 18, 81, 1], guest: [198, 18, 81, 2], queues: Queues::One },
+    Tap { name: "tap1", address: [198, 18, 82, 1], guest: [198, 18, 82, 2], queues: Queues::OfVariant },
 ];
 
 /// An Ethernet wire to the guest.
 pub(super) struct Tap {
     pub(super) name: &'static str,
     pub(super) address: [u8; 4],
+    /// The guest's address at its end (guest/init).
+    pub(super) guest: [u8; 4],
     queues: Queues,
 }
 

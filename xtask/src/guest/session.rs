@@ -2,13 +2,14 @@
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use linerate_lab::{Lab, LabChild};
@@ -17,16 +18,23 @@ use rustix::io::{FdFlags, fcntl_setfd};
 
 use super::image::find;
 use super::kernel::said;
+use crate::sys::tsc;
+
 use super::machine::{TAPS, Variant};
 use super::{Prepared, Unavailable};
 
 pub(super) const QEMU: &str = "qemu-system-x86_64";
 
 /// Lines of the console that are shown when a guest fails.
-const LAST_LINES: usize = 25;
+const LAST_LINES: usize = 40;
 
-/// What the kernel is told. It stops when it panics, and QEMU ends instead of booting anew.
-const KERNEL_ARGUMENTS: &str = "console=ttyS0 panic=-1 mitigations=off tsc=reliable random.trust_cpu=on";
+/// What the kernel is told. It stops when it panics, and QEMU ends instead of booting anew. On a busy host its CPUs wait
+/// for their turn for longer than watchdogs do.
+const KERNEL_ARGUMENTS: &str = "console=ttyS0 panic=-1 mitigations=off tsc=reliable nowatchdog \
+    rcupdate.rcu_cpu_stall_suppress=1 random.trust_cpu=on";
+
+/// Of Debian's kernels (CONFIG_HZ, Linux 6.1 and 6.12).
+const KERNEL_HERTZ: u64 = 250;
 
 /// A guest that waits for commands. Dropping it switches it off.
 pub(super) struct Guest {
@@ -37,7 +45,7 @@ pub(super) struct Guest {
     console: PathBuf,
     // In this order: the machine goes before the host that it is in, and that before the directory.
     _qemu: LabChild,
-    _host: Lab,
+    host: Lab,
     _scratch: tempfile::TempDir,
 }
 
@@ -79,13 +87,16 @@ impl Guest {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(said);
         let qemu = host.receiver().spawn(command)?;
         drop(theirs);
-        let mut guest =
-            Self { commands, output, errors, console, _qemu: qemu, _host: host, _scratch: scratch };
+        let mut guest = Self { commands, output, errors, console, _qemu: qemu, host, _scratch: scratch };
         let mut nowhere = Sinks { output: &mut io::sink(), errors: &mut io::sink() };
         let ready = guest.answer(Instant::now() + deadline, &mut nowhere);
-        match ready.map_err(|error| guest.explained(error, "does not boot"))?.as_str() {
-            "ready" => Ok(guest),
-            other => Err(guest.explained(anyhow::anyhow!("it said '{other}'"), "does not boot")),
+        let ready = ready.and_then(|line| match line.as_str() {
+            "ready" => Ok(()),
+            other => bail!("it said '{other}'"),
+        });
+        match ready {
+            Ok(()) => Ok(guest),
+            Err(error) => Err(guest.explained(&error, "does not boot")),
         }
     }
 
@@ -100,9 +111,9 @@ impl Guest {
         self.commands.send(line.as_bytes())?;
         let answer = self
             .answer(Instant::now() + deadline, sinks)
-            .map_err(|error| self.explained(error, &format!("does not finish '{script}'")))?;
+            .map_err(|error| self.explained(&error, &format!("does not finish '{}'", first_line(script))))?;
         let status = answer.strip_prefix("exit ").and_then(|status| status.parse().ok());
-        status.with_context(|| format!("the guest said '{answer}' of '{script}'"))
+        status.with_context(|| format!("the guest said '{answer}' of '{}'", first_line(script)))
     }
 
     /// Runs a shell script and keeps what it prints.
@@ -111,6 +122,12 @@ impl Guest {
         let status = self.run(script, deadline, &mut Sinks { output: &mut output, errors: &mut errors })?;
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
         Ok(Said { status, output: text(output), errors: text(errors) })
+    }
+
+    /// A socket on the host's side of the wires.
+    pub(super) fn socket_outside(&self) -> anyhow::Result<UdpSocket> {
+        let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+        Ok(self.host.receiver().run(|| UdpSocket::bind(any))??)
     }
 
     /// Waits for a line on the command port, passing on what comes on the others.
@@ -138,13 +155,11 @@ impl Guest {
         }
     }
 
-    /// An error with the end of the console and what QEMU said.
-    fn explained(&self, error: anyhow::Error, what: &str) -> anyhow::Error {
-        let console = last_lines(&self.console);
+    /// An error with what QEMU said and the end of the console.
+    fn explained(&self, error: &anyhow::Error, what: &str) -> anyhow::Error {
         let qemu = last_lines(&self.console.with_file_name("qemu"));
-        error.context(format!(
-            "the guest {what}\nQEMU said:\n{qemu}\nthe last lines of its console:\n{console}"
-        ))
+        let console = last_lines(&self.console);
+        anyhow!("the guest {what}: {error:#}\n{qemu}the last lines of its console:\n{console}")
     }
 }
 
@@ -226,7 +241,14 @@ pub(super) fn qemu(prepared: &Prepared, variant: Variant, kernel_argument: &str)
     let mut command = Command::new(QEMU);
     command.args(["-nodefaults", "-no-user-config", "-no-reboot"]).args(variant.arguments());
     command.arg("-kernel").arg(&prepared.kernel.image).arg("-initrd").arg(&prepared.image);
-    command.arg("-append").arg(format!("{KERNEL_ARGUMENTS} {kernel_argument}").trim());
+    let mut arguments = format!("{KERNEL_ARGUMENTS} {kernel_argument}");
+    // The guest's counter is the host's. Held against the emulated timers of a busy host it may seem to be many times
+    // slower, and the guest's time would run away.
+    if let Some(kilohertz) = tsc::kilohertz() {
+        let ticks_a_jiffy = kilohertz * 1000 / KERNEL_HERTZ;
+        arguments.push_str(&format!(" tsc_early_khz={kilohertz} lpj={ticks_a_jiffy}"));
+    }
+    command.arg("-append").arg(arguments);
     command
 }
 
@@ -245,13 +267,18 @@ pub(super) fn check_qemu() -> anyhow::Result<()> {
     }
 }
 
+fn first_line(script: &str) -> &str {
+    script.trim().lines().next().unwrap_or_default()
+}
+
+/// Each with its end of line.
 fn last_lines(path: &Path) -> String {
     match fs::read(path) {
         Ok(bytes) => {
             let text = String::from_utf8_lossy(&bytes);
             let lines: Vec<&str> = text.lines().collect();
-            lines[lines.len().saturating_sub(LAST_LINES)..].join("\n")
+            lines.iter().skip(lines.len().saturating_sub(LAST_LINES)).flat_map(|line| [line, "\n"]).collect()
         }
-        Err(error) => format!("(not known: {error})"),
+        Err(error) => format!("(not known: {error})\n"),
     }
 }

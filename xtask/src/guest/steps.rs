@@ -1,0 +1,133 @@
+//! The table of changes, and of what doctor says after each.
+
+use super::machine::Variant;
+use super::traffic::Flows;
+
+/// One change by hand, and what doctor has to say then. Changes add up.
+pub(super) struct Step {
+    pub(super) what: &'static str,
+    /// A shell script.
+    pub(super) change: &'static str,
+    /// What the host sends to `vnet0` meanwhile.
+    pub(super) traffic: Option<Flows>,
+    /// Doctor's arguments.
+    pub(super) doctor: &'static str,
+    /// Findings that have to be there.
+    pub(super) present: &'static [&'static str],
+    /// Findings that must not.
+    pub(super) absent: &'static [&'static str],
+}
+
+/// The steps of a variant.
+pub(super) fn of(variant: Variant) -> &'static [Step] {
+    match variant {
+        Variant::TwoNodes => &TWO_NODES,
+        Variant::OneNode => &ONE_NODE,
+        Variant::Smt => &SMT,
+        Variant::OneQueue => &ONE_QUEUE,
+    }
+}
+
+/// An igb as its driver leaves it, mended one thing after the other, and a virtio-net under load.
+const TWO_NODES: [Step; 8] = [
+    Step {
+        what: "igb as its driver leaves it",
+        change: "",
+        traffic: None,
+        doctor: "--interface igb0",
+        present: &["rss.hash-without-ports", "transmit.xps-missing", "softirq.rps-missing"],
+        absent: &["link.single-queue"],
+    },
+    Step {
+        what: "ports in the hash",
+        change: "ethtool -N igb0 rx-flow-hash udp4 sdfn && ethtool -N igb0 rx-flow-hash udp6 sdfn",
+        traffic: None,
+        doctor: "--interface igb0",
+        present: &["transmit.xps-missing", "softirq.rps-missing"],
+        absent: &["rss.hash-without-ports"],
+    },
+    Step {
+        what: "a transmit queue for each CPU",
+        change: r#"for queue in 0 1 2 3 4 5 6 7; do
+            printf %x $(( (0x10101 << queue) & 0xfffff )) >/sys/class/net/igb0/queues/tx-$queue/xps_cpus || exit
+        done"#,
+        traffic: None,
+        doctor: "--interface igb0",
+        present: &["softirq.rps-missing"],
+        absent: &["rss.hash-without-ports", "transmit.xps-missing"],
+    },
+    Step {
+        what: "packets handed on to the CPUs without a queue",
+        // The interrupts are on CPUs of node 1, 10-19. Each queue serves its own and others.
+        change: r#"for queue in 0 1 2 3 4 5 6 7; do
+            printf %x $(( (0x10101 << queue) & 0xfffff )) >/sys/class/net/igb0/queues/rx-$queue/rps_cpus || exit
+        done"#,
+        traffic: None,
+        doctor: "--interface igb0",
+        present: &[],
+        absent: &["rss.hash-without-ports", "transmit.xps-missing", "softirq.rps-missing"],
+    },
+    Step {
+        what: "4 of the 20 queues of virtio-net",
+        change: "ethtool -L vnet0 combined 4",
+        traffic: None,
+        doctor: "--interface vnet0",
+        present: &["link.queues-below-cpus"],
+        absent: &[],
+    },
+    Step {
+        what: "all queues of virtio-net",
+        change: "ethtool -L vnet0 combined 20",
+        traffic: None,
+        doctor: "--interface vnet0",
+        present: &[],
+        absent: &["link.queues-below-cpus"],
+    },
+    Step {
+        what: "one flow to virtio-net",
+        change: SERVER,
+        traffic: Some(Flows::One),
+        doctor: "--interface vnet0 --watch 5",
+        present: &["softirq.skew"],
+        absent: &[],
+    },
+    Step {
+        what: "many flows to virtio-net",
+        change: "",
+        traffic: Some(Flows::Many),
+        doctor: "--interface vnet0 --watch 5",
+        present: &[],
+        absent: &["softirq.skew", "rss.single-flow"],
+    },
+];
+
+/// Starts a server and waits until it is there: datagrams that nobody takes would be answered by ICMP.
+const SERVER: &str = "linerate serve echo --bind 198.18.82.2:4000 >/run/server 2>&1 &
+    until ss -Huln 'sport = :4000' | grep -q .; do sleep 0.1; done";
+
+const ONE_NODE: [Step; 1] = [Step {
+    what: "one node",
+    change: "",
+    traffic: None,
+    doctor: "",
+    present: &["rss.hash-without-ports", "transmit.xps-missing", "softirq.rps-missing"],
+    absent: &["irq.one-node", "link.far-node", "softirq.rps-crosses-node", "machine.smt"],
+}];
+
+const SMT: [Step; 1] = [Step {
+    what: "two threads a core",
+    change: "",
+    traffic: None,
+    doctor: "",
+    present: &["machine.smt"],
+    absent: &[],
+}];
+
+const ONE_QUEUE: [Step; 1] = [Step {
+    what: "virtio-net with one queue",
+    change: "",
+    traffic: None,
+    doctor: "--interface vnet0",
+    present: &["link.single-queue"],
+    absent: &["link.queues-below-cpus"],
+}];

@@ -1,0 +1,78 @@
+//! Datagrams from the host's side to the guest's virtio-net.
+
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, anyhow};
+use clap::ValueEnum;
+
+use super::machine::TAPS;
+use super::session::Guest;
+
+/// Where the guest's server listens.
+const PORT: u16 = 4000;
+
+/// Few enough that the guest keeps up, and enough that other packets do not matter.
+const PACKETS_PER_SECOND: u32 = 2000;
+
+/// Source ports of many flows.
+const MANY: usize = 256;
+
+/// How many flows there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Flows {
+    /// One, which one queue takes
+    One,
+    /// 256, from as many ports
+    Many,
+}
+
+/// Traffic that goes on until it is stopped.
+pub(super) struct Traffic {
+    over: Arc<AtomicBool>,
+    sender: JoinHandle<std::io::Result<u64>>,
+}
+
+impl Traffic {
+    pub(super) fn start(guest: &Guest, flows: Flows) -> anyhow::Result<Self> {
+        let target = SocketAddr::from((TAPS[1].guest, PORT));
+        let count = match flows {
+            Flows::One => 1,
+            Flows::Many => MANY,
+        };
+        let sockets = (0..count).map(|_| guest.socket_outside()).collect::<anyhow::Result<Vec<_>>>()?;
+        let over = Arc::new(AtomicBool::new(false));
+        let told = Arc::clone(&over);
+        let sender = std::thread::Builder::new()
+            .name("traffic".into())
+            .spawn(move || send(&sockets, target, &told))
+            .context("start a thread")?;
+        Ok(Self { over, sender })
+    }
+
+    /// Ends it, and tells how many datagrams have left.
+    pub(super) fn stop(self) -> anyhow::Result<u64> {
+        self.over.store(true, Ordering::Relaxed);
+        let sent = self.sender.join().map_err(|_| anyhow!("the sender has panicked"))?;
+        sent.context("send to the guest")
+    }
+}
+
+/// Sends at an even rate, from one socket after the other.
+fn send(sockets: &[UdpSocket], target: SocketAddr, over: &AtomicBool) -> std::io::Result<u64> {
+    let interval = Duration::from_secs(1) / PACKETS_PER_SECOND;
+    let begin = Instant::now();
+    let mut sent = 0;
+    for (number, socket) in (0..).zip(sockets.iter().cycle()) {
+        if over.load(Ordering::Relaxed) {
+            break;
+        }
+        std::thread::sleep((begin + interval * number).saturating_duration_since(Instant::now()));
+        socket.send_to(&[0; 100], target)?;
+        sent += 1;
+    }
+    Ok(sent)
+}
