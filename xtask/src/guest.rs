@@ -13,6 +13,7 @@ mod steps;
 mod traffic;
 
 use std::fmt;
+use std::fs::File;
 use std::io::{stderr, stdout};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -88,9 +89,8 @@ impl std::error::Error for Unavailable {}
 /// All that a guest boots from.
 struct Prepared {
     kernel: Kernel,
-    image: PathBuf,
-    /// Holds the image.
-    _scratch: tempfile::TempDir,
+    /// A file without a name, so that nothing of it stays.
+    image: File,
 }
 
 impl GuestChore {
@@ -143,7 +143,7 @@ impl With {
     fn shell(&self) -> anyhow::Result<u8> {
         let prepared = self.prepare()?;
         let host = session::make_host(self.variant)?;
-        let mut command = session::qemu(&prepared, self.variant, "guest.shell quiet");
+        let mut command = session::qemu(&prepared, self.variant, "guest.shell quiet")?;
         // Ctrl-A x ends it.
         command.args(["-display", "none", "-serial", "mon:stdio"]);
         let status = host.receiver().spawn(command)?.wait()?;
@@ -158,15 +158,11 @@ impl With {
         session::check_qemu()?;
         let command = image::build_command(self.development)?;
         let kernel = Kernel::provide(&cache(&command)?, self.kernel.as_deref())?;
-        let scratch = tempfile::tempdir().context("make a directory")?;
-        let stripped = scratch.path().join("linerate");
-        image::strip(&command, &stripped)?;
-        let image = scratch.path().join("image");
-        image::pack(&image, &kernel, &stripped)?;
+        let image = image::pack(&kernel, &command)?;
         if let Privilege::Forbidden { why, how_to_allow } = userns::enter_if_needed() {
             bail!(Unavailable(format!("takes root or a user namespace, and {why}; {how_to_allow}")));
         }
-        Ok(Prepared { kernel, image, _scratch: scratch })
+        Ok(Prepared { kernel, image })
     }
 }
 

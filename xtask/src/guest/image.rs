@@ -49,15 +49,15 @@ const BUSYBOX: &str = "/bin/busybox";
 /// Where the command under test is in the guest, so that PATH leads to it.
 const COMMAND: &str = "usr/local/bin/linerate";
 
-/// Packs the file system into `to`: the init program, the command, programs and modules.
-pub(super) fn pack(to: &Path, kernel: &Kernel, command: &Path) -> anyhow::Result<()> {
-    let file = fs::File::create(to).with_context(|| format!("make {}", to.display()))?;
+/// Packs the file system: the init program, the command, programs and modules.
+pub(super) fn pack(kernel: &Kernel, command: &Path) -> anyhow::Result<fs::File> {
+    let file = tempfile::tempfile().context("make a file")?;
     let mut image = Image { archive: Archive::new(BufWriter::new(file)), made: BTreeSet::new() };
     let init = Path::new(env!("CARGO_MANIFEST_DIR")).join("../guest/init");
     image.copy(&init, "init")?;
     image.busybox()?;
     let mut libraries = libraries(command)?;
-    image.copy(command, COMMAND)?;
+    image.add(COMMAND, 0o755, &stripped(command)?)?;
     for (name, known_as, package) in PROGRAMS {
         let program = find(name)
             .ok_or_else(|| Unavailable(format!("{name} is not installed: apt install {package}")))?;
@@ -68,7 +68,8 @@ pub(super) fn pack(to: &Path, kernel: &Kernel, command: &Path) -> anyhow::Result
         image.copy(&library, library.to_string_lossy().trim_start_matches('/'))?;
     }
     image.modules(kernel)?;
-    image.archive.finish()?.flush().with_context(|| format!("write {}", to.display()))
+    let file = image.archive.finish()?;
+    file.into_inner().context("write the image")
 }
 
 struct Image<W> {
@@ -187,11 +188,12 @@ pub(super) fn build_command(development: bool) -> anyhow::Result<PathBuf> {
         .context("cargo built no command 'linerate'")
 }
 
-/// Takes what only a debugger reads out of a copy of a program: the guest's memory is small.
-pub(super) fn strip(program: &Path, to: &Path) -> anyhow::Result<()> {
-    said(Command::new("strip").arg("-o").args([to, program]))
+/// A program without what only a debugger reads: the guest's memory is small.
+fn stripped(program: &Path) -> anyhow::Result<Vec<u8>> {
+    let to = tempfile::NamedTempFile::new().context("make a file")?;
+    said(Command::new("strip").arg("-o").args([to.path(), program]))
         .context("strip the command (package binutils)")?;
-    Ok(())
+    fs::read(to.path()).with_context(|| format!("read {}", to.path().display()))
 }
 
 #[cfg(test)]

@@ -1,11 +1,10 @@
 //! A guest that is up, and commands in it.
 
-use std::fs::{self, File};
-use std::io::{self, ErrorKind, Read, Write};
+use std::fs::File;
+use std::io::{self, ErrorKind, Read, Seek as _, Write};
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -42,11 +41,12 @@ pub(super) struct Guest {
     commands: Channel,
     output: Channel,
     errors: Channel,
-    console: PathBuf,
-    // In this order: the machine goes before the host that it is in, and that before the directory.
+    /// What the console shows, and what QEMU says. Neither has a name, so that nothing of them stays.
+    console: File,
+    complaints: File,
+    // In this order: the machine goes before the host that it is in.
     _qemu: LabChild,
     host: Lab,
-    _scratch: tempfile::TempDir,
 }
 
 /// One end of a port of the guest.
@@ -72,22 +72,20 @@ pub(super) struct Said {
 impl Guest {
     /// Switches a machine on and waits until it takes commands.
     pub(super) fn boot(prepared: &Prepared, variant: Variant, deadline: Duration) -> anyhow::Result<Self> {
-        let scratch = tempfile::tempdir().context("make a directory")?;
-        let console = scratch.path().join("console");
         let host = make_host(variant)?;
-        let mut command = qemu(prepared, variant, "");
-        command.arg("-display").arg("none");
-        command.arg("-serial").arg(format!("file:{}", console.display()));
+        let console = tempfile::tempfile().context("make a file")?;
+        let complaints = tempfile::tempfile().context("make a file")?;
+        let mut command = qemu(prepared, variant, "")?;
+        command.args(["-display", "none", "-serial"]).arg(format!("file:{}", inherited(&console)?));
         command.args(["-device", "virtio-serial-pci,bus=pcie.0"]);
         // QEMU's ends: they close with it, so that its end is seen whatever it dies of.
         let mut theirs = Vec::new();
         let mut port = |name| channel(&mut command, name, &mut theirs);
         let (commands, output, errors) = (port("commands")?, port("output")?, port("errors")?);
-        let said = File::create(scratch.path().join("qemu")).context("make a file")?;
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(said);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(complaints.try_clone()?);
         let qemu = host.receiver().spawn(command)?;
         drop(theirs);
-        let mut guest = Self { commands, output, errors, console, _qemu: qemu, host, _scratch: scratch };
+        let mut guest = Self { commands, output, errors, console, complaints, _qemu: qemu, host };
         let mut nowhere = Sinks { output: &mut io::sink(), errors: &mut io::sink() };
         let ready = guest.answer(Instant::now() + deadline, &mut nowhere);
         let ready = ready.and_then(|line| match line.as_str() {
@@ -157,7 +155,7 @@ impl Guest {
 
     /// An error with what QEMU said and the end of the console.
     fn explained(&self, error: &anyhow::Error, what: &str) -> anyhow::Error {
-        let qemu = last_lines(&self.console.with_file_name("qemu"));
+        let qemu = last_lines(&self.complaints);
         let console = last_lines(&self.console);
         anyhow!("the guest {what}: {error:#}\n{qemu}the last lines of its console:\n{console}")
     }
@@ -237,10 +235,10 @@ pub(super) fn make_host(variant: Variant) -> anyhow::Result<Lab> {
 }
 
 /// QEMU with all but where its console goes.
-pub(super) fn qemu(prepared: &Prepared, variant: Variant, kernel_argument: &str) -> Command {
+pub(super) fn qemu(prepared: &Prepared, variant: Variant, kernel_argument: &str) -> anyhow::Result<Command> {
     let mut command = Command::new(QEMU);
     command.args(["-nodefaults", "-no-user-config", "-no-reboot"]).args(variant.arguments());
-    command.arg("-kernel").arg(&prepared.kernel.image).arg("-initrd").arg(&prepared.image);
+    command.arg("-kernel").arg(&prepared.kernel.image).arg("-initrd").arg(inherited(&prepared.image)?);
     let mut arguments = format!("{KERNEL_ARGUMENTS} {kernel_argument}");
     // The guest's counter is the host's. Held against the emulated timers of a busy host it may seem to be many times
     // slower, and the guest's time would run away.
@@ -249,7 +247,7 @@ pub(super) fn qemu(prepared: &Prepared, variant: Variant, kernel_argument: &str)
         arguments.push_str(&format!(" tsc_early_khz={kilohertz} lpj={ticks_a_jiffy}"));
     }
     command.arg("-append").arg(arguments);
-    command
+    Ok(command)
 }
 
 /// Whether there is a QEMU that has the devices.
@@ -272,13 +270,21 @@ fn first_line(script: &str) -> &str {
 }
 
 /// Each with its end of line.
-fn last_lines(path: &Path) -> String {
-    match fs::read(path) {
-        Ok(bytes) => {
+fn last_lines(file: &File) -> String {
+    let mut bytes = Vec::new();
+    let read = (&*file).rewind().and_then(|()| (&*file).read_to_end(&mut bytes));
+    match read {
+        Ok(_) => {
             let text = String::from_utf8_lossy(&bytes);
             let lines: Vec<&str> = text.lines().collect();
             lines.iter().skip(lines.len().saturating_sub(LAST_LINES)).flat_map(|line| [line, "\n"]).collect()
         }
         Err(error) => format!("(not known: {error})\n"),
     }
+}
+
+/// The path by which a program that is started finds a file of ours.
+fn inherited(file: &File) -> anyhow::Result<String> {
+    fcntl_setfd(file, FdFlags::empty()).context("hand a file to QEMU")?;
+    Ok(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
