@@ -146,6 +146,12 @@ impl Service {
         }
     }
 
+    /// Whether only this host can reach it.
+    #[must_use]
+    pub fn is_on_loopback(&self) -> bool {
+        observe::is_loopback(self.local)
+    }
+
     /// Packets its sockets lost; none where the kernel does not tell of any of them.
     #[must_use]
     pub fn drops(&self) -> Option<u64> {

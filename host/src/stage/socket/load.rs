@@ -74,9 +74,12 @@ impl PacketPath {
             .find(|socket| socket.inode == inode)
     }
 
-    /// CPUs on which packets of the interfaces looked at meet the network stack. None where that of one queue is unknown, so
-    /// that nobody is told that no packet comes by a CPU where one may.
-    pub(in crate::stage) fn receive_cpus(&self) -> Option<CpuSet> {
+    /// CPUs on which packets for a service meet the network stack. None where that of one queue is unknown, so that nobody
+    /// is told that no packet comes by a CPU where one may, and for a service on the loopback, which has no queues.
+    pub(in crate::stage) fn receive_cpus(&self, service: &Service) -> Option<CpuSet> {
+        if service.is_on_loopback() {
+            return None;
+        }
         let mut found = Vec::new();
         for link in self.link.iter().filter(|link| link.up.value() != Some(&false)) {
             for queue in 0..*link.receive_queues.value()? {

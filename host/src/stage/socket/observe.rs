@@ -247,7 +247,7 @@ fn processes(host: &Host, members: &[Found], names: &mut BTreeMap<u32, String>) 
     Known::Value(found.into_iter().map(named).collect())
 }
 
-fn is_loopback(local: SocketAddr) -> bool {
+pub(super) fn is_loopback(local: SocketAddr) -> bool {
     local.ip().to_canonical().is_loopback()
 }
 

@@ -90,30 +90,30 @@ fn own_cpus(view: &View<'_>, socket: &Socket) -> Option<f64> {
 }
 
 fn below_queues(view: &View<'_>) -> Vec<Sighting> {
-    let Some(cpus) = view.now.receive_cpus() else { return Vec::new() };
-    let below = |service: &&Service| {
-        let fewer = service.sockets.len() < cpus.len();
-        fewer && view.matters(service) && !shares_one_socket(view, service)
+    let judged = view.udp_services().filter(|service| view.matters(service));
+    judged.filter_map(|service| below_queues_of(view, service)).collect()
+}
+
+fn below_queues_of(view: &View<'_>, service: &Service) -> Option<Sighting> {
+    let cpus = view.now.receive_cpus(service)?;
+    if service.sockets.len() >= cpus.len() || shares_one_socket(view, service) {
+        return None;
+    }
+    let severity = match view.loss_rate(service) {
+        Some(rate) if rate > 0.0 => Severity::Medium,
+        _ => Severity::Low,
     };
-    let sighting = |service: &Service| {
-        let severity = match view.loss_rate(service) {
-            Some(rate) if rate > 0.0 => Severity::Medium,
-            _ => Severity::Low,
-        };
-        let sockets = match service.sockets.len() {
-            1 => "1 socket".to_owned(),
-            count => format!("{count} sockets"),
-        };
-        let title = format!("{} has {sockets}, and its packets come by {} CPUs", service.name(), cpus.len());
+    let sockets = match service.sockets.len() {
+        1 => "1 socket".to_owned(),
+        count => format!("{count} sockets"),
+    };
+    let title = format!("{} has {sockets}, and its packets come by {} CPUs", service.name(), cpus.len());
+    let read_from = "IRQ affinity and rps_cpus of all queues";
+    Some(
         Sighting::new(severity, title)
             .evidence("sockets", service.sockets.len(), service.read_from.clone())
-            .evidence(
-                "CPUs on which packets meet the stack",
-                cpus.to_string(),
-                "IRQ affinity and rps_cpus of all queues",
-            )
-    };
-    view.udp_services().filter(below).map(sighting).collect()
+            .evidence("CPUs on which packets meet the stack", cpus.to_string(), read_from),
+    )
 }
 
 /// Then `socket.shared-by-threads` says it.

@@ -57,7 +57,7 @@ fn mismatch(view: &View<'_>) -> Vec<Sighting> {
 }
 
 fn mismatch_of(view: &View<'_>, service: &Service) -> Option<Sighting> {
-    let receive = view.now.receive_cpus();
+    let receive = view.now.receive_cpus(service);
     let mut sighting = Sighting::new(Severity::Medium, String::new());
     let (mut elsewhere, mut silent) = (0, 0);
     for socket in &service.sockets {

@@ -55,78 +55,61 @@ pub(super) const ON_SIBLING: Rule = Rule {
 };
 
 fn far_node(view: &View<'_>) -> Vec<Sighting> {
-    let Some(receive) = view.now.receive_cpus() else { return Vec::new() };
-    let Some(nodes) = nodes(view.now, &receive) else { return Vec::new() };
-    let is_far = |thread: &Serving| {
-        let own = thread.allowed.value().and_then(|cpus| self::nodes(view.now, cpus));
-        own.is_some_and(|own| own.iter().all(|node| !nodes.contains(node)))
+    let path = view.now;
+    let is_far = |thread: &Serving, receive: &CpuSet| {
+        let own = thread.allowed.value().and_then(|cpus| nodes(path, cpus));
+        let with_packets = nodes(path, receive);
+        with_packets.zip(own).is_some_and(|(with, own)| own.iter().all(|node| !with.contains(node)))
     };
-    let title = |service: &Service, count: usize, all: usize| {
-        format!(
-            "{count} of {all} threads of {} run on another node than node {nodes}, where packets are processed",
-            service.name()
-        )
+    let rest = |receive: &CpuSet| {
+        let nodes = nodes(path, receive).map_or_else(String::new, |nodes| nodes.to_string());
+        format!("run on another node than node {nodes}, where packets are processed")
     };
-    each(view, |_| Some(Severity::Medium), is_far, title)
-        .into_iter()
-        .map(|sighting| with_receive_cpus(sighting, &receive))
-        .collect()
+    each(view, |_| Some(Severity::Medium), is_far, rest)
 }
 
 fn not_with_queue(view: &View<'_>) -> Vec<Sighting> {
-    let Some(receive) = view.now.receive_cpus() else { return Vec::new() };
-    let is_away = |thread: &Serving| {
+    let path = view.now;
+    let is_away = |thread: &Serving, receive: &CpuSet| {
         let Some(cpus) = pinned(thread) else { return false };
-        is_without(&receive, cpus)
-            && !is_beside(view.now, &receive, cpus)
-            && shares_node(view.now, &receive, cpus)
+        is_without(receive, cpus) && !is_beside(path, receive, cpus) && shares_node(path, receive, cpus)
     };
     let severity = |service: &Service| match (service.sockets.len(), service.steering.value()) {
         (0 | 1, _) => None,
         (_, Some(Some(Steering::Cpu))) => Some(Severity::Medium),
         _ => Some(Severity::Low),
     };
-    let title = |service: &Service, count: usize, all: usize| {
-        format!("{count} of {all} threads of {} are pinned to CPUs by which no packet comes", service.name())
-    };
-    each(view, severity, is_away, title)
-        .into_iter()
-        .map(|sighting| with_receive_cpus(sighting, &receive))
-        .collect()
+    each(view, severity, is_away, |_| "are pinned to CPUs by which no packet comes".to_owned())
 }
 
 fn on_sibling(view: &View<'_>) -> Vec<Sighting> {
-    let Some(receive) = view.now.receive_cpus() else { return Vec::new() };
-    let is_beside = |thread: &Serving| {
-        pinned(thread).is_some_and(|cpus| is_without(&receive, cpus) && is_beside(view.now, &receive, cpus))
+    let is_beside = |thread: &Serving, receive: &CpuSet| {
+        pinned(thread).is_some_and(|cpus| is_without(receive, cpus) && is_beside(view.now, receive, cpus))
     };
-    let title = |service: &Service, count: usize, all: usize| {
-        format!(
-            "{count} of {all} threads of {} are pinned to the sibling of a CPU that processes packets, and to no other",
-            service.name()
-        )
-    };
-    each(view, |_| Some(Severity::Medium), is_beside, title)
-        .into_iter()
-        .map(|sighting| with_receive_cpus(sighting, &receive))
-        .collect()
+    let rest = "are pinned to the sibling of a CPU that processes packets, and to no other";
+    each(view, |_| Some(Severity::Medium), is_beside, |_| rest.to_owned())
 }
 
-/// A sighting for each service that matters and has threads of which this holds.
+/// A sighting for each service that matters and has threads of which this holds, beside the CPUs its packets come by.
 fn each(
     view: &View<'_>,
     severity: impl Fn(&Service) -> Option<Severity>,
-    holds: impl Fn(&Serving) -> bool,
-    title: impl Fn(&Service, usize, usize) -> String,
+    holds: impl Fn(&Serving, &CpuSet) -> bool,
+    rest: impl Fn(&CpuSet) -> String,
 ) -> Vec<Sighting> {
     let sighting = |service: &Service| {
-        let severity = severity(service)?;
+        let (severity, receive) = (severity(service)?, view.now.receive_cpus(service)?);
         let threads = view.threads_of(service);
-        let found: Vec<&Serving> = threads.iter().copied().filter(|thread| holds(thread)).collect();
+        let found: Vec<&Serving> = threads.iter().copied().filter(|thread| holds(thread, &receive)).collect();
         if found.is_empty() {
             return None;
         }
-        let sighting = Sighting::new(severity, title(service, found.len(), threads.len()));
+        let who = format!("{} of {} threads of {}", found.len(), threads.len(), service.name());
+        let sighting = Sighting::new(severity, format!("{who} {}", rest(&receive))).evidence(
+            "CPUs on which packets meet the stack",
+            receive.to_string(),
+            "IRQ affinity and rps_cpus of all queues",
+        );
         Some(found.iter().take(SHOWN).fold(sighting, |sighting, thread| {
             let path = format!("/proc/{}/task/{}/status", thread.pid, thread.tid);
             let allowed = thread.allowed.value().map_or_else(String::new, ToString::to_string);
@@ -134,14 +117,6 @@ fn each(
         }))
     };
     view.udp_services().filter(|service| view.matters(service)).filter_map(sighting).collect()
-}
-
-fn with_receive_cpus(sighting: Sighting, receive: &CpuSet) -> Sighting {
-    sighting.evidence(
-        "CPUs on which packets meet the stack",
-        receive.to_string(),
-        "IRQ affinity and rps_cpus of all queues",
-    )
 }
 
 /// The CPU of a thread that is pinned to one.
@@ -215,6 +190,14 @@ mod tests {
     fn one_thread_apart_from_softirq_is_how_it_should_be() {
         let path = host(&[0]).with(service(1), vec![thread(51, 700, "2")]).with_siblings();
         assert!(titles(not_with_queue, &path).is_empty() && titles(on_sibling, &path).is_empty());
+    }
+
+    #[test]
+    fn packets_of_a_service_on_the_loopback_come_by_no_queue() {
+        let mut path = pair(&[0], "0", "3");
+        assert_eq!(titles(not_with_queue, &path).len(), 1);
+        path.service().local.set_ip([127, 0, 0, 1].into());
+        assert!(titles(not_with_queue, &path).is_empty());
     }
 
     #[test]

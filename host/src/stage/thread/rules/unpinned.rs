@@ -70,7 +70,7 @@ fn homes(view: &View<'_>, service: &Service, threads: &[&Serving], online: &CpuS
         let own = service.sockets.iter().find(|socket| thread.sockets == [socket.inode])?;
         own.incoming_cpu().filter(|cpu| online.contains(*cpu))
     };
-    let receive = view.now.receive_cpus().filter(|cpus| cpus.len() >= threads.len());
+    let receive = view.now.receive_cpus(service).filter(|cpus| cpus.len() >= threads.len());
     let cpus: Vec<u32> = receive.as_ref().unwrap_or(online).iter().collect();
     let next = cpus.iter().cycle().copied();
     threads.iter().zip(next).map(|(thread, cpu)| asked(thread).unwrap_or(cpu)).collect()

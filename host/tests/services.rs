@@ -1,0 +1,170 @@
+//! Services of a real host, and what is said of their sockets and threads.
+//!
+//! The servers are processes of their own: this very program, told by [`SERVER`] which one to be.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, UdpSocket};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use linerate_engine::{Echo, Pinning, Program, Server, Sockets};
+use linerate_host::{Diagnosis, Host, PacketPath, Scope, Severity, View};
+use linerate_lab::{Lab, LabChild};
+
+/// Which server this program is to be, and where: `shared 198.18.0.1:4000`.
+const SERVER: &str = "LINERATE_TEST_SERVER";
+
+/// Nothing here takes longer unless something is wrong.
+const DEADLINE: Duration = Duration::from_secs(20);
+
+/// No test of its own: the server of the others. It ends with its input.
+#[test]
+fn server_of_the_other_tests() {
+    let Ok(wanted) = std::env::var(SERVER) else { return };
+    let (kind, address) = wanted.split_once(' ').expect("a kind and an address");
+    let address: SocketAddr = address.parse().expect("an address");
+    if kind == "deaf" {
+        let _socket = UdpSocket::bind(address).expect("bound");
+        return serve_until_told();
+    }
+    let (sockets, pinning) = match kind {
+        "shared" => (Sockets::Shared, Pinning::None),
+        "reuseport" => (Sockets::Reuseport, Pinning::None),
+        _ => (Sockets::SteeredByCpu(Program::Cbpf), Pinning::Cpus(vec![0, 1])),
+    };
+    let server =
+        Server::builder().bind(address).workers(2).sockets(sockets).pinning(pinning).cpus(vec![0, 1]);
+    let _running = server.start(|_| Echo).expect("started");
+    serve_until_told();
+}
+
+fn serve_until_told() {
+    println!("\nready");
+    let _ = std::io::stdin().read(&mut [0]);
+}
+
+fn skip(test: &str, why: &str) {
+    let _ = writeln!(std::io::stderr(), "SKIP {test}: {why}");
+}
+
+fn lab(test: &str) -> Option<Lab> {
+    match Lab::builder().start() {
+        Ok(lab) => Some(lab),
+        Err(error) => {
+            skip(test, &error.to_string());
+            None
+        }
+    }
+}
+
+fn start(lab: &Lab, kind: &str, address: SocketAddr) -> LabChild {
+    let mut command = Command::new(std::env::current_exe().expect("this program"));
+    command
+        .args(["--exact", "server_of_the_other_tests", "--nocapture", "--test-threads", "1"])
+        .env(SERVER, format!("{kind} {address}"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
+    let mut child = lab.receiver().spawn(command).expect("started");
+    let output = child.stdout.take().expect("piped");
+    let ready = BufReader::new(output).lines().map_while(Result::ok).any(|line| line == "ready");
+    assert!(ready, "the {kind} server did not start");
+    child
+}
+
+/// A reading of the receiver in which as many threads are seen at the sockets of the port.
+fn read(lab: &Lab, port: u16, threads: usize) -> PacketPath {
+    let scope = Scope { port: Some(port), ..Scope::default() };
+    let host = Host::live_with_sys(lab.receiver().sys_path().expect("a sysfs"));
+    let deadline = Instant::now() + DEADLINE;
+    loop {
+        let path = lab.receiver().run(|| PacketPath::observe(&host, &scope)).expect("read");
+        let seen = path
+            .thread
+            .serving
+            .value()
+            .map_or(0, |serving| serving.iter().filter(|thread| thread.was_seen()).count());
+        if seen >= threads {
+            return path;
+        }
+        assert!(
+            Instant::now() < deadline,
+            "{seen} of {threads} threads: {:?} {:?}",
+            path.socket,
+            path.thread
+        );
+    }
+}
+
+/// The findings of these two stages above a note.
+fn findings(view: &View<'_>) -> Vec<(&'static str, Severity)> {
+    let findings = Diagnosis::of(view).findings.into_iter();
+    let own = |id: &str| id.starts_with("socket.") || id.starts_with("thread.");
+    findings
+        .filter(|finding| {
+            own(finding.id) && finding.id != "thread.audit" && finding.severity > Severity::Note
+        })
+        .map(|finding| (finding.id, finding.severity))
+        .collect()
+}
+
+#[test]
+fn servers_are_told_apart_by_their_port() {
+    let test = "servers_are_told_apart_by_their_port";
+    let Some(lab) = lab(test) else { return };
+    if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
+        return skip(test, "one CPU");
+    }
+    let address = |port: u16| SocketAddr::from((lab.links()[0].receiver.ipv4[0], port));
+    let kinds = [("shared", 4001), ("reuseport", 4002), ("steered", 4003)];
+    let _servers: Vec<LabChild> =
+        kinds.iter().map(|(kind, port)| start(&lab, kind, address(*port))).collect();
+
+    let shared = read(&lab, 4001, 2);
+    if shared.socket.services()[0].sockets[0].set().is_none() {
+        return skip(test, "the options of another process's socket may not be read");
+    }
+    let expected = [("socket.shared-by-threads", Severity::High), ("thread.unpinned", Severity::Low)];
+    assert_eq!(findings(&View::once(&shared)), expected);
+
+    let reuseport = read(&lab, 4002, 2);
+    assert_eq!(findings(&View::once(&reuseport)), [("thread.unpinned", Severity::Medium)]);
+    let service = &reuseport.socket.services()[0];
+    assert_eq!(service.sockets.len(), 2);
+    assert!(service.sockets.iter().all(|socket| socket.set().is_some_and(|set| set.reuseport)));
+
+    let steered = read(&lab, 4003, 2);
+    assert_eq!(findings(&View::once(&steered)), []);
+}
+
+#[test]
+fn what_a_socket_loses_between_two_readings_is_told() {
+    let test = "what_a_socket_loses_between_two_readings_is_told";
+    let Some(lab) = lab(test) else { return };
+    let address = SocketAddr::from((lab.links()[0].receiver.ipv4[0], 4004));
+    let _server = start(&lab, "deaf", address);
+    let before = read(&lab, 4004, 0);
+    let client = lab.senders()[0].run(|| UdpSocket::bind("0.0.0.0:0")).expect("run").expect("bound");
+    let deadline = Instant::now() + DEADLINE;
+    let now = loop {
+        for _ in 0..1000 {
+            client.send_to(&[0; 100], address).expect("sent");
+        }
+        let now = read(&lab, 4004, 0);
+        if View::twice(&before, &now).seconds().is_some() {
+            break now;
+        }
+        assert!(Instant::now() < deadline, "no time between the readings");
+    };
+    let found = findings(&View::twice(&before, &now));
+    assert!(found.contains(&("socket.receive-drops", Severity::High)), "{found:?}");
+    assert!(found.contains(&("socket.buffer-small", Severity::Medium)), "{found:?}");
+}
+
+#[test]
+fn a_port_on_which_nobody_listens_is_an_error() {
+    let Some(lab) = lab("a_port_on_which_nobody_listens_is_an_error") else { return };
+    let scope = Scope { port: Some(4999), ..Scope::default() };
+    let path = lab.receiver().run(|| PacketPath::observe(&Host::live(), &scope)).expect("read");
+    let error = scope.check_sockets(&path.socket).expect_err("nobody");
+    assert!(error.to_string().starts_with("nobody listens on port 4999: "), "{error}");
+}
