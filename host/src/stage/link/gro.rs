@@ -18,7 +18,7 @@ pub(super) const RULE: Rule = Rule {
     kernels: "2.6.29 and later; measured on 4.6",
     remedy: "Switch it off with ethtool -K.",
     unless: "TCP matters on this interface, packets are forwarded or bridged from it, or virtual machines or containers \
-             get theirs through it: they all gain far more from merging than UDP loses",
+             get theirs through it: they all gain far more from merging than UDP loses.",
     check,
 };
 

@@ -2,7 +2,7 @@
 
 use super::Link;
 use super::loss_names::Reason;
-use super::losses::{Measured, losses, measure};
+use super::losses::{losses, measure, rate};
 use crate::finding::{Rule, Sighting};
 use crate::setting::Value;
 use crate::stage::View;
@@ -24,7 +24,7 @@ pub(super) const HARDWARE_DROPS: Rule = Rule {
              softirq), then lengthen the rings. Where the NIC's buffer overran without dry rings: look at the PCIe width and \
              at flow control. Where frames came damaged: cable, optics, switch port. Where buffers could not be had: \
              memory pressure.",
-    unless: "the load was a test or a flood beyond what the service is meant to take",
+    unless: "The load was a test, or a flood beyond what the service is meant to take.",
     check: hardware_drops,
 };
 
@@ -38,8 +38,8 @@ pub(super) const RING_SMALL: Rule = Rule {
     source: "Documentation/networking/device_drivers/ethernet/intel/ice.rst, Rx Descriptor Ring Size",
     kernels: "all",
     remedy: "Lengthen the receive rings with ethtool -G, four times at first, and watch the counter.",
-    unless: "latency under load matters more than loss, since a longer ring lets packets wait longer and leaves the CPU's \
-             cache; or the interface must not pause now: most drivers reset it to change its rings",
+    unless: "Latency under load matters more than loss, since a longer ring lets packets wait longer and leaves the CPU's \
+             cache; or the interface must not pause now, since most drivers reset it to change its rings.",
     check: ring_small,
 };
 
@@ -54,7 +54,7 @@ pub(super) const ALLOWANCE_EXCEEDED: Rule = Rule {
     kernels: "5.11 and later, or Amazon's own driver from 2.2.10",
     remedy: "A larger or network-optimized instance, or more of them. For tracked connections: security group rules that \
              allow the service's port from and to everywhere, which are not tracked.",
-    unless: "the counter rose in a test, or the service's clients send again and the losses are rare",
+    unless: "The counter rose in a test, or the losses are rare and the service's clients send again.",
     check: allowance_exceeded,
 };
 
@@ -65,8 +65,8 @@ fn is_hardware(reason: Reason) -> bool {
 fn hardware_drops(view: &View<'_>) -> Vec<Sighting> {
     let sight = |link: &Link| {
         let measured = measure(view, link, is_hardware)?;
-        let title =
-            format!("{} loses {}: {}", link.interface, measured.text(), reasons(view, link, is_hardware));
+        let lost = measured.amount_and_share();
+        let title = format!("{} loses {lost}: {}", link.interface, reasons(view, link, is_hardware));
         Some(with_evidence(Sighting::new(measured.severity, title), view, link, is_hardware))
     };
     view.now.link.iter().filter(|link| link.is_up()).filter_map(sight).collect()
@@ -77,7 +77,7 @@ fn reasons(view: &View<'_>, link: &Link, counts: fn(Reason) -> bool) -> String {
     let mut lost: Vec<_> = losses(link)
         .into_iter()
         .filter(|loss| counts(loss.reason) && loss.packets > 0)
-        .map(|loss| (rate(view, link, loss.name).unwrap_or(0.0), loss))
+        .map(|loss| (rate(view, link, &loss).unwrap_or(0.0), loss))
         .collect();
     if lost.iter().any(|(rate, _)| *rate > 0.0) {
         lost.retain(|(rate, _)| *rate > 0.0);
@@ -89,13 +89,6 @@ fn reasons(view: &View<'_>, link: &Link, counts: fn(Reason) -> bool) -> String {
     texts.collect::<Vec<_>>().join("; ")
 }
 
-fn rate(view: &View<'_>, link: &Link, name: &str) -> Option<f64> {
-    view.rate(|path| {
-        let losses = losses(path.link_of(&link.interface)?);
-        losses.into_iter().find(|loss| loss.name == name).map(|loss| loss.packets)
-    })
-}
-
 fn with_evidence(
     mut sighting: Sighting,
     view: &View<'_>,
@@ -103,7 +96,7 @@ fn with_evidence(
     counts: fn(Reason) -> bool,
 ) -> Sighting {
     for loss in losses(link).into_iter().filter(|loss| counts(loss.reason) && loss.packets > 0) {
-        if let Some(rate) = rate(view, link, loss.name) {
+        if let Some(rate) = rate(view, link, &loss) {
             sighting = sighting.evidence(format!("{} per second", loss.name), rate, &loss.read_from);
         }
         sighting = sighting.evidence(format!("{} since boot", loss.name), loss.packets, loss.read_from);
@@ -141,7 +134,7 @@ fn ring_of(view: &View<'_>, link: &Link) -> Option<Sighting> {
         link.interface,
         rings.rx,
         rings.rx_max,
-        Measured::text(&measured),
+        measured.amount(),
     );
     let read_from = format!("ethtool -g {}", link.interface);
     let sighting = Sighting::new(severity, title)
@@ -158,7 +151,7 @@ fn allowance_exceeded(view: &View<'_>) -> Vec<Sighting> {
         let measured = measure(view, link, is_allowance)?;
         let title = format!(
             "{} of {} were delayed or dropped outside this machine: {}",
-            measured.text(),
+            measured.amount(),
             link.interface,
             reasons(view, link, is_allowance)
         );

@@ -85,14 +85,12 @@ fn total(link: &Link, name: &'static str, reason: Reason) -> Option<Loss> {
 
 /// How much is lost for the reasons that `counts` picks. None where nothing is, or too little to mention.
 pub(super) fn measure(view: &View<'_>, link: &Link, counts: impl Fn(Reason) -> bool) -> Option<Measured> {
-    let lost = |link: &Link| {
-        let picked = losses(link).into_iter().filter(|loss| counts(loss.reason)).map(|loss| loss.packets);
-        picked.fold(0, u64::saturating_add)
-    };
-    let packets = lost(link);
-    let rate = |of: &dyn Fn(&Link) -> Option<u64>| view.rate(|path| of(path.link_of(&link.interface)?));
-    if let Some(per_second) = rate(&|link| Some(lost(link))).filter(|rate| *rate > 0.0) {
-        let share = rate(&received).map(|received| per_second / (per_second + received));
+    let lost: Vec<Loss> = losses(link).into_iter().filter(|loss| counts(loss.reason)).collect();
+    let packets = lost.iter().map(|loss| loss.packets).fold(0, u64::saturating_add);
+    let per_second: f64 = lost.iter().filter_map(|loss| rate(view, link, loss)).sum();
+    if per_second > 0.0 {
+        let received = view.rate(|path| received(path.link_of(&link.interface)?));
+        let share = received.map(|received| per_second / (per_second + received));
         let severity = match share {
             Some(share) if share >= LOSS_BOUND => Severity::High,
             Some(share) if share < PEAKS => Severity::Note,
@@ -115,22 +113,32 @@ pub(super) fn measure(view: &View<'_>, link: &Link, counts: impl Fn(Reason) -> b
     Some(Measured { per_second: None, packets, share, severity })
 }
 
+/// By how much a loss grew per second. None without an earlier reading in which the same counter is known.
+pub(super) fn rate(view: &View<'_>, link: &Link, loss: &Loss) -> Option<f64> {
+    view.rate(|path| {
+        let mut losses = losses(path.link_of(&link.interface)?).into_iter();
+        losses.find(|found| found.name == loss.name).map(|found| found.packets)
+    })
+}
+
 fn received(link: &Link) -> Option<u64> {
     link.totals.value()?.get("rx_packets").copied()
 }
 
 impl Measured {
-    /// How much, for a sentence: `451,300 packets/s, 56 % of what arrives`.
-    pub(super) fn text(&self) -> String {
-        let share = self.share.map(percent);
-        match (self.per_second, share) {
-            (Some(rate), Some(share)) => format!("{} packets/s, {share} of what arrives", rounded(rate)),
-            (Some(rate), None) => format!("{} packets/s", rounded(rate)),
-            (None, Some(share)) => {
-                format!("{} packets since boot, {share} of what arrived", grouped(self.packets))
-            }
-            (None, None) => format!("{} packets since boot", grouped(self.packets)),
+    /// How much, for a sentence: `451,300 packets/s`.
+    pub(super) fn amount(&self) -> String {
+        match self.per_second {
+            Some(rate) => format!("{} packets/s", rounded(rate)),
+            None => format!("{} packets since boot", grouped(self.packets)),
         }
+    }
+
+    /// The same with the part that it is: `451,300 packets/s, 56 % of what arrives`.
+    pub(super) fn amount_and_share(&self) -> String {
+        let arrives = if self.per_second.is_some() { "arrives" } else { "arrived" };
+        let share = self.share.map(|share| format!(", {} of what {arrives}", percent(share)));
+        format!("{}{}", self.amount(), share.unwrap_or_default())
     }
 }
 

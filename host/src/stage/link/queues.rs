@@ -19,7 +19,7 @@ pub(super) const SINGLE: Rule = Rule {
     remedy: "Give the interface more channels with ethtool -L. A virtual machine gets them from its hypervisor: \
              queues=\"N\" on the interface in libvirt, hw_vif_multiqueue_enabled in OpenStack. Where neither is possible, \
              RPS spreads the work after the first CPU has taken the packet in.",
-    unless: "the load is far below what one CPU takes in, or all of it is one flow, which never leaves its queue",
+    unless: "The load is far below what one CPU takes in, or all of it is one flow, which never leaves its queue.",
     check: single,
 };
 
@@ -34,8 +34,8 @@ pub(super) const BELOW_CPUS: Rule = Rule {
     source: "T. Makita, Boost UDP Transaction Performance (2016): hyper-threading, RPS on every queue",
     kernels: "all",
     remedy: "As many channels as cores with ethtool -L; where the device has no more, RPS for the CPUs without a queue.",
-    unless: "CPUs are kept for other work on purpose, or the interface must not pause now: most drivers reset it to change \
-             its channels",
+    unless: "CPUs are kept for other work on purpose, or the interface must not pause now, since most drivers reset it to \
+             change its channels.",
     check: below_cpus,
 };
 
@@ -60,8 +60,8 @@ fn cpus(view: &View<'_>) -> Option<Cpus> {
     let machine = &view.now.machine;
     let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
     let online = count(machine.online.value().map(CpuSet::len)?);
-    let cores = machine.cores.value().map_or(online, |cores| count(cores.len()));
-    Some(Cpus { cores: if cores == 0 { online } else { cores.min(online) }, online })
+    let cores = count(machine.cores.value()?.len());
+    Some(Cpus { cores: cores.min(online), online })
 }
 
 /// Interfaces that are up and have a device; the queues of software are no hardware's.
@@ -76,78 +76,84 @@ fn single_of(view: &View<'_>, link: &Link, queues: u32, cpus: Cpus) -> Option<Si
         return None;
     }
     let matters = is_named(view) || is_busy(view, link);
-    let Some((from, to)) = more_channels(link, cpus.cores.max(2)) else {
-        // Where the device has no more, RPS is the remedy, and where it is set all is done.
-        if rps_is_set(view, link)? {
-            return None;
-        }
-        let severity = if matters { Severity::Medium } else { Severity::Note };
-        let title = format!(
-            "{} has one receive queue, as many as its device offers, for {} CPUs",
-            link.interface, cpus.online
-        );
-        return Some(evidence(Sighting::new(severity, title), link, queues, cpus));
+    let severity = |more: bool| match (more, matters) {
+        (true, true) => Severity::High,
+        (true, false) if cpus.online >= 4 => Severity::Medium,
+        (true, false) => Severity::Low,
+        (false, true) => Severity::Medium,
+        (false, false) => Severity::Note,
     };
-    let severity = match (matters, cpus.online) {
-        (true, _) => Severity::High,
-        (false, 4..) => Severity::Medium,
-        (false, _) => Severity::Low,
-    };
-    let title = format!(
-        "{} has one receive queue for {} CPUs, and its device offers {}",
-        link.interface,
-        cpus.online,
-        offered(from)
-    );
-    let sighting = evidence(Sighting::new(severity, title), link, queues, cpus);
-    Some(sighting.change(setting(link), Some(Value::from(from)), Value::from(to)))
+    sighting(view, link, "one receive queue", &room(link, queues, cpus.cores.max(2))?, cpus, severity)
 }
 
 fn below_of(view: &View<'_>, link: &Link, queues: u32, cpus: Cpus) -> Option<Sighting> {
     if queues < 2 || queues >= cpus.cores {
         return None;
     }
-    let Some((from, to)) = more_channels(link, cpus.cores) else {
-        if rps_is_set(view, link)? {
-            return None;
-        }
-        let title = format!(
-            "{} has {queues} receive queues, as many as its device offers, for {} CPUs: RPS can give the others work",
-            link.interface, cpus.online
-        );
-        return Some(evidence(Sighting::new(Severity::Note, title), link, queues, cpus));
-    };
     let matters = is_named(view) || is_busy(view, link);
-    let severity = if matters { Severity::Medium } else { Severity::Low };
-    let title = format!(
-        "{} has {queues} receive queues for {} CPUs, and its device offers {}",
-        link.interface,
-        cpus.online,
-        offered(from)
-    );
-    let sighting = evidence(Sighting::new(severity, title), link, queues, cpus);
-    Some(sighting.change(setting(link), Some(Value::from(from)), Value::from(to)))
+    let severity = |more: bool| match (more, matters) {
+        (true, true) => Severity::Medium,
+        (true, false) => Severity::Low,
+        (false, _) => Severity::Note,
+    };
+    let text = format!("{queues} receive queues");
+    sighting(view, link, &text, &room(link, queues, cpus.cores)?, cpus, severity)
 }
 
-fn setting(link: &Link) -> Setting {
-    Setting::Channels { interface: link.interface.clone() }
+fn sighting(
+    view: &View<'_>,
+    link: &Link,
+    queues: &str,
+    room: &Room,
+    cpus: Cpus,
+    severity: impl FnOnce(bool) -> Severity,
+) -> Option<Sighting> {
+    let interface = &link.interface;
+    let has = format!("{interface} has {queues} for {} CPUs", cpus.online);
+    let limit = match *room {
+        Room::More(from, to) => {
+            let title = format!("{has}, and its device offers {}", offered(from));
+            let sighting = evidence(Sighting::new(severity(true), title), link, cpus);
+            let setting = Setting::Channels { interface: interface.clone() };
+            return Some(sighting.change(setting, Some(Value::from(from)), Value::from(to)));
+        }
+        Room::Full => "its device offers no more",
+        Room::Fixed => "its driver does not let that be changed",
+    };
+    // RPS is the remedy then, and where it is set all is done.
+    if rps_is_set(view, link)? {
+        return None;
+    }
+    let title = format!("{has}, and {limit}: RPS can give the others work");
+    Some(evidence(Sighting::new(severity(false), title), link, cpus))
 }
 
 fn offered(channels: Channels) -> u32 {
     if channels.combined_max > 0 { channels.combined_max } else { channels.rx_max }
 }
 
-/// The channels as they are, and with as many that receive as are wanted or the device offers; none where that is not
-/// more.
-fn more_channels(link: &Link, wanted: u32) -> Option<(Channels, Channels)> {
-    let now = link.channels.value().copied().flatten()?;
+/// Whether there can be more queues.
+#[derive(Clone, Copy)]
+enum Room {
+    /// There can: the channels as they are, and as they should be.
+    More(Channels, Channels),
+    /// The device has no more.
+    Full,
+    /// The driver does not tell or set channels.
+    Fixed,
+}
+
+/// Whether there can be more queues than these, up to as many as are wanted; none where that is not known.
+fn room(link: &Link, queues: u32, wanted: u32) -> Option<Room> {
+    let Some(now) = *link.channels.value()? else { return Some(Room::Fixed) };
     let target = wanted.min(offered(now));
-    let more = if now.combined_max > 0 {
-        (target > now.combined.saturating_add(now.rx)).then_some(Channels { combined: target, ..now })
-    } else {
-        (target > now.rx).then_some(Channels { rx: target, tx: now.tx.max(target.min(now.tx_max)), ..now })
-    };
-    more.map(|more| (now, more))
+    if now.combined_max > 0 && target > now.combined.saturating_add(now.rx) {
+        return Some(Room::More(now, Channels { combined: target, ..now }));
+    }
+    if now.combined_max == 0 && target > now.rx {
+        return Some(Room::More(now, Channels { rx: target, tx: now.tx.max(target.min(now.tx_max)), ..now }));
+    }
+    (offered(now) <= queues).then_some(Room::Full)
 }
 
 /// Whether RPS hands packets of any of its queues on; none where that is not known of all.
@@ -179,13 +185,11 @@ fn is_busy(view: &View<'_>, link: &Link) -> bool {
     packets(link).is_some_and(|packets| packets as f64 >= BUSY_ON_AVERAGE * uptime)
 }
 
-fn evidence(sighting: Sighting, link: &Link, queues: u32, cpus: Cpus) -> Sighting {
-    let queues_from = format!("/sys/class/net/{}/queues", link.interface);
-    let mut sighting = sighting.evidence("receive queues", queues, queues_from).evidence(
-        "CPUs online",
-        cpus.online,
-        "/sys/devices/system/cpu/online",
-    );
+fn evidence(sighting: Sighting, link: &Link, cpus: Cpus) -> Sighting {
+    let queues = link.receive_queues.value().copied();
+    let mut sighting = sighting
+        .evidence("receive queues", queues, format!("/sys/class/net/{}/queues", link.interface))
+        .evidence("CPUs online", cpus.online, "/sys/devices/system/cpu/online");
     if cpus.cores < cpus.online {
         sighting = sighting.evidence("cores online", cpus.cores, "/sys/devices/system/cpu/cpu*/topology");
     }

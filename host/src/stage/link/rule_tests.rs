@@ -128,7 +128,10 @@ fn one_queue_of_a_quiet_small_machine_is_a_note() {
     let path = path(2, 1, combined(1, 1));
     let (severity, title, commands) = one(&queues::SINGLE, &View::once(&path));
     assert_eq!(severity, Severity::Note);
-    assert_eq!(title, "eth0 has one receive queue, as many as its device offers, for 2 CPUs");
+    assert_eq!(
+        title,
+        "eth0 has one receive queue for 2 CPUs, and its device offers no more: RPS can give the others work"
+    );
     assert!(commands.is_empty());
 }
 
@@ -136,13 +139,17 @@ fn one_queue_of_a_quiet_small_machine_is_a_note() {
 fn one_queue_that_takes_much_and_cannot_be_more_is_medium_until_rps_is_set() {
     let before = counted(path(8, 1, None), "e1000e", 0, &[]);
     let now = later(&before, 600_000, &[]);
-    let (severity, ..) = one(&queues::SINGLE, &View::twice(&before, &now));
+    let (severity, title, _) = one(&queues::SINGLE, &View::twice(&before, &now));
     assert_eq!(severity, Severity::Medium);
+    assert!(title.contains("and its driver does not let that be changed"), "{title}");
     let mut spread = now.clone();
     spread.softirq.rps = vec![rps(1, &[1, 2, 3])];
     assert!(none(&queues::SINGLE, &View::twice(&before, &spread)));
-    let mut unknown = now;
+    let mut unknown = now.clone();
     unknown.softirq.rps[0].queues = Known::unknown("no privilege");
+    assert!(none(&queues::SINGLE, &View::twice(&before, &unknown)));
+    let mut unknown = now;
+    unknown.link[0].channels = Known::unknown("no privilege");
     assert!(none(&queues::SINGLE, &View::twice(&before, &unknown)));
 }
 
@@ -180,7 +187,7 @@ fn the_devices_limit_is_a_note_and_with_rps_nothing() {
     assert_eq!(severity, Severity::Note);
     assert_eq!(
         title,
-        "eth0 has 8 receive queues, as many as its device offers, for 20 CPUs: RPS can give the others work"
+        "eth0 has 8 receive queues for 20 CPUs, and its device offers no more: RPS can give the others work"
     );
     assert!(commands.is_empty());
     path.softirq.rps = vec![rps(8, &[8, 9])];
@@ -206,6 +213,16 @@ fn packets_that_found_no_descriptor_are_found_with_their_rate() {
         "eth0 loses 451,300 packets/s, 56 % of what arrives: no descriptor was free in the ring (rx_nodesc_drop_cnt)"
     );
     assert!(none(&loss_rules::RING_SMALL, &view), "a longer ring would have as much to lose");
+}
+
+#[test]
+fn a_counter_that_was_unknown_before_has_no_rate() {
+    let mut before = counted(path(24, 11, None), "sfc", 1_000_000, &[]);
+    before.link[0].statistics = Known::unknown("no privilege");
+    let now = later(&before, 4_552_000, &[("rx_nodesc_drop_cnt", 4_513_005)]);
+    let (severity, title, _) = one(&loss_rules::HARDWARE_DROPS, &View::twice(&before, &now));
+    assert_eq!(severity, Severity::Low);
+    assert!(title.starts_with("eth0 loses 4,513,005 packets since boot"), "{title}");
 }
 
 #[test]
@@ -265,10 +282,7 @@ fn what_the_cloud_holds_back_is_found_by_what_was_used_up() {
     let view = View::twice(&before, &now);
     let (severity, title, _) = one(&loss_rules::ALLOWANCE_EXCEEDED, &view);
     assert_eq!(severity, Severity::High);
-    assert!(
-        title.starts_with("5,000 packets/s, 4.8 % of what arrives of eth0 were delayed or dropped"),
-        "{title}"
-    );
+    assert!(title.starts_with("5,000 packets/s of eth0 were delayed or dropped outside this"), "{title}");
     assert!(title.contains("allowance of packets a second"), "{title}");
     assert!(none(&loss_rules::HARDWARE_DROPS, &view), "that is not the hardware's");
     assert!(none(&loss_rules::ALLOWANCE_EXCEEDED, &View::twice(&now, &later(&now, 2_000_000, &[]))));
