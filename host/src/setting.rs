@@ -17,7 +17,7 @@ use crate::{Host, HostError};
 pub(crate) use flow_hash::any_fields;
 pub use offload::Offload;
 pub use queue_cpus::QueueDirection;
-pub(crate) use rss_table::any_table;
+pub(crate) use rss_table::{any_table, table_value};
 
 /// One knob of a host.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

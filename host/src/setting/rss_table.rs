@@ -70,6 +70,11 @@ impl Table {
     }
 }
 
+/// The value of a table with these entries.
+pub(crate) fn table_value(entries: &[u32]) -> Value {
+    Table::of(entries).value()
+}
+
 /// Reads any text as a value, for tests that nothing in it makes a panic.
 pub(crate) fn any_table(text: &str) {
     let _ = Table::parse(text).map(|table| (table.entries(128), table.value()));

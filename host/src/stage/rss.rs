@@ -6,6 +6,7 @@ pub(crate) mod made_up;
 mod observe;
 mod queue_counts;
 mod queue_names;
+mod rules;
 
 use std::collections::BTreeMap;
 
@@ -13,7 +14,6 @@ use serde::{Deserialize, Serialize};
 
 use super::{Stage, StageName};
 use crate::Known;
-use crate::finding::Rule;
 
 pub(crate) use observe::{flow_hash, indirection};
 pub use queue_counts::QueueCounts;
@@ -25,11 +25,9 @@ pub(super) const STAGE: Stage = Stage {
     explain: "The NIC hashes the addresses, and if told so the ports, of each packet, and looks up in its indirection \
               table which receive queue that hash belongs to. A queue that is not in the table gets nothing; a flow \
               never leaves its queue.",
-    rules: RULES,
+    rules: rules::RULES,
     counters: counters::counters,
 };
-
-const RULES: &[Rule] = &[];
 
 /// Receive-side scaling of an interface.
 #[derive(Debug, Clone, Serialize)]

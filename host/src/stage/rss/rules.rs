@@ -1,0 +1,84 @@
+//! What can be wrong with receive-side scaling.
+
+mod balance;
+mod hash;
+mod imbalance;
+mod single_flow;
+mod table_misses;
+mod table_uneven;
+
+use std::collections::BTreeMap;
+
+use super::Rss;
+use crate::finding::Rule;
+use crate::stage::link::{Device, Link};
+use crate::stage::{PacketPath, View};
+
+pub(super) const RULES: &[Rule] =
+    &[hash::RULE, table_misses::RULE, table_uneven::RULE, imbalance::RULE, single_flow::RULE];
+
+/// An interface with a NIC that has several receive queues: software, such as veth and tun, has no RSS.
+struct Scaled<'a> {
+    link: &'a Link,
+    rss: &'a Rss,
+    queues: u32,
+}
+
+fn scaled<'a>(view: &View<'a>) -> impl Iterator<Item = Scaled<'a>> {
+    let path: &'a PacketPath = view.now;
+    path.link.iter().filter_map(move |link| {
+        let queues = *link.receive_queues.value()?;
+        let up = link.up.value() != Some(&false);
+        let software = link.device.value() == Some(&Device::Software);
+        (queues > 1 && up && !software).then_some(())?;
+        Some(Scaled { link, rss: path.rss_of(&link.interface)?, queues })
+    })
+}
+
+impl Scaled<'_> {
+    fn interface(&self) -> &str {
+        &self.link.interface
+    }
+
+    /// How many entries of the table name each queue; queues that none names are not in it. None without a table.
+    fn entries(&self) -> Option<BTreeMap<u32, usize>> {
+        let table = self.rss.entries()?;
+        let mut entries = BTreeMap::new();
+        for queue in table {
+            *entries.entry(*queue).or_default() += 1;
+        }
+        Some(entries)
+    }
+
+    /// The queues in use that no entry names and no rule puts flows into; none where table or rules are unknown, or where a
+    /// rule uses a further table, which is not seen here.
+    fn missed(&self) -> Option<Vec<u32>> {
+        let entries = self.entries()?;
+        let rules = self.rss.rules()?;
+        if rules.iter().any(|rule| rule.rss_context) {
+            return None;
+        }
+        let ruled = |queue: &u32| rules.iter().any(|rule| rule.queue == Some(*queue));
+        Some((0..self.queues).filter(|queue| !entries.contains_key(queue) && !ruled(queue)).collect())
+    }
+
+    /// Whether some queue has more than twice the entries that another has, and more than rounding explains.
+    fn is_uneven(&self) -> Option<bool> {
+        let entries = self.entries()?;
+        let (fewest, most) = (entries.values().min()?, entries.values().max()?);
+        Some(*most > fewest * 2 && most - fewest > 1)
+    }
+
+    /// Whether the hash of UDP lacks the ports, over whichever version of IP; none where that is unknown, or where the driver
+    /// does not tell.
+    fn lacks_ports(&self) -> Option<bool> {
+        let fields = self.rss.fields.value()?.as_ref()?;
+        let udp = ["udp4", "udp6"].into_iter().filter_map(|flow| fields.get(flow));
+        udp.map(|fields| fields.has_addresses() && !fields.has_ports()).reduce(|one, other| one || other)
+    }
+}
+
+/// The call behind the table, as evidence has it.
+fn table_call(interface: &str) -> String {
+    format!("ETHTOOL_GRSSH of {interface}, as ethtool -x {interface} shows it")
+}

@@ -1,0 +1,93 @@
+//! How the packets that came in were spread over the queues.
+
+use super::Scaled;
+use crate::stage::View;
+
+/// Below this rate, in packets per second, or this count since boot, nothing can be told of a balance.
+const LEAST_RATE: f64 = 5_000.0;
+const LEAST_COUNT: f64 = 1_000_000.0;
+
+/// How packets were spread.
+pub(super) struct Balance {
+    /// Packets of each queue, in order: per second with two readings, else since boot.
+    pub(super) queues: Vec<(u32, f64)>,
+    /// The sum.
+    pub(super) total: f64,
+    /// The queue that took most.
+    pub(super) hottest: u32,
+    /// Its part of all: 0 to 1.
+    pub(super) share: f64,
+    /// Whether these are rates.
+    pub(super) rates: bool,
+    /// Where the hottest queue's packets are counted.
+    pub(super) read_from: String,
+}
+
+impl Balance {
+    /// The balance of an interface; none where counts are unknown or too few to tell.
+    pub(super) fn of(view: &View<'_>, scaled: &Scaled<'_>) -> Option<Self> {
+        let counts = scaled.rss.counts()?;
+        let rates = view.before.is_some();
+        let packets = |queue: u32| {
+            let count = |path: &crate::PacketPath| {
+                path.rss_of(scaled.interface())?
+                    .counts()?
+                    .iter()
+                    .find(|item| item.queue == queue)
+                    .map(|item| item.packets)
+            };
+            #[expect(clippy::cast_precision_loss, reason = "only shares of it are judged")]
+            if rates { view.rate(count) } else { count(view.now).map(|packets| packets as f64) }
+        };
+        let queues: Option<Vec<(u32, f64)>> =
+            counts.iter().map(|item| Some((item.queue, packets(item.queue)?))).collect();
+        let queues = queues?;
+        let total: f64 = queues.iter().map(|(_, packets)| packets).sum();
+        let (hottest, most) = queues.iter().copied().max_by(|one, other| one.1.total_cmp(&other.1))?;
+        let enough = total >= if rates { LEAST_RATE } else { LEAST_COUNT };
+        let read_from = counts.iter().find(|item| item.queue == hottest)?.read_from.clone();
+        (enough && queues.len() > 1).then(|| Self {
+            share: most / total,
+            queues,
+            total,
+            hottest,
+            rates,
+            read_from,
+        })
+    }
+
+    /// The part of all packets that the hottest queue would have with an even hash: by its entries in the table, or where
+    /// there is none, as one of all queues.
+    pub(super) fn fair_share(&self, scaled: &Scaled<'_>) -> f64 {
+        #[expect(clippy::cast_precision_loss, reason = "tables and NICs are small")]
+        match scaled.entries() {
+            Some(entries) => {
+                let all: usize = entries.values().sum();
+                entries.get(&self.hottest).copied().unwrap_or(0) as f64 / all.max(1) as f64
+            }
+            None => 1.0 / self.queues.len() as f64,
+        }
+    }
+
+    /// Whether a rule puts flows into the hottest queue: then it is meant to be.
+    pub(super) fn is_meant(&self, scaled: &Scaled<'_>) -> bool {
+        scaled.rss.rules().is_some_and(|rules| {
+            rules.iter().any(|rule| rule.queue == Some(self.hottest) || rule.rss_context)
+        })
+    }
+
+    /// The packets of each queue, as evidence.
+    pub(super) fn by_queue(&self) -> serde_json::Value {
+        let rounded = |packets: f64| serde_json::json!(packets.round());
+        self.queues.iter().map(|(queue, packets)| (format!("rx-{queue}"), rounded(*packets))).collect()
+    }
+
+    /// What the packets of each queue are called.
+    pub(super) fn what(&self) -> &'static str {
+        if self.rates {
+            "packets per second by receive queue"
+        } else {
+            "packets by receive queue, since boot"
+        }
+    }
+}

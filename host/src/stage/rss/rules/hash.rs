@@ -1,0 +1,164 @@
+//! UDP hashed without its ports.
+
+use super::balance::Balance;
+use super::{Scaled, scaled};
+use crate::finding::{Rule, Severity, Sighting};
+use crate::setting::{Setting, Value};
+use crate::stage::View;
+use crate::stage::rss::HashFields;
+use crate::stage::socket::Protocol;
+
+pub(super) const RULE: Rule = Rule {
+    id: "rss.hash-without-ports",
+    title: "The NIC's hash of UDP packets leaves out their ports",
+    why: "With addresses alone in the hash, all packets between two hosts come into one receive queue, and so to one CPU, \
+          whatever their ports. Behind a proxy, a resolver or a translated network there are few addresses, and most \
+          queues stay empty. Many drivers start like that (ixgbe, igb, sfc), because fragments carry no ports.",
+    effect: "One queue carried 350,000 packets/s and its NIC then lost 451,000 a second; the same load over two addresses \
+             filled two queues with 650,000.",
+    published_ratio: None,
+    source: "M. Majkowski, How to receive a million packets per second, 2015",
+    kernels: "all; the NIC has to offer it",
+    remedy: "Add the ports to the hash. Where the NIC refuses, let clients use several addresses of the service, or spread \
+             the packets by RPS, whose own hash has the ports.",
+    unless: "Not where datagrams larger than the MTU matter: the fragments of one are hashed without ports and come into \
+             another queue than whole datagrams of their flow, which reorders them. With very many client addresses it \
+             changes little.",
+    check,
+};
+
+fn check(view: &View<'_>) -> Vec<Sighting> {
+    scaled(view).filter_map(|scaled| of_interface(view, &scaled)).collect()
+}
+
+fn of_interface(view: &View<'_>, scaled: &Scaled<'_>) -> Option<Sighting> {
+    let fields = scaled.rss.fields.value()?.as_ref()?;
+    // A table that names one queue leaves the hash without a say.
+    if scaled.entries().is_some_and(|entries| entries.len() < 2) {
+        return None;
+    }
+    let lacking: Vec<(&str, HashFields)> = ["udp4", "udp6"]
+        .into_iter()
+        .filter_map(|flow| fields.get(flow).map(|fields| (flow, *fields)))
+        .filter(|(_, fields)| fields.has_addresses() && !fields.has_ports())
+        .collect();
+    let names = match lacking.as_slice() {
+        [] => return None,
+        [("udp4", _)] => "UDP over IPv4",
+        [_] => "UDP over IPv6",
+        _ => "UDP over IPv4 and IPv6",
+    };
+    let interface = scaled.interface();
+    let balance = Balance::of(view, scaled);
+    let title = format!(
+        "{interface} spreads {names} over its {} receive queues by address only, so that all packets between two hosts \
+         share a queue",
+        scaled.queues
+    );
+    let mut sighting = Sighting::new(severity(view, scaled, balance.as_ref()), title);
+    for (flow, now) in lacking {
+        sighting = sighting.evidence(
+            format!("hash fields of {flow}"),
+            now.letters(),
+            format!("ETHTOOL_GRXFH of {interface}, as ethtool -n {interface} rx-flow-hash {flow} shows it"),
+        );
+        let with_ports = HashFields { source_port: true, destination_port: true, ..now };
+        let setting = Setting::FlowHash { interface: interface.to_owned(), flow: flow.to_owned() };
+        sighting =
+            sighting.change(setting, Some(Value::new(now.letters())), Value::new(with_ports.letters()));
+    }
+    Some(match balance {
+        Some(balance) => sighting.evidence(balance.what(), balance.by_queue(), balance.read_from),
+        None => sighting,
+    })
+}
+
+/// It matters as much as the queues are out of balance; where that is not known, tens of per cent for a service on UDP.
+fn severity(view: &View<'_>, scaled: &Scaled<'_>, balance: Option<&Balance>) -> Severity {
+    if let Some(services) = view.now.socket.services.value() {
+        if !services.iter().any(|service| service.protocol == Protocol::Udp) {
+            return Severity::Note;
+        }
+    }
+    match balance.filter(|balance| balance.rates) {
+        Some(balance) if super::imbalance::is_skewed(balance, scaled) => Severity::High,
+        Some(_) => Severity::Low,
+        None => Severity::Medium,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Known;
+    use crate::stage::PacketPath;
+    use crate::stage::rss::made_up;
+
+    fn path(flow: &str, letters: &str) -> PacketPath {
+        let mut path = made_up::path(8, 4);
+        let mut fields = path.rss[0].fields.value().cloned().flatten().expect("fields");
+        fields.insert(flow.to_owned(), HashFields::from_letters(letters).expect("letters"));
+        path.rss[0].fields = Known::Value(Some(fields));
+        path
+    }
+
+    #[test]
+    fn a_hash_of_addresses_is_found_and_ports_are_added() {
+        let path = path("udp4", "sd");
+        let sighting = check(&View::once(&path)).remove(0);
+        assert_eq!(
+            sighting.title,
+            "eth0 spreads UDP over IPv4 over its 4 receive queues by address only, so that all packets between two \
+             hosts share a queue"
+        );
+        assert_eq!(sighting.severity, Severity::Medium);
+        assert_eq!(
+            (sighting.evidence[0].what.as_str(), &sighting.evidence[0].value),
+            ("hash fields of udp4", &"sd".into())
+        );
+        let change = &sighting.changes[0];
+        assert_eq!(
+            change.setting.command(&change.to).as_deref(),
+            Some("ethtool -N eth0 rx-flow-hash udp4 sdfn")
+        );
+        assert_eq!(change.from, Some(Value::new("sd")));
+    }
+
+    #[test]
+    fn it_matters_as_much_as_the_queues_are_out_of_balance() {
+        let mut before = path("udp6", "sd");
+        before.rss[0].queues = made_up::counts(&[1_000_000; 4]);
+        let severity = |rates: &[u64]| {
+            let now = made_up::later(&before, rates);
+            check(&View::twice(&before, &now)).remove(0).severity
+        };
+        assert_eq!(severity(&[350_000, 0, 0, 10]), Severity::High);
+        assert_eq!(severity(&[90_000, 80_000, 95_000, 85_000]), Severity::Low);
+        assert_eq!(severity(&[30, 0, 0, 0]), Severity::Medium);
+    }
+
+    #[test]
+    fn a_host_without_a_service_on_udp_is_told_by_the_way() {
+        let mut path = path("udp4", "sd");
+        path.socket.services = Known::Value(Vec::new());
+        assert_eq!(check(&View::once(&path))[0].severity, Severity::Note);
+    }
+
+    #[test]
+    fn ports_in_the_hash_one_queue_or_no_hash_at_all_are_no_finding() {
+        let quiet = |path: &PacketPath| check(&View::once(path)).is_empty();
+        assert!(quiet(&made_up::path(8, 4)));
+        assert!(quiet(&path("udp4", "sdn")));
+        // A virtio_net without RSS says that it hashes nothing.
+        assert!(quiet(&path("udp4", "")));
+        let mut one = path("udp4", "sd");
+        one.link[0].receive_queues = Known::Value(1);
+        assert!(quiet(&one));
+        let mut one = path("udp4", "sd");
+        one.rss[0].table = Known::Value(Some(vec![0; 128]));
+        assert!(quiet(&one));
+        let mut unknown = path("udp4", "sd");
+        unknown.rss[0].fields = Known::unknown("no privilege");
+        assert!(quiet(&unknown));
+    }
+}

@@ -1,0 +1,186 @@
+//! One queue that takes several times its part of the packets.
+
+use super::balance::Balance;
+use super::{Scaled, scaled, single_flow};
+use crate::finding::{Rule, Severity, Sighting};
+use crate::stage::View;
+
+pub(super) const RULE: Rule = Rule {
+    id: "rss.queue-imbalance",
+    title: "One receive queue takes in several times its part of the packets",
+    why: "A queue is polled by one CPU at a time. What one queue takes beyond its part, that CPU has to do alone while \
+          others wait, and when it cannot, the NIC drops. The cause is a hash without ports, an uneven table, or few flows.",
+    effect: "One queue on one CPU carried 350,000 to 430,000 packets/s; two of them 650,000.",
+    published_ratio: None,
+    source: "M. Majkowski, How to receive a million packets per second, 2015",
+    kernels: "all",
+    remedy: "Mend the hash and the table where they are at fault. With few flows, or a virtual NIC whose host chooses the \
+             queue, spread that queue's packets over CPUs by RPS.",
+    unless: "Not where the rate is far below what one CPU can do, or where rules put a service's packets into one queue on \
+             purpose.",
+    check,
+};
+
+/// A part of this many times the fair one is out of balance, or this part of all, for a NIC with two or three queues. Some
+/// ten flows a queue hash to twice the fair part by chance.
+const TIMES_FAIR: f64 = 3.0;
+const NEARLY_ALL: f64 = 0.9;
+
+/// Since boot there was traffic of many kinds: only a part like this is worth a word.
+const NEARLY_ALL_SINCE_BOOT: f64 = 0.9;
+
+/// Packets per second that fill a good part of one CPU, by the figures above.
+const BUSY: f64 = 100_000.0;
+
+/// Whether the hottest queue has far more than its part.
+pub(super) fn is_skewed(balance: &Balance, scaled: &Scaled<'_>) -> bool {
+    balance.share >= (balance.fair_share(scaled) * TIMES_FAIR).min(NEARLY_ALL)
+}
+
+fn check(view: &View<'_>) -> Vec<Sighting> {
+    scaled(view).filter_map(|scaled| of_interface(view, &scaled)).collect()
+}
+
+fn of_interface(view: &View<'_>, scaled: &Scaled<'_>) -> Option<Sighting> {
+    let balance = Balance::of(view, scaled)?;
+    let since_boot = !balance.rates;
+    if balance.is_meant(scaled)
+        || !is_skewed(&balance, scaled)
+        || since_boot && balance.share < NEARLY_ALL_SINCE_BOOT
+        || single_flow::is_cause(&balance, scaled)
+    {
+        return None;
+    }
+    let interface = scaled.interface();
+    let percent = (balance.share * 100.0).floor();
+    let when = if since_boot { " since boot" } else { "" };
+    let title = format!(
+        "Queue {} of {interface} took in {percent} % of the packets{when}, and the other {} queues the rest",
+        balance.hottest,
+        balance.queues.len() - 1
+    );
+    let severity = severity(view, scaled, &balance);
+    let sighting = Sighting::new(severity, title)
+        .evidence(balance.what(), balance.by_queue(), balance.read_from.clone())
+        .evidence("part of queue in per cent", percent, balance.read_from.clone());
+    Some(match drops(view, scaled, &balance) {
+        Some(drops) if drops > 0.0 => sighting.evidence(
+            format!("packets per second that queue {} lost", balance.hottest),
+            drops.round(),
+            balance.read_from,
+        ),
+        _ => sighting,
+    })
+}
+
+fn severity(view: &View<'_>, scaled: &Scaled<'_>, balance: &Balance) -> Severity {
+    let spread = view.now.softirq.rps_cpus(scaled.interface(), balance.hottest);
+    if !balance.rates {
+        Severity::Note
+    } else if spread.is_some_and(|cpus| cpus.len() > 1) {
+        // RPS spreads what the queue took in; what is left is the driver's part of the work.
+        Severity::Low
+    } else if balance.share * balance.total >= BUSY
+        || drops(view, scaled, balance).is_some_and(|drops| drops > 0.0)
+    {
+        Severity::High
+    } else {
+        Severity::Medium
+    }
+}
+
+/// Packets per second that the hottest queue lost.
+fn drops(view: &View<'_>, scaled: &Scaled<'_>, balance: &Balance) -> Option<f64> {
+    view.rate(|path| {
+        let counts = path.rss_of(scaled.interface())?.counts()?;
+        counts.iter().find(|item| item.queue == balance.hottest)?.drops
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Known;
+    use crate::stage::PacketPath;
+    use crate::stage::rss::{HashFields, NtupleRule, made_up};
+    use crate::stage::softirq::{InterfaceRps, RpsQueue};
+
+    /// A NIC with this many queues that hashes addresses only, as that of the million packets.
+    fn addresses_only(queues: u32) -> PacketPath {
+        let mut path = made_up::path(24, queues);
+        let sd = HashFields::from_letters("sd").expect("letters");
+        path.rss[0].fields = Known::Value(Some([("udp4".to_owned(), sd)].into()));
+        path.rss[0].queues = made_up::counts(&vec![1_000_000; queues as usize]);
+        path
+    }
+
+    fn found(before: &PacketPath, rates: &[u64]) -> Vec<Sighting> {
+        let now = made_up::later(before, rates);
+        check(&View::twice(before, &now))
+    }
+
+    #[test]
+    fn the_one_queue_of_the_million_packets_is_named() {
+        let mut rates = [0; 11];
+        rates[4] = 350_000;
+        rates[0] = 20;
+        let sighting = found(&addresses_only(11), &rates).remove(0);
+        assert_eq!(
+            sighting.title,
+            "Queue 4 of eth0 took in 99 % of the packets, and the other 10 queues the rest"
+        );
+        assert_eq!(sighting.severity, Severity::High);
+        assert_eq!(sighting.evidence[0].value["rx-4"], 350_000.0);
+        let now = made_up::later(&addresses_only(11), &rates);
+        assert!(single_flow::RULE.findings(&View::twice(&addresses_only(11), &now)).is_empty());
+    }
+
+    #[test]
+    fn rps_on_the_queue_takes_the_edge_off() {
+        let mut path = addresses_only(4);
+        let rps = RpsQueue { queue: 0, cpus: Known::Value((0..4).collect()), flow_count: Known::Value(0) };
+        path.softirq.rps = vec![InterfaceRps {
+            interface: "eth0".into(),
+            queues: Known::Value(vec![rps]),
+            gro_flush_timeout_ns: Known::Value(None),
+            napi_defer_hard_irqs: Known::Value(None),
+            threaded: Known::Value(None),
+        }];
+        assert_eq!(found(&path, &[350_000, 0, 0, 0])[0].severity, Severity::Low);
+        assert_eq!(found(&addresses_only(4), &[20_000, 0, 0, 0])[0].severity, Severity::Medium);
+    }
+
+    #[test]
+    fn chance_little_traffic_and_rules_are_no_imbalance() {
+        assert!(found(&addresses_only(4), &[50_000, 20_000, 20_000, 10_000]).is_empty());
+        assert!(found(&addresses_only(2), &[80_000, 20_000]).is_empty());
+        assert!(found(&addresses_only(4), &[4_000, 0, 0, 0]).is_empty());
+        let mut ruled = addresses_only(4);
+        ruled.rss[0].ntuple = Known::Value(Some(vec![NtupleRule {
+            location: 0,
+            flow: "udp4".into(),
+            queue: Some(2),
+            rss_context: false,
+            destination_port: Some(53),
+        }]));
+        assert!(found(&ruled, &[10, 10, 350_000, 10]).is_empty());
+        // A table that gives a queue most entries is the other rule's business.
+        let mut uneven = addresses_only(4);
+        uneven.rss[0].table = Known::Value(Some(vec![0, 0, 0, 0, 0, 1, 2, 3]));
+        assert!(found(&uneven, &[62_000, 13_000, 12_000, 13_000]).is_empty());
+    }
+
+    #[test]
+    fn since_boot_it_is_told_by_the_way_and_only_when_gross() {
+        let once = |packets: &[u64]| {
+            let mut path = addresses_only(4);
+            path.rss[0].queues = made_up::counts(packets);
+            check(&View::once(&path))
+        };
+        let sighting = once(&[5_000_000, 10, 10, 10]).remove(0);
+        assert_eq!(sighting.severity, Severity::Note);
+        assert!(sighting.title.contains("99 % of the packets since boot"), "{}", sighting.title);
+        assert!(once(&[5_000_000, 1_000_000, 10, 10]).is_empty());
+        assert!(once(&[50_000, 0, 0, 0]).is_empty());
+    }
+}

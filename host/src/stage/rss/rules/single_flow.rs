@@ -1,0 +1,129 @@
+//! One queue that takes nearly all packets though hash and table are as they should be.
+
+use super::balance::Balance;
+use super::{Scaled, scaled};
+use crate::finding::{Rule, Severity, Sighting};
+use crate::stage::View;
+
+pub(super) const RULE: Rule = Rule {
+    id: "rss.single-flow",
+    title: "Nearly all packets are of one flow, or of very few",
+    why: "All packets of a flow, that is with the same addresses and ports, have the same hash and come into one queue, so \
+          that one CPU processes them. No setting of the NIC changes that, and RPS hashes the same fields: only more flows \
+          do, or a later hand-over to other CPUs.",
+    effect: "One sender filled one queue with 350,000 packets/s, and a second sender of the same flow added nothing.",
+    published_ratio: None,
+    source: "M. Majkowski, How to receive a million packets per second, 2015",
+    kernels: "all",
+    remedy: "Let the peer use more flows: several source ports, or several addresses of the service. A test with one sender \
+             needs many source ports to resemble many clients. For a tunnel, hash what is inside it where the NIC can.",
+    unless: "Nothing is wrong where one peer is meant to send all, and one CPU can keep up.",
+    check,
+};
+
+/// The part of the packets from which on a single flow, or very few, is the only explanation.
+const NEARLY_ALL: f64 = 0.9;
+
+/// Packets per second that fill a good part of one CPU.
+const BUSY: f64 = 100_000.0;
+
+/// Whether few flows are the cause of an imbalance: neither table nor hash is. Where it is not known what is hashed, or over
+/// which queues, the cause is unknown too.
+pub(super) fn is_cause(balance: &Balance, scaled: &Scaled<'_>) -> bool {
+    balance.rates
+        && balance.share >= NEARLY_ALL
+        && scaled.lacks_ports() == Some(false)
+        && scaled.is_uneven() == Some(false)
+        && scaled.entries().is_some_and(|entries| entries.len() > 1)
+}
+
+fn check(view: &View<'_>) -> Vec<Sighting> {
+    scaled(view).filter_map(|scaled| of_interface(view, &scaled)).collect()
+}
+
+fn of_interface(view: &View<'_>, scaled: &Scaled<'_>) -> Option<Sighting> {
+    let balance = Balance::of(view, scaled)?;
+    if balance.is_meant(scaled) || !is_cause(&balance, scaled) {
+        return None;
+    }
+    let interface = scaled.interface();
+    let percent = (balance.share * 100.0).floor();
+    let severity = if balance.share * balance.total >= BUSY { Severity::Medium } else { Severity::Low };
+    let title = format!(
+        "Queue {} of {interface} took in {percent} % of the packets, though its table and its hash spread flows over {} \
+         queues: they are of one flow, or of very few",
+        balance.hottest,
+        scaled.entries()?.len(),
+    );
+    let sighting = Sighting::new(severity, title)
+        .evidence(balance.what(), balance.by_queue(), balance.read_from.clone())
+        .evidence("queues named in the table", scaled.entries()?.len(), super::table_call(interface));
+    let fields = scaled.rss.fields.value()?.as_ref()?;
+    Some(fields.iter().filter(|(flow, _)| flow.starts_with("udp")).fold(
+        sighting,
+        |sighting, (flow, fields)| {
+            let what = format!("hash fields of {flow}");
+            sighting.evidence(what, fields.letters(), format!("ETHTOOL_GRXFH of {interface}"))
+        },
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::imbalance;
+    use super::*;
+    use crate::Known;
+    use crate::stage::PacketPath;
+    use crate::stage::rss::{HashFields, made_up};
+
+    fn found(before: &PacketPath, rates: &[u64]) -> (Vec<Sighting>, usize) {
+        let now = made_up::later(before, rates);
+        let view = View::twice(before, &now);
+        (check(&view), imbalance::RULE.findings(&view).len())
+    }
+
+    fn path() -> PacketPath {
+        let mut path = made_up::path(8, 4);
+        path.rss[0].queues = made_up::counts(&[1_000_000; 4]);
+        path
+    }
+
+    #[test]
+    fn few_flows_are_named_instead_of_the_imbalance_they_make() {
+        let (mut found, imbalances) = found(&path(), &[0, 340_000, 20, 0]);
+        let sighting = found.remove(0);
+        assert_eq!(
+            sighting.title,
+            "Queue 1 of eth0 took in 99 % of the packets, though its table and its hash spread flows over 4 queues: they \
+             are of one flow, or of very few"
+        );
+        assert_eq!((sighting.severity, imbalances), (Severity::Medium, 0));
+        assert_eq!(sighting.evidence[2].value, "sdfn");
+    }
+
+    #[test]
+    fn with_another_cause_or_none_to_be_seen_it_is_an_imbalance() {
+        let rates = [0, 340_000, 20, 0];
+        let mut hash = path();
+        let sd = HashFields::from_letters("sd").expect("letters");
+        hash.rss[0].fields = Known::Value(Some([("udp4".to_owned(), sd)].into()));
+        let mut table = path();
+        table.rss[0].table = Known::unknown("no privilege");
+        let mut virtual_nic = path();
+        virtual_nic.rss[0].fields = Known::Value(None);
+        virtual_nic.rss[0].table = Known::Value(None);
+        for path in [hash, table, virtual_nic] {
+            let (found, imbalances) = found(&path, &rates);
+            assert_eq!((found.len(), imbalances), (0, 1));
+        }
+        let (found, imbalances) = found(&path(), &[60_000, 340_000, 20, 0]);
+        assert_eq!((found.len(), imbalances), (0, 1));
+    }
+
+    #[test]
+    fn one_reading_cannot_tell() {
+        let mut path = path();
+        path.rss[0].queues = made_up::counts(&[0, 9_000_000, 0, 0]);
+        assert!(check(&View::once(&path)).is_empty());
+    }
+}

@@ -1,0 +1,197 @@
+//! Queues that no entry of the indirection table names.
+
+use super::balance::Balance;
+use super::{Scaled, scaled, table_call};
+use crate::CpuSet;
+use crate::finding::{Rule, Severity, Sighting};
+use crate::setting::{Setting, Value, table_value};
+use crate::stage::View;
+
+pub(super) const RULE: Rule = Rule {
+    id: "rss.table-misses-queues",
+    title: "The indirection table leaves out some of the receive queues",
+    why: "The hash of a packet chooses an entry of the table, and the entry a queue. A queue that no entry names gets \
+          nothing, and the CPU of its interrupt takes no packet. Tables are left like that by a change of the number of \
+          channels, by hand, or by hardware whose entries are too small for more queues.",
+    effect: "The queues that are left out join in: 20 instead of 16 CPUs process packets. Where the hardware cannot name \
+             them, RPS gives their CPUs a part of the other queues' packets.",
+    published_ratio: None,
+    source: "T. Makita, Boost UDP Transaction Performance, LinuxCon Japan 2016 (queues 16 to 19 of an 82599 saw nothing)",
+    kernels: "2.6.36 and later",
+    remedy: "Name all queues in the table. Intel's 82599 and X540 name 16 at most: hand the other CPUs packets by RPS, or \
+             use no more channels than that.",
+    unless: "Not where queues are kept out of the table on purpose, for AF_XDP or an application of their own.",
+    check,
+};
+
+/// Drivers of hardware whose tables name fewer queues than it has: entries of four bits in the 82599 and X540
+/// (`ixgbe_rss_indir_tbl_max`, drivers/net/ethernet/intel/ixgbe/ixgbe.h, Linux 6.18; kernels of 2016 tell nothing of it).
+const LIMITS: [(&str, u32); 1] = [("ixgbe", 16)];
+
+fn check(view: &View<'_>) -> Vec<Sighting> {
+    scaled(view).filter_map(|scaled| of_interface(view, &scaled)).collect()
+}
+
+fn of_interface(view: &View<'_>, scaled: &Scaled<'_>) -> Option<Sighting> {
+    let missed = still_without_packets(view, scaled, scaled.missed()?);
+    if missed.is_empty() {
+        return None;
+    }
+    let interface = scaled.interface();
+    let entries = scaled.entries()?;
+    let reached: CpuSet = entries.keys().copied().collect();
+    let left: CpuSet = missed.iter().copied().collect();
+    let title = format!(
+        "{interface} has {} receive queues, but its indirection table reaches {} of them: nothing comes into {}",
+        scaled.queues,
+        entries.len(),
+        if missed.len() == 1 { format!("queue {left}") } else { format!("queues {left}") },
+    );
+    let table = scaled.rss.entries()?;
+    let sighting = Sighting::new(severity(view, entries.len(), missed.len()), title)
+        .evidence("receive queues", scaled.queues, format!("/sys/class/net/{interface}/queues"))
+        .evidence("queues named in the table", reached.to_string(), table_call(interface))
+        .evidence("entries of the table", table.len(), table_call(interface));
+    let sighting = match scaled.rss.counts() {
+        Some(counts) => {
+            let packets: u64 =
+                counts.iter().filter(|item| missed.contains(&item.queue)).map(|item| item.packets).sum();
+            sighting.evidence(
+                format!("packets that queues {left} took in, since boot"),
+                packets,
+                counts.first()?.read_from.clone(),
+            )
+        }
+        None => sighting,
+    };
+    if !can_name_all(scaled, entries.len()) {
+        return Some(sighting);
+    }
+    let equal = Value::new(format!("equal {}", scaled.queues));
+    Some(sighting.change(
+        Setting::RssTable { interface: interface.to_owned() },
+        Some(table_value(table)),
+        equal,
+    ))
+}
+
+/// With two readings, a queue that takes packets in is reached, by whatever way: flow director, accelerated RFS.
+fn still_without_packets(view: &View<'_>, scaled: &Scaled<'_>, mut missed: Vec<u32>) -> Vec<u32> {
+    if let Some(balance) = Balance::of(view, scaled).filter(|balance| balance.rates) {
+        let takes = |queue: u32| balance.queues.iter().any(|(other, rate)| *other == queue && *rate > 0.0);
+        missed.retain(|queue| !takes(*queue));
+    }
+    missed
+}
+
+/// More queues than CPUs bring nothing, so that only those count that a CPU lacks.
+fn severity(view: &View<'_>, reached: usize, missed: usize) -> Severity {
+    let cpus = view.now.machine.online.value().map_or(usize::MAX, CpuSet::len);
+    match reached {
+        reached if reached >= cpus => Severity::Note,
+        reached if reached <= missed => Severity::High,
+        _ => Severity::Medium,
+    }
+}
+
+/// Whether a table can name every queue: by the number of entries, by what the driver tells, and by what is known of its
+/// hardware.
+fn can_name_all(scaled: &Scaled<'_>, reached: usize) -> bool {
+    let size = scaled.rss.entries().map_or(0, <[u32]>::len);
+    let told = scaled.rss.table_queues.value().copied().flatten();
+    let driver =
+        scaled.link.driver.value().and_then(Option::as_ref).map_or("", |driver| driver.name.as_str());
+    let limited = LIMITS.iter().any(|(name, most)| *name == driver && reached == *most as usize);
+    size >= scaled.queues as usize && told.is_none_or(|told| told >= scaled.queues) && !limited
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Known;
+    use crate::stage::PacketPath;
+    use crate::stage::rss::{NtupleRule, made_up};
+
+    /// So many queues, of which the table reaches the first ones.
+    fn path(cpus: u32, queues: u32, reached: u32) -> PacketPath {
+        let mut path = made_up::path(cpus, queues);
+        path.rss[0].table = Known::Value(Some((0..reached).cycle().take(128).collect()));
+        path
+    }
+
+    fn found(path: &PacketPath) -> Vec<Sighting> {
+        check(&View::once(path))
+    }
+
+    #[test]
+    fn queues_out_of_the_table_are_named_and_put_into_it() {
+        let sighting = found(&path(20, 20, 16)).remove(0);
+        assert_eq!(
+            sighting.title,
+            "eth0 has 20 receive queues, but its indirection table reaches 16 of them: nothing comes into queues 16-19"
+        );
+        assert_eq!(sighting.severity, Severity::Medium);
+        assert_eq!(sighting.evidence[1].value, "0-15");
+        let change = &sighting.changes[0];
+        assert_eq!(change.setting.command(&change.to).as_deref(), Some("ethtool -X eth0 equal 20"));
+        assert_eq!(change.from, Some(Value::new("equal 16")));
+        assert_eq!(found(&path(8, 8, 1))[0].severity, Severity::High);
+    }
+
+    #[test]
+    fn hardware_that_cannot_name_more_is_not_asked_to() {
+        let mut ixgbe = path(20, 20, 16);
+        if let Known::Value(Some(driver)) = &mut ixgbe.link[0].driver {
+            driver.name = "ixgbe".into();
+        }
+        assert_eq!(found(&ixgbe)[0].changes, []);
+        let mut told = path(20, 20, 8);
+        told.rss[0].table_queues = Known::Value(Some(8));
+        assert_eq!(found(&told)[0].changes, []);
+        let mut small = path(20, 20, 8);
+        small.rss[0].table = Known::Value(Some((0..16).collect()));
+        assert_eq!(found(&small)[0].changes, []);
+    }
+
+    #[test]
+    fn queues_beyond_the_cpus_are_told_by_the_way() {
+        assert_eq!(found(&path(16, 20, 16))[0].severity, Severity::Note);
+    }
+
+    #[test]
+    fn queues_that_get_packets_otherwise_are_not_missed() {
+        assert!(found(&made_up::path(20, 20)).is_empty());
+        let rule = |queue, rss_context| NtupleRule {
+            location: 1,
+            flow: "udp4".into(),
+            queue,
+            rss_context,
+            destination_port: Some(53),
+        };
+        let mut ruled = path(4, 4, 3);
+        ruled.rss[0].ntuple = Known::Value(Some(vec![rule(Some(3), false)]));
+        assert!(found(&ruled).is_empty());
+        let mut context = path(4, 4, 2);
+        context.rss[0].ntuple = Known::Value(Some(vec![rule(None, true)]));
+        assert!(found(&context).is_empty());
+        let mut before = path(4, 4, 3);
+        before.rss[0].queues = made_up::counts(&[1_000_000; 4]);
+        let now = made_up::later(&before, &[20_000, 20_000, 20_000, 900]);
+        assert!(check(&View::twice(&before, &now)).is_empty());
+        let now = made_up::later(&before, &[20_000, 20_000, 20_000, 0]);
+        assert!(check(&View::twice(&before, &now))[0].title.ends_with("nothing comes into queue 3"));
+    }
+
+    #[test]
+    fn what_is_unknown_down_or_software_is_not_judged() {
+        let mut unknown = path(4, 4, 2);
+        unknown.rss[0].table = Known::unknown("no privilege");
+        assert!(found(&unknown).is_empty());
+        let mut unknown = path(4, 4, 2);
+        unknown.rss[0].ntuple = Known::unknown("no privilege");
+        assert!(found(&unknown).is_empty());
+        let mut down = path(4, 4, 2);
+        down.link[0].up = Known::Value(false);
+        assert!(found(&down).is_empty());
+    }
+}

@@ -1,0 +1,102 @@
+//! An indirection table that gives some queues several times the part of others.
+
+use super::{Scaled, scaled, table_call};
+use crate::finding::{Rule, Severity, Sighting};
+use crate::setting::{Setting, table_value};
+use crate::stage::View;
+
+pub(super) const RULE: Rule = Rule {
+    id: "rss.table-uneven",
+    title: "The indirection table gives some queues several times the packets of others",
+    why: "Every entry of the table takes an equal part of the hash's values, so that a queue's part of the packets is its \
+          part of the entries. The queue with most entries is full while others have room, and its CPU bounds the host.",
+    effect: "Throughput is bounded by the fullest queue: with an even table each of N queues takes one Nth.",
+    published_ratio: None,
+    source: "Documentation/networking/scaling.rst of the kernel",
+    kernels: "2.6.36 and later",
+    remedy: "Give each queue the same number of entries.",
+    unless: "Not where queues were weighted on purpose, as for CPUs of different speed or CPUs that serve something else.",
+    check,
+};
+
+/// From this part of the entries to a fair one on, the fullest queue halves what the host can take.
+const GROSS: f64 = 2.0;
+
+fn check(view: &View<'_>) -> Vec<Sighting> {
+    scaled(view).filter_map(|scaled| of_interface(&scaled)).collect()
+}
+
+fn of_interface(scaled: &Scaled<'_>) -> Option<Sighting> {
+    if !scaled.is_uneven()? {
+        return None;
+    }
+    let interface = scaled.interface();
+    let entries = scaled.entries()?;
+    let table = scaled.rss.entries()?;
+    let (most_queue, most) = entries.iter().max_by_key(|(_, count)| **count)?;
+    let (least_queue, least) = entries.iter().min_by_key(|(_, count)| **count)?;
+    #[expect(clippy::cast_precision_loss, reason = "tables are small")]
+    let times = *most as f64 * entries.len() as f64 / table.len() as f64;
+    let severity = if times >= GROSS { Severity::Medium } else { Severity::Low };
+    let title = format!(
+        "The indirection table of {interface} gives queue {most_queue} {most} of its {} entries and queue {least_queue} \
+         {least}",
+        table.len()
+    );
+    let by_queue: serde_json::Value =
+        entries.iter().map(|(queue, count)| (format!("rx-{queue}"), serde_json::json!(count))).collect();
+    let queues: Vec<u32> = entries.keys().copied().collect();
+    let even: Vec<u32> = queues.iter().copied().cycle().take(table.len()).collect();
+    let change = Setting::RssTable { interface: interface.to_owned() };
+    let sighting =
+        Sighting::new(severity, title).evidence("entries by receive queue", by_queue, table_call(interface));
+    Some(sighting.change(change, Some(table_value(table)), table_value(&even)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Known;
+    use crate::Value;
+    use crate::stage::PacketPath;
+    use crate::stage::rss::made_up;
+
+    fn path(table: Vec<u32>) -> PacketPath {
+        let mut path = made_up::path(20, 20);
+        path.rss[0].table = Known::Value(Some(table));
+        path
+    }
+
+    fn found(table: Vec<u32>) -> Vec<Sighting> {
+        check(&View::once(&path(table)))
+    }
+
+    #[test]
+    fn a_queue_with_several_times_the_entries_is_found() {
+        // `ethtool -X eth0 weight 6 1 1` on a table of 8.
+        let sighting = found(vec![0, 0, 0, 0, 0, 0, 1, 2]).remove(0);
+        assert_eq!(
+            sighting.title,
+            "The indirection table of eth0 gives queue 0 6 of its 8 entries and queue 1 1"
+        );
+        assert_eq!(sighting.severity, Severity::Medium);
+        assert_eq!(sighting.evidence[0].value["rx-0"], 6);
+        assert_eq!(
+            (sighting.changes[0].from.clone(), &sighting.changes[0].to),
+            (Some(Value::new("0,0,0,0,0,0,1,2")), &Value::new("equal 3"))
+        );
+        let mut slight: Vec<u32> = (0..16).cycle().take(128).collect();
+        slight.splice(..5, [1; 5]);
+        slight.retain(|queue| *queue != 0);
+        slight.extend([0, 0, 0]);
+        assert_eq!(found(slight)[0].severity, Severity::Low);
+    }
+
+    #[test]
+    fn what_rounding_explains_is_even() {
+        assert!(found((0..20).cycle().take(128).collect()).is_empty());
+        assert!(found(vec![0, 1, 2, 3, 4, 0, 1, 2]).is_empty());
+        assert!(found(vec![0; 128]).is_empty());
+        assert!(found(Vec::new()).is_empty());
+    }
+}
