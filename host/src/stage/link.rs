@@ -18,7 +18,7 @@ use super::{Stage, StageName};
 use crate::Known;
 use crate::finding::Rule;
 
-pub use observe::{missing, observe};
+pub use observe::observe;
 
 /// The stage.
 pub(super) const STAGE: Stage = Stage {

@@ -30,13 +30,6 @@ pub fn observe(host: &Host, scope: &Scope) -> Vec<Link> {
     }
 }
 
-/// The interfaces in scope that the host does not have. Empty where it does not list its interfaces.
-#[must_use]
-pub fn missing(host: &Host, scope: &Scope) -> Vec<String> {
-    let Ok(all) = host.list(INTERFACES) else { return Vec::new() };
-    scope.interfaces.iter().filter(|name| !all.contains(name)).cloned().collect()
-}
-
 /// Whether the name can be one of an interface, and not a way to another directory. `bonding_masters` is a file there.
 fn is_name(name: &str) -> bool {
     !name.is_empty() && name != "." && name != ".." && !name.contains('/') && name != "bonding_masters"

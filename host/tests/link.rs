@@ -1,0 +1,89 @@
+//! Interfaces of a lab: real ones, with a driver that tells and takes something.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+
+use linerate_host::stage::link::{self, Device, Link};
+use linerate_host::{Host, Known, Scope, Setting, Value};
+use linerate_lab::{Lab, LabHost};
+
+fn lab(test: &str) -> Option<Lab> {
+    match Lab::builder().start() {
+        Ok(lab) => Some(lab),
+        Err(error) => {
+            skip(test, &error);
+            None
+        }
+    }
+}
+
+fn skip(test: &str, why: &dyn std::fmt::Display) {
+    let _ = writeln!(std::io::stderr(), "SKIP {test}: {why}");
+}
+
+/// The interfaces as they are seen in a host of the lab.
+fn observed(host: &LabHost, scope: &Scope) -> Vec<Link> {
+    let sys = host.sys_path().expect("its sysfs").to_owned();
+    host.run(|| link::observe(&Host::live_with_sys(sys), scope)).expect("it runs")
+}
+
+#[test]
+fn an_interface_of_a_lab_is_software_with_features_and_statistics() {
+    let Some(lab) = lab("an_interface_of_a_lab_is_software_with_features_and_statistics") else { return };
+    let interface = &lab.links()[0].receiver.interface;
+    let links = observed(lab.receiver(), &Scope::default());
+    let link = links.iter().find(|link| link.interface == *interface).expect("it is there and up");
+    assert_eq!(link.device, Known::Value(Device::Software));
+    assert_eq!(link.driver.value().and_then(|driver| Some(driver.as_ref()?.name.as_str())), Some("veth"));
+    assert_eq!(link.index, Known::Value(lab.links()[0].receiver.index));
+    assert_eq!(
+        (link.speed_bits_per_second.clone(), link.node.clone()),
+        (Known::Value(None), Known::Value(None))
+    );
+    let features: &BTreeMap<String, bool> = link.features.value().expect("features");
+    assert!(features.contains_key("generic-receive-offload"), "{features:?}");
+    assert!(link.totals.value().is_some_and(|totals| totals.contains_key("rx_packets")));
+    assert!(link.receive_queues.value().is_some_and(|queues| *queues > 0));
+    assert_eq!(link.rings, Known::Value(None), "a veth has none");
+}
+
+#[test]
+fn an_interface_that_is_not_there_is_unknown_throughout() {
+    let Some(lab) = lab("an_interface_that_is_not_there_is_unknown_throughout") else { return };
+    let scope = Scope { interfaces: vec!["gone0".into()], ..Scope::default() };
+    let links = observed(lab.receiver(), &scope);
+    assert_eq!(links.len(), 1);
+    assert!(links[0].features.why().is_some_and(|why| why.contains("gone0")), "{links:?}");
+    assert!(links[0].totals.why().is_some() && links[0].rings.why().is_some(), "{links:?}");
+}
+
+#[test]
+fn channels_are_set_and_read_back() {
+    let test = "channels_are_set_and_read_back";
+    let Ok(lab) = Lab::builder().queues(2).start().map_err(|error| skip(test, &error)) else { return };
+    let setting = Setting::Channels { interface: lab.links()[0].receiver.interface.clone() };
+    let outcome = lab.receiver().run(|| {
+        let host = Host::live();
+        let before = setting.read(&host)?;
+        setting.write(&host, &Value::new("rx 1 tx 1"))?;
+        let changed = setting.read(&host)?;
+        setting.write(&host, &before)?;
+        Ok::<_, linerate_host::SettingError>((before, changed, setting.read(&host)?))
+    });
+    match outcome.expect("it runs") {
+        Ok((before, changed, after)) => {
+            assert_eq!(before.as_str(), "rx 2 tx 2");
+            assert_eq!(changed.as_str(), "rx 1 tx 1");
+            assert_eq!(after, before);
+        }
+        Err(error) => skip(test, &error),
+    }
+}
+
+#[test]
+fn a_knob_that_a_driver_has_not_says_so() {
+    let Some(lab) = lab("a_knob_that_a_driver_has_not_says_so") else { return };
+    let setting = Setting::Rings { interface: lab.links()[0].receiver.interface.clone() };
+    let error = lab.receiver().run(|| setting.read(&Host::live())).expect("it runs").expect_err("no rings");
+    assert!(error.to_string().starts_with(&format!("{setting}: reading the rings of")), "{error}");
+}
