@@ -6,7 +6,7 @@ use super::{Conntrack, Filter, conntrack};
 use crate::Setting;
 use crate::finding::{Rule, Severity, Sighting};
 use crate::setting::Value;
-use crate::stage::socket::{Protocol, Service};
+use crate::stage::socket::Service;
 use crate::stage::{PacketPath, View};
 
 /// Share of the table from which on a burst of new flows fills it.
@@ -41,19 +41,22 @@ pub(super) const RULE: Rule = Rule {
 fn check(view: &View<'_>) -> Vec<Sighting> {
     let filter = &view.now.filter;
     let Some(Some(conntrack)) = filter.conntrack.value() else { return Vec::new() };
-    let services = services(view.now);
-    let Some(first) = services.first().filter(|_| filter.tracks() == Some(true)) else { return Vec::new() };
-    let ports: BTreeSet<u16> = services.iter().map(|service| service.local.port()).collect();
     let lost = lost(view, conntrack);
     let full = fullness(conntrack).filter(|share| *share >= NEARLY_FULL);
-    let severity = match (&lost, full, first.named) {
-        (Some(Lost { now: true, .. }), ..) | (_, Some(_), _) => Severity::High,
-        (Some(_), ..) => Severity::Medium,
+    // A table that loses packets is told for every service; otherwise that a socket is there says nothing.
+    let services: Vec<&Service> = view
+        .udp_services()
+        .filter(|service| lost.is_some() || full.is_some() || view.matters(service))
+        .collect();
+    let Some(first) = services.first().filter(|_| filter.tracks() == Some(true)) else { return Vec::new() };
+    let ports: BTreeSet<u16> = services.iter().map(|service| service.local.port()).collect();
+    let severity = match (&lost, full) {
+        (Some(Lost { now: true, .. }), _) | (_, Some(_)) => Severity::High,
+        (Some(_), _) => Severity::Medium,
         _ if perhaps_exempt(filter) => Severity::Note,
-        (.., true) => Severity::Medium,
-        _ => Severity::Low,
+        _ => Severity::Medium,
     };
-    let mut title = format!("Packets of the UDP service on {} are tracked as connections", first.local);
+    let mut title = format!("Packets of {} are tracked as connections", first.name());
     if services.len() > 1 {
         title = format!("Packets of {} UDP services are tracked as connections", services.len());
     }
@@ -65,13 +68,6 @@ fn check(view: &View<'_>) -> Vec<Sighting> {
     }
     let sighting = evidence(Sighting::new(severity, title), filter, conntrack);
     vec![remedy(sighting, filter, &ports)]
-}
-
-/// The UDP services that were asked about, or all where none was.
-fn services(path: &PacketPath) -> Vec<&Service> {
-    let udp = path.socket.services().iter().filter(|service| service.protocol == Protocol::Udp);
-    let (named, others): (Vec<_>, Vec<_>) = udp.partition(|service| service.named);
-    if named.is_empty() { others } else { named }
 }
 
 struct Lost {
@@ -170,6 +166,7 @@ fn remedy(sighting: Sighting, filter: &Filter, ports: &BTreeSet<u16>) -> Sightin
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stage::socket::Protocol;
     use crate::{Host, Known, Scope};
 
     const HOOK: (&str, &str) = (
@@ -208,9 +205,9 @@ mod tests {
 
     #[test]
     fn a_tracked_service_gets_rules_that_keep_it_untracked() {
-        let sighting = found(&path(10, 0, false, &[HOOK, NO_TABLES]));
-        assert_eq!(sighting.title, "Packets of the UDP service on 0.0.0.0:53 are tracked as connections");
-        assert_eq!(sighting.severity, Severity::Low);
+        let sighting = found(&path(10, 0, true, &[HOOK, NO_TABLES]));
+        assert_eq!(sighting.title, "Packets of udp 0.0.0.0:53 are tracked as connections");
+        assert_eq!(sighting.severity, Severity::Medium);
         assert_eq!(
             (&*sighting.evidence[0].what, &sighting.evidence[0].value),
             ("function at the hook prerouting of ip", &"ipv4_conntrack_in".into())
@@ -221,7 +218,8 @@ mod tests {
         );
         assert_eq!(sighting.changes[0].from, Some(Value::new("")));
         assert!(sighting.changes[0].to.as_str().contains("udp sport { 53 } notrack"));
-        assert_eq!(found(&path(10, 0, true, &[HOOK, NO_TABLES])).severity, Severity::Medium);
+        // Nobody asked about it, and nothing says that it does anything.
+        assert!(check(&View::once(&path(10, 0, false, &[HOOK, NO_TABLES]))).is_empty());
     }
 
     #[test]

@@ -4,7 +4,6 @@ use super::number;
 use crate::finding::{Rule, Severity, Sighting};
 use crate::setting::Value;
 use crate::stage::View;
-use crate::stage::socket::Protocol;
 use crate::{Host, Known, Setting};
 
 const UDP: &str = "net.ipv4.udp_early_demux";
@@ -37,20 +36,15 @@ fn check(view: &View<'_>) -> Vec<Sighting> {
     let route = &view.now.route;
     let on =
         (route.ip_early_demux.value(), route.udp_early_demux.value()) == (Some(&true), Some(&Some(true)));
-    let udp = |service: &&crate::stage::socket::Service| service.protocol == Protocol::Udp;
-    let services: Vec<_> = view.now.socket.services().iter().filter(udp).collect();
-    let Some(service) = services.iter().find(|service| service.named).or(services.first()).filter(|_| on)
-    else {
-        return Vec::new();
-    };
-    // That a service was asked about says that it matters; that one is there does not.
-    let severity = if service.named { Severity::Low } else { Severity::Note };
+    // That a socket is there says nothing: a DHCP client's is too.
+    let services: Vec<_> = view.udp_services().filter(|service| on && view.matters(service)).collect();
+    let Some(service) = services.first() else { return Vec::new() };
     let title = format!(
-        "Each UDP packet is looked up among connected sockets first, and the service on {} has none",
-        service.local
+        "Each UDP packet is looked up among connected sockets first, and {} answers from sockets that are not connected",
+        service.name()
     );
     vec![
-        Sighting::new(severity, title)
+        Sighting::new(Severity::Low, title)
             .evidence(UDP, 1, UDP_PATH)
             .evidence("unconnected UDP services", services.len(), service.read_from.clone())
             .change(Setting::sysctl(UDP), Some(Value::new("1")), Value::new("0")),
@@ -60,7 +54,7 @@ fn check(view: &View<'_>) -> Vec<Sighting> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stage::socket::Service;
+    use crate::stage::socket::{Protocol, Service};
     use crate::{PacketPath, Scope};
 
     fn path(protocol: Protocol, named: bool, files: &[(&str, &str)]) -> PacketPath {
@@ -84,13 +78,15 @@ mod tests {
         let sightings = check(&View::once(&path(Protocol::Udp, true, &ON)));
         assert_eq!(
             sightings[0].title,
-            "Each UDP packet is looked up among connected sockets first, and the service on 0.0.0.0:53 has none"
+            "Each UDP packet is looked up among connected sockets first, and udp 0.0.0.0:53 answers from sockets that are \
+             not connected"
         );
         assert_eq!((sightings[0].severity, &*sightings[0].evidence[0].read_from), (Severity::Low, UDP_PATH));
         let change = &sightings[0].changes[0];
         let command = change.setting.command(&change.to);
         assert_eq!(command.as_deref(), Some("sysctl -w net.ipv4.udp_early_demux=0"));
-        assert_eq!(check(&View::once(&path(Protocol::Udp, false, &ON)))[0].severity, Severity::Note);
+        // Nobody asked about it, and nothing says that it does anything.
+        assert!(check(&View::once(&path(Protocol::Udp, false, &ON))).is_empty());
     }
 
     #[test]
