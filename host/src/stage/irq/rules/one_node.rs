@@ -12,9 +12,9 @@ pub(super) const RULE: Rule = Rule {
     why: "irqbalance and drivers prefer the node the NIC is on. With more receive queues than that node has CPUs, several \
           queues share each CPU there, those CPUs do nothing but softirqs, and the CPUs of the other node take no packet \
           at all: they only wait for what the first node's CPUs hand them.",
-    effect: "This was the state at 270,000 transactions/s, with five of ten cores of each node saturated in softirqs or \
-             waiting; all later steps, up to 7,010,000, need queues on all cores. By itself, spreading them gave nothing \
-             while all threads shared one socket.",
+    effect: "This was the state at 270,000 transactions/s: the ten cores of one node did nothing but softirqs, those of the \
+             other waited for them. All later steps, up to 7,010,000, need queues on all cores. By itself, spreading them \
+             made matters worse (17,000) while all threads shared one socket.",
     published_ratio: None,
     source: "T. Makita, Boost UDP Transaction Performance, LinuxCon Japan 2016",
     kernels: "all",

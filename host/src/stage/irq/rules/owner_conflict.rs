@@ -17,7 +17,8 @@ pub(super) const RULE: Rule = Rule {
     source: "irqbalance(1), systemd.link(5); T. Makita, Boost UDP Transaction Performance, LinuxCon Japan 2016",
     kernels: "all",
     remedy: "Decide for one owner. To place the NIC's interrupts by hand or by another program, have irqbalance leave them \
-             alone: --banirq for each.",
+             alone: --banirq for each. Numbers of interrupts may change at the next boot; a --policyscript that bans by \
+             device outlasts that.",
     unless: "Load on this host changes so much that a fixed placement would be wrong most of the time. On EC2 keep \
              irqbalance running and ban the NIC's interrupts only; Google's images come without it.",
     check,

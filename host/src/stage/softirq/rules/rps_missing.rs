@@ -31,7 +31,7 @@ pub(super) const RULE: Rule = Rule {
 /// Where a share of the CPUs that is less than this gets no packets, mending it gives a few per cent.
 const FEW: usize = 10;
 
-/// The share of time in softirqs that leaves room, and that which leaves none.
+/// The share of time in softirqs that leaves room, and that which leaves next to none.
 const ROOM: f64 = 0.5;
 const FULL: f64 = 0.9;
 
@@ -39,7 +39,21 @@ const FULL: f64 = 0.9;
 const MANY: usize = 4;
 
 fn check(view: &View<'_>) -> Vec<Sighting> {
+    if plan::usable_cpus(view.now).is_some_and(|usable| together_reach(view.now, &usable)) {
+        return Vec::new();
+    }
     view.now.link.iter().filter_map(|link| of_interface(view, link)).collect()
+}
+
+/// Whether the queues and RPS of all interfaces together give every CPU packets.
+fn together_reach(path: &PacketPath, usable: &CpuSet) -> bool {
+    let mut left: BTreeSet<u32> = usable.iter().collect();
+    for queues in path.link.iter().filter_map(|link| queues(path, &link.interface)) {
+        let Some(cpus) = &queues.cpus else { continue };
+        let without = left_out(path, &queues, cpus, usable);
+        left.retain(|cpu| without.contains(*cpu));
+    }
+    left.is_empty()
 }
 
 /// What is known of an interface's queues.
@@ -130,16 +144,23 @@ fn severity(view: &View<'_>, queues: &Queues<'_>, usable: &CpuSet, left_out: &Cp
     if queues.with_rps > 0 || traffic::is_quiet(view, queues.interface) {
         return Severity::Note;
     }
-    let busiest = view
-        .before
-        .and_then(|_| load::time_shares(view))
-        .and_then(|shares| shares.into_values().max_by(f64::total_cmp));
-    match busiest {
+    match busy(view, queues) {
         Some(share) if share < ROOM => Severity::Note,
-        Some(share) if share >= FULL => Severity::High,
+        Some(share) if share >= FULL && left_out.len() * 2 >= usable.len() => Severity::High,
         _ if left_out.len() * FEW >= usable.len() => Severity::Medium,
         _ => Severity::Low,
     }
+}
+
+/// The share of time in softirqs of the queues' CPUs on average: one that is full beside others that are not lacks
+/// no CPUs, but a better spread. None without two readings.
+fn busy(view: &View<'_>, queues: &Queues<'_>) -> Option<f64> {
+    let shares = view.before.and_then(|_| load::time_shares(view))?;
+    let own: BTreeSet<&u32> = queues.cpus.as_ref()?.values().collect();
+    let own: Vec<f64> = own.into_iter().filter_map(|cpu| shares.get(cpu).copied()).collect();
+    #[expect(clippy::cast_precision_loss, reason = "hosts have some thousand CPUs at most")]
+    let count = own.len() as f64;
+    (count > 0.0).then(|| own.iter().sum::<f64>() / count)
 }
 
 fn title(queues: &Queues<'_>, usable: &CpuSet, left_out: &CpuSet) -> String {
@@ -151,10 +172,10 @@ fn title(queues: &Queues<'_>, usable: &CpuSet, left_out: &CpuSet) -> String {
         (count, all) => format!("Packets reach {count} of {all} receive queues of {interface}"),
     };
     let none = match (left_out.len(), queues.cpus.is_some()) {
-        (1, true) => format!("CPU {left_out} gets no packets"),
-        (_, true) => format!("CPUs {left_out} get no packets"),
-        (1, false) => "1 CPU gets no packets".to_owned(),
-        (count, false) => format!("{count} CPUs get no packets"),
+        (1, true) => format!("CPU {left_out} gets none of its packets"),
+        (_, true) => format!("CPUs {left_out} get none of its packets"),
+        (1, false) => "1 CPU gets none of its packets".to_owned(),
+        (count, false) => format!("{count} CPUs get none of its packets"),
     };
     let rps = match queues.with_rps {
         0 => "RPS is off".to_owned(),
@@ -216,7 +237,7 @@ mod tests {
         let sighting = check(&View::once(&path)).remove(0);
         assert_eq!(
             sighting.title,
-            "Packets reach 16 of 20 receive queues of eth0 for 20 CPUs, and RPS is off: CPUs 16-19 get no packets"
+            "Packets reach 16 of 20 receive queues of eth0 for 20 CPUs, and RPS is off: CPUs 16-19 get none of its packets"
         );
         assert_eq!(sighting.severity, Severity::Medium);
         assert_eq!(
@@ -237,7 +258,7 @@ mod tests {
         let sighting = check(&View::once(&path(&machine))).remove(0);
         assert_eq!(
             sighting.title,
-            "eth0 has 1 receive queue for 8 CPUs, and RPS is off: CPUs 1-7 get no packets"
+            "eth0 has 1 receive queue for 8 CPUs, and RPS is off: CPUs 1-7 get none of its packets"
         );
         assert_eq!(changes(&sighting), ["eth0 rx-0/rps_cpus 000000fe"]);
         let far = Machine { nodes: &["0-1", "2-3"], vectors: &[0], ..Machine::default() };
@@ -264,7 +285,7 @@ mod tests {
         let sighting = check(&View::once(&path)).remove(0);
         assert_eq!(
             sighting.title,
-            "eth0 has 2 receive queues for 4 CPUs, and RPS is off: 2 CPUs get no packets"
+            "eth0 has 2 receive queues for 4 CPUs, and RPS is off: 2 CPUs get none of its packets"
         );
         assert!(sighting.changes.is_empty());
     }
@@ -276,7 +297,7 @@ mod tests {
         assert_eq!(sighting.severity, Severity::Note);
         assert_eq!(
             sighting.title,
-            "eth0 has 2 receive queues for 4 CPUs, and RPS of 1 queue does not make up for it: CPU 3 gets no packets"
+            "eth0 has 2 receive queues for 4 CPUs, and RPS of 1 queue does not make up for it: CPU 3 gets none of its packets"
         );
         let files = [("/proc/uptime", "1000.0 1.0\n"), ("/sys/class/net/eth0/statistics/rx_packets", "5\n")];
         let quiet = Machine { vectors: &[0], files: &files, ..Machine::default() };
@@ -297,6 +318,22 @@ mod tests {
         let mut path = makita();
         path.softirq.rps[0].queues = Known::unknown("garbled");
         assert!(check(&View::once(&path)).is_empty());
+    }
+
+    #[test]
+    fn two_interfaces_that_together_reach_all_cpus_lack_none() {
+        let mut both = path(&Machine { vectors: &[0, 1], ..Machine::default() });
+        let other = path(&Machine { vectors: &[2, 3], ..Machine::default() });
+        let (mut link, mut rps) = (other.link[0].clone(), other.softirq.rps[0].clone());
+        let mut vectors = other.irq.interfaces[0].clone();
+        for name in [&mut link.interface, &mut rps.interface, &mut vectors.interface] {
+            *name = "eth1".to_owned();
+        }
+        assert_eq!(check(&View::once(&both)).len(), 1);
+        both.link.push(link);
+        both.softirq.rps.push(rps);
+        both.irq.interfaces.push(vectors);
+        assert!(check(&View::once(&both)).is_empty());
     }
 
     #[test]
