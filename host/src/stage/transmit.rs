@@ -2,11 +2,11 @@
 
 mod counters;
 mod observe;
+mod rules;
 
 use serde::{Deserialize, Serialize};
 
 use super::{Stage, StageName};
-use crate::finding::Rule;
 use crate::{CpuSet, Known};
 
 pub(crate) use observe::any_file;
@@ -16,11 +16,9 @@ pub(super) const STAGE: Stage = Stage {
     name: StageName::Transmit,
     explain: "A packet leaves by a transmit queue, through that queue's discipline and under its lock. XPS chooses the \
               queue by CPU, so that each CPU has its own; without it the flow's hash chooses, and CPUs meet at locks.",
-    rules: RULES,
+    rules: rules::RULES,
     counters: counters::counters,
 };
-
-const RULES: &[Rule] = &[];
 
 /// The transmit side of an interface.
 #[derive(Debug, Clone, Serialize)]

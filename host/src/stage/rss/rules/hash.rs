@@ -7,6 +7,7 @@ use crate::setting::{Setting, Value};
 use crate::stage::View;
 use crate::stage::rss::HashFields;
 use crate::stage::socket::Protocol;
+use crate::stage::softirq::traffic;
 
 pub(super) const RULE: Rule = Rule {
     id: "rss.hash-without-ports",
@@ -73,17 +74,18 @@ fn of_interface(view: &View<'_>, scaled: &Scaled<'_>) -> Option<Sighting> {
     })
 }
 
-/// It matters as much as the queues are out of balance; where that is not known, tens of per cent for a service on UDP.
+/// It matters as much as the queues are out of balance; where that is not known, tens of per cent for a service on UDP that
+/// has anything to do.
 fn severity(view: &View<'_>, scaled: &Scaled<'_>, balance: Option<&Balance>) -> Severity {
-    if let Some(services) = view.now.socket.services.value() {
-        if !services.iter().any(|service| service.protocol == Protocol::Udp) {
-            return Severity::Note;
-        }
+    let services = view.now.socket.services.value();
+    if services.is_some_and(|services| services.iter().all(|service| service.protocol != Protocol::Udp)) {
+        return Severity::Note;
     }
-    match balance.filter(|balance| balance.rates) {
-        Some(balance) if super::imbalance::is_skewed(balance, scaled) => Severity::High,
-        Some(_) => Severity::Low,
-        None => Severity::Medium,
+    match balance {
+        Some(balance) if !super::imbalance::is_skewed(balance, scaled) => Severity::Low,
+        Some(balance) if balance.rates => Severity::High,
+        None if traffic::is_quiet(view, scaled.interface()) => Severity::Low,
+        _ => Severity::Medium,
     }
 }
 
@@ -135,6 +137,15 @@ mod tests {
         assert_eq!(severity(&[350_000, 0, 0, 10]), Severity::High);
         assert_eq!(severity(&[90_000, 80_000, 95_000, 85_000]), Severity::Low);
         assert_eq!(severity(&[30, 0, 0, 0]), Severity::Medium);
+        let since_boot = |packets: &[u64], received: u64| {
+            let mut path = path("udp4", "sd");
+            path.rss[0].queues = made_up::counts(packets);
+            path.link[0].totals = Known::Value([("rx_packets".to_owned(), received)].into());
+            check(&View::once(&path))[0].severity
+        };
+        assert_eq!(since_boot(&[9_000_000, 100, 100, 100], 9_000_300), Severity::Medium);
+        assert_eq!(since_boot(&[900_000, 1_000_000, 800_000, 700_000], 3_400_000), Severity::Low);
+        assert_eq!(since_boot(&[50, 0, 0, 0], 50), Severity::Low);
     }
 
     #[test]

@@ -1,0 +1,166 @@
+//! What can be wrong on the way out.
+
+mod qdisc_drops;
+mod queue_stuck;
+mod single_queue;
+mod xps_missing;
+mod xps_wrong;
+
+use super::{Transmit, TransmitQueue};
+use crate::CpuSet;
+use crate::finding::{Rule, Sighting};
+use crate::setting::{QueueDirection, Setting, Value};
+use crate::stage::irq::plan;
+use crate::stage::link::{Device, Link};
+use crate::stage::{PacketPath, View};
+
+pub(super) const RULES: &[Rule] =
+    &[xps_missing::RULE, xps_wrong::RULE, single_queue::RULE, qdisc_drops::RULE, queue_stuck::RULE];
+
+/// Drivers that choose the transmit queue by themselves, so that XPS has no say: by a table from the hypervisor
+/// (`netvsc_select_queue`, drivers/net/hyperv/netvsc_drv.c, Linux 6.18).
+const CHOOSE_THEMSELVES: [&str; 1] = ["hv_netvsc"];
+
+/// A NIC with what is known of its transmit queues.
+struct Sending<'a> {
+    path: &'a PacketPath,
+    link: &'a Link,
+    transmit: &'a Transmit,
+    /// CPUs that are online.
+    cpus: &'a CpuSet,
+}
+
+/// NICs that are up, on hosts with several CPUs. Software is left out: veth and tun have neither a discipline nor a lock a
+/// queue, or choose queues by themselves (`tun_select_queue`).
+fn sending<'a>(view: &View<'a>) -> impl Iterator<Item = Sending<'a>> {
+    let path: &'a PacketPath = view.now;
+    path.link.iter().filter_map(move |link| {
+        let cpus = path.machine.online.value().filter(|cpus| cpus.len() > 1)?;
+        let nic = link.up.value() != Some(&false) && link.device.value() != Some(&Device::Software);
+        nic.then_some(())?;
+        Some(Sending { path, link, transmit: path.transmit_of(&link.interface)?, cpus })
+    })
+}
+
+impl Sending<'_> {
+    fn interface(&self) -> &str {
+        &self.link.interface
+    }
+
+    /// The CPUs of each transmit queue by XPS; none where one of them is unknown, where the interface has no XPS, where its
+    /// driver does not heed it, or where queues are chosen by receive queue instead.
+    fn xps(&self) -> Option<Vec<(u32, &CpuSet)>> {
+        let driver = self.link.driver.value().and_then(Option::as_ref);
+        if driver.is_some_and(|driver| CHOOSE_THEMSELVES.contains(&driver.name.as_str())) {
+            return None;
+        }
+        let by_receive_queue = |queue: &TransmitQueue| match queue.xps_receive_queues.value() {
+            Some(Some(queues)) => !queues.is_empty(),
+            _ => false,
+        };
+        let queues = self.transmit.queues();
+        if queues.len() < 2 || queues.iter().any(by_receive_queue) {
+            return None;
+        }
+        queues.iter().map(|queue| Some((queue.queue, queue.xps_cpus.value()?.as_ref()?))).collect()
+    }
+
+    /// A transmit queue for each CPU: the one whose receive side interrupts that CPU, where it has one; the other CPUs share
+    /// the queues of CPUs on their node, least used first.
+    fn plan(&self) -> Vec<(u32, CpuSet)> {
+        let queues: Vec<u32> = self.transmit.queues().iter().map(|queue| queue.queue).collect();
+        let settled = plan::settled(self.path, self.interface()).unwrap_or_default();
+        let mut cpus_of: Vec<(u32, Vec<u32>)> = queues.iter().map(|queue| (*queue, Vec::new())).collect();
+        let mut left: Vec<u32> = self.cpus.iter().collect();
+        for (queue, cpus) in &mut cpus_of {
+            if let Some(cpu) = settled.get(queue).filter(|cpu| left.contains(cpu)) {
+                cpus.push(*cpu);
+                left.retain(|other| other != cpu);
+            }
+        }
+        for cpu in left {
+            let node = self.path.machine.node_of(cpu);
+            let distance = |cpus: &[u32]| cpus.iter().any(|other| self.path.machine.node_of(*other) != node);
+            // Queues without a CPU come first, then those of the same node.
+            let best = cpus_of
+                .iter_mut()
+                .min_by_key(|(queue, cpus)| (!cpus.is_empty(), distance(cpus), cpus.len(), *queue));
+            if let Some((_, cpus)) = best {
+                cpus.push(cpu);
+            }
+        }
+        cpus_of.into_iter().map(|(queue, cpus)| (queue, cpus.into_iter().collect())).collect()
+    }
+
+    /// Adds the changes from the masks as they are to those of the plan. Queues for which there is no CPU are left out.
+    fn mend(&self, mut sighting: Sighting, now: &[(u32, &CpuSet)]) -> Sighting {
+        for (queue, cpus) in self.plan() {
+            let Some((_, from)) = now.iter().find(|(other, _)| *other == queue) else { continue };
+            if cpus.is_empty() || **from == cpus {
+                continue;
+            }
+            let setting = Setting::QueueCpus {
+                interface: self.interface().to_owned(),
+                direction: QueueDirection::Transmit,
+                queue,
+            };
+            sighting = sighting.change(setting, Some(Value::new(from.to_mask())), Value::new(cpus.to_mask()));
+        }
+        sighting
+    }
+}
+
+/// The CPUs of each queue, as evidence.
+fn by_queue(masks: &[(u32, &CpuSet)]) -> serde_json::Value {
+    masks.iter().map(|(queue, cpus)| (format!("tx-{queue}"), serde_json::json!(cpus))).collect()
+}
+
+/// Where the CPUs of the queues are read.
+fn xps_files(interface: &str) -> String {
+    format!("/sys/class/net/{interface}/queues/tx-*/xps_cpus")
+}
+
+/// Packets per second that the interface sent between two readings.
+fn sent_rate(view: &View<'_>, interface: &str) -> Option<f64> {
+    view.rate(|path| path.link_of(interface)?.totals.value()?.get("tx_packets").copied())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Known;
+    use crate::stage::machine::Node;
+    use crate::stage::rss::made_up;
+
+    /// A host of so many CPUs and an interface with the XPS masks given, as lists.
+    pub(super) fn path(cpus: u32, masks: &[&str]) -> PacketPath {
+        let mut path = made_up::path(cpus, u32::try_from(masks.len()).expect("few"));
+        let queue = |(mask, queue): (&&str, u32)| TransmitQueue {
+            queue,
+            xps_cpus: Known::Value(Some(CpuSet::from_list(mask).expect("a list"))),
+            xps_receive_queues: Known::Value(Some(CpuSet::new())),
+            timeouts: Known::Value(0),
+            limit_bytes: Known::Value(None),
+            packets: Known::Value(None),
+            packets_read_from: None,
+        };
+        path.transmit[0].queues = Known::Value(masks.iter().zip(0..).map(queue).collect());
+        path
+    }
+
+    fn plan_of(path: &PacketPath) -> Vec<String> {
+        let view = View::once(path);
+        let sending = sending(&view).next().expect("a NIC");
+        sending.plan().into_iter().map(|(_, cpus)| cpus.to_string()).collect()
+    }
+
+    #[test]
+    fn each_cpu_has_a_queue_and_queues_are_shared_within_a_node() {
+        assert_eq!(plan_of(&path(4, &[""; 4])), ["0", "1", "2", "3"]);
+        assert_eq!(plan_of(&path(2, &[""; 4])), ["0", "1", "", ""]);
+        let mut nodes = path(8, &[""; 4]);
+        let node = |node, cpus| Node { node, cpus: CpuSet::from_list(cpus).expect("a list") };
+        nodes.machine.nodes = Known::Value(vec![node(0, "0-1,4-5"), node(1, "2-3,6-7")]);
+        assert_eq!(plan_of(&nodes), ["0,4", "1,5", "2,6", "3,7"]);
+    }
+}

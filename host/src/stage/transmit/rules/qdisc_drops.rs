@@ -1,0 +1,139 @@
+//! Packets lost in the queueing discipline.
+
+use crate::finding::{Rule, Severity, Sighting};
+use crate::stage::View;
+use crate::stage::transmit::{Discipline, Transmit};
+
+pub(super) const RULE: Rule = Rule {
+    id: "transmit.qdisc-drops",
+    title: "The queueing discipline drops packets",
+    why: "A discipline queues what the driver cannot take, and drops when its queue is full or, as fq_codel and fq do, when \
+          packets waited long or one flow has many. The sender is mostly not told: the reply is lost on its own host.",
+    effect: "Each drop is a transaction that was served and not answered.",
+    published_ratio: None,
+    source: "tc(8) and net/sched of the kernel",
+    kernels: "all",
+    remedy: "See first whether the link itself is full, and whether a shaper sets the rate. Where bursts are the reason, \
+             lengthen the discipline's queue (txqueuelen for pfifo_fast; limit and flow_limit for fq and fq_codel).",
+    unless: "Not where traffic is shaped or policed on purpose: drops are how that is done.",
+    check,
+};
+
+/// Drops since boot below this part of what was sent, or below this number, say nothing of now.
+const PART_SINCE_BOOT: f64 = 0.001;
+const LEAST_SINCE_BOOT: u64 = 1_000;
+
+/// From this part of what is sent on, drops are more than peaks.
+const PART_NOW: f64 = 0.001;
+
+fn check(view: &View<'_>) -> Vec<Sighting> {
+    view.now.transmit.iter().filter_map(|transmit| of_interface(view, transmit)).collect()
+}
+
+fn of_interface(view: &View<'_>, transmit: &Transmit) -> Option<Sighting> {
+    let root = transmit.root()?;
+    let interface = &transmit.interface;
+    let rate = |count: fn(&Discipline) -> u64| {
+        view.rate(|path| path.transmit_of(interface)?.root().filter(|now| now.kind == root.kind).map(count))
+    };
+    let read_from = format!("RTM_GETQDISC of {interface}, as tc -s qdisc show dev {interface} shows it");
+    let (severity, title, sighting) = if view.before.is_some() {
+        let drops = rate(|root| root.drops).filter(|drops| *drops > 0.0)?;
+        let part = drops / (drops + rate(|root| root.packets)?);
+        let severity = if part >= PART_NOW { Severity::High } else { Severity::Medium };
+        let title = format!(
+            "The discipline {} of {interface} drops {} packets per second, {:.2} % of those to be sent",
+            root.kind,
+            drops.ceil(),
+            part * 100.0
+        );
+        let sighting =
+            Sighting::new(severity, "").evidence("drops per second", drops.ceil(), read_from.clone());
+        (severity, title, sighting)
+    } else {
+        #[expect(clippy::cast_precision_loss, reason = "only the part is judged")]
+        let part = root.drops as f64 / root.packets.saturating_add(root.drops).max(1) as f64;
+        if root.drops < LEAST_SINCE_BOOT || part < PART_SINCE_BOOT {
+            return None;
+        }
+        let title = format!(
+            "The discipline {} of {interface} dropped {} packets since it was set up, {:.2} % of those to be sent",
+            root.kind,
+            root.drops,
+            part * 100.0
+        );
+        (Severity::Low, title, Sighting::new(Severity::Low, ""))
+    };
+    Some(
+        Sighting { severity, title, ..sighting }
+            .evidence("drops", root.drops, read_from.clone())
+            .evidence("packets sent", root.packets, read_from.clone())
+            .evidence("requeues", root.requeues, read_from.clone())
+            .evidence("packets that wait", root.backlog, read_from),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::path;
+    use super::*;
+    use crate::Known;
+    use crate::stage::PacketPath;
+
+    fn with(kind: &str, packets: u64, drops: u64, uptime: f64) -> PacketPath {
+        let mut path = path(4, &["0", "1"]);
+        let discipline = |kind: &str, parent: &str| Discipline {
+            kind: kind.into(),
+            handle: "0:".into(),
+            parent: parent.into(),
+            packets,
+            drops,
+            requeues: 0,
+            backlog: 0,
+        };
+        path.uptime_seconds = Known::Value(uptime);
+        path.transmit[0].disciplines = Known::Value(vec![
+            discipline(kind, "root"),
+            discipline("fq_codel", ":1"),
+            discipline("clsact", "ingress"),
+        ]);
+        path
+    }
+
+    #[test]
+    fn drops_of_now_are_told_by_their_rate() {
+        let before = with("mq", 1_000_000, 100, 1000.0);
+        let found = |drops| {
+            let now = with("mq", 2_000_000, drops, 1010.0);
+            check(&View::twice(&before, &now))
+                .into_iter()
+                .map(|item| (item.severity, item.title))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            found(20_100),
+            [(
+                Severity::High,
+                "The discipline mq of eth0 drops 2000 packets per second, 1.96 % of those to be sent"
+                    .to_owned()
+            )]
+        );
+        assert_eq!(found(200)[0].0, Severity::Medium);
+        assert!(found(100).is_empty());
+        // Another discipline since: its counters began anew.
+        let now = with("fq", 2_000_000, 20_100, 1010.0);
+        assert!(check(&View::twice(&before, &now)).is_empty());
+    }
+
+    #[test]
+    fn drops_since_boot_weigh_less_and_few_say_nothing() {
+        let once = |packets, drops| check(&View::once(&with("mq", packets, drops, 1000.0)));
+        let sighting = once(1_000_000, 5_000).remove(0);
+        assert_eq!(sighting.severity, Severity::Low);
+        assert!(sighting.title.contains("dropped 5000 packets since it was set up"), "{}", sighting.title);
+        assert_eq!(sighting.evidence[0].value, 5_000);
+        assert!(once(1_000_000, 500).is_empty());
+        assert!(once(1_000_000_000, 5_000).is_empty());
+        assert!(once(0, 0).is_empty());
+    }
+}

@@ -1,0 +1,86 @@
+//! Transmit queues that stood still.
+
+use crate::finding::{Rule, Severity, Sighting};
+use crate::stage::transmit::Transmit;
+use crate::stage::{PacketPath, View};
+
+pub(super) const RULE: Rule = Rule {
+    id: "transmit.queue-stuck",
+    title: "A transmit queue stood still until the watchdog woke its driver",
+    why: "A queue that the driver stopped and that finished nothing for seconds (NETDEV WATCHDOG in the kernel's log) is \
+          taken to be stuck, and most drivers then reset the NIC. All that waited is late or lost.",
+    effect: "Seconds without a reply each time.",
+    published_ratio: None,
+    source: "dev_watchdog, net/sched/sch_generic.c of the kernel",
+    kernels: "3.1 and later",
+    remedy: "Look into the kernel's log for what the driver says of it; update driver and firmware; on a virtual machine, \
+             look at the hypervisor's side.",
+    unless: "A single time after a change of the link or of the driver's settings is no reason to act.",
+    check,
+};
+
+fn check(view: &View<'_>) -> Vec<Sighting> {
+    view.now.transmit.iter().filter_map(|transmit| of_interface(view, transmit)).collect()
+}
+
+fn of_interface(view: &View<'_>, transmit: &Transmit) -> Option<Sighting> {
+    let interface = &transmit.interface;
+    let now = timeouts(view.now, interface)?;
+    let rising = view.before.and_then(|before| timeouts(before, interface)).filter(|before| *before < now);
+    let (severity, when, count) = match rising {
+        Some(before) => (Severity::High, "between the two readings", now - before),
+        None if now > 0 => (Severity::Note, "since it was made", now),
+        None => return None,
+    };
+    let times = if count == 1 { "once".to_owned() } else { format!("{count} times") };
+    let stuck = transmit.queues().iter().filter_map(|queue| {
+        let count = *queue.timeouts.value()?;
+        (count > 0).then_some((queue.queue, count))
+    });
+    let sighting =
+        Sighting::new(severity, format!("Transmit queues of {interface} stood still {times} {when}"));
+    Some(stuck.fold(sighting, |sighting, (queue, count)| {
+        let file = format!("/sys/class/net/{interface}/queues/tx-{queue}/tx_timeout");
+        sighting.evidence(format!("times tx-{queue} stood still"), count, file)
+    }))
+}
+
+/// Over all queues whose count is known; none where none is.
+fn timeouts(path: &PacketPath, interface: &str) -> Option<u64> {
+    let counts =
+        path.transmit_of(interface)?.queues().iter().filter_map(|queue| queue.timeouts.value().copied());
+    counts.reduce(u64::saturating_add)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::path;
+    use super::*;
+    use crate::Known;
+
+    fn with(timeouts: u64) -> PacketPath {
+        let mut path = path(4, &["0", "1"]);
+        if let Known::Value(queues) = &mut path.transmit[0].queues {
+            queues[1].timeouts = Known::Value(timeouts);
+        }
+        path
+    }
+
+    #[test]
+    fn a_queue_that_stands_still_now_is_worse_than_one_that_did() {
+        let (before, now) = (with(1), with(3));
+        let sighting = check(&View::twice(&before, &now)).remove(0);
+        assert_eq!(sighting.title, "Transmit queues of eth0 stood still 2 times between the two readings");
+        assert_eq!(sighting.severity, Severity::High);
+        assert_eq!((sighting.evidence.len(), &sighting.evidence[0].value), (1, &3.into()));
+        let sighting = check(&View::once(&with(1))).remove(0);
+        assert_eq!(
+            (sighting.severity, sighting.title.as_str()),
+            (Severity::Note, "Transmit queues of eth0 stood still once since it was made")
+        );
+        assert!(check(&View::once(&with(0))).is_empty());
+        let mut unknown = with(3);
+        unknown.transmit[0].queues = Known::unknown("gone");
+        assert!(check(&View::once(&unknown)).is_empty());
+    }
+}

@@ -1,0 +1,100 @@
+//! One transmit queue for all CPUs.
+
+use super::{Sending, sending};
+use crate::finding::{Rule, Severity, Sighting};
+use crate::stage::View;
+
+pub(super) const RULE: Rule = Rule {
+    id: "transmit.single-queue",
+    title: "All CPUs send by one transmit queue",
+    why: "Every packet takes the lock of its queue's discipline and that of the driver's ring. With one queue, all CPUs that \
+          send wait there for each other, and adding threads to a service adds waiting.",
+    effect: "What meeting at queues costs: 1,086,000 transactions/s where any CPU used any queue, 5,050,000 with a queue a \
+             CPU, on 20 CPUs.",
+    published_ratio: None,
+    source: "T. Makita, Boost UDP Transaction Performance, LinuxCon Japan 2016",
+    kernels: "all; enqueueing without a lock from 6.19 on takes a part of it away",
+    remedy: "Give the interface more channels; for a virtual machine, more queues on the hypervisor's side first (virtio: \
+             queues=N of the interface's driver).",
+    unless: "Not where one CPU sends all, as for a server with one thread.",
+    check,
+};
+
+fn check(view: &View<'_>) -> Vec<Sighting> {
+    sending(view).filter_map(|sending| of_interface(&sending)).collect()
+}
+
+fn of_interface(sending: &Sending<'_>) -> Option<Sighting> {
+    if sending.link.transmit_queues.value() != Some(&1) {
+        return None;
+    }
+    let interface = sending.interface();
+    let cpus = sending.cpus.len();
+    let channels = sending.link.channels.value().copied().flatten();
+    let possible =
+        channels.map(|channels| channels.tx_max.max(channels.combined_max)).filter(|most| *most > 1);
+    let severity = match possible {
+        // Nothing on this host mends it, and on few CPUs it costs little.
+        None if cpus < 4 => Severity::Note,
+        Some(_) if cpus < 4 => Severity::Low,
+        _ => Severity::Medium,
+    };
+    let title = format!("{interface} has one transmit queue, and {cpus} CPUs meet at its lock");
+    let sighting = Sighting::new(severity, title)
+        .evidence("transmit queues", 1, format!("/sys/class/net/{interface}/queues"))
+        .evidence("CPUs online", sending.cpus.to_string(), "/sys/devices/system/cpu/online");
+    let (Some(most), Some(channels)) = (possible, channels) else { return Some(sighting) };
+    let read_from = format!("ETHTOOL_GCHANNELS of {interface}, as ethtool -l {interface} shows it");
+    let wanted = u32::try_from(cpus).unwrap_or(u32::MAX).min(most);
+    let kind = if channels.combined_max > 1 { "combined" } else { "tx" };
+    Some(
+        sighting
+            .evidence("most transmit channels", most, read_from)
+            .command(format!("ethtool -L {interface} {kind} {wanted}")),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::path;
+    use super::*;
+    use crate::Known;
+    use crate::stage::PacketPath;
+    use crate::stage::link::{Channels, Device};
+
+    fn found(path: &PacketPath) -> Vec<Sighting> {
+        check(&View::once(path))
+    }
+
+    #[test]
+    fn one_queue_for_many_cpus_is_found_with_what_the_driver_can_have() {
+        let mut path = path(8, &[""]);
+        path.link[0].channels =
+            Known::Value(Some(Channels { combined: 1, combined_max: 4, ..Channels::default() }));
+        let sighting = found(&path).remove(0);
+        assert_eq!(sighting.title, "eth0 has one transmit queue, and 8 CPUs meet at its lock");
+        assert_eq!(
+            (sighting.severity, sighting.commands),
+            (Severity::Medium, vec!["ethtool -L eth0 combined 4".to_owned()])
+        );
+    }
+
+    #[test]
+    fn what_nothing_here_mends_is_told_by_the_way_on_a_small_machine() {
+        let small = found(&path(2, &[""])).remove(0);
+        assert_eq!((small.severity, small.commands.len()), (Severity::Note, 0));
+        assert_eq!(found(&path(4, &[""]))[0].severity, Severity::Medium);
+    }
+
+    #[test]
+    fn several_queues_one_cpu_or_software_are_no_finding() {
+        assert!(found(&path(8, &["", ""])).is_empty());
+        assert!(found(&path(1, &[""])).is_empty());
+        let mut software = path(8, &[""]);
+        software.link[0].device = Known::Value(Device::Software);
+        assert!(found(&software).is_empty());
+        let mut unknown = path(8, &[""]);
+        unknown.link[0].transmit_queues = Known::unknown("gone");
+        assert!(found(&unknown).is_empty());
+    }
+}

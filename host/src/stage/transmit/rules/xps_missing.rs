@@ -1,0 +1,134 @@
+//! Several transmit queues and nothing that says which CPU uses which.
+
+use super::{Sending, by_queue, sending, sent_rate, xps_files};
+use crate::finding::{Rule, Severity, Sighting};
+use crate::stage::View;
+use crate::stage::softirq::traffic;
+
+pub(super) const RULE: Rule = Rule {
+    id: "transmit.xps-missing",
+    title: "No CPU has a transmit queue of its own",
+    why: "Without XPS the flow's hash chooses the transmit queue of a packet, so that any CPU sends by any queue. Each queue \
+          has a lock in its discipline and one in its driver; CPUs meet there and wait for each other, and the queue's \
+          memory moves between them. Some drivers set XPS by themselves (ixgbe, i40e, ice, mlx5, virtio_net), some do not \
+          (igb, ena).",
+    effect: "1,086,000 transactions/s without XPS, 5,050,000 with it, on 20 CPUs: every CPU alone with its queue.",
+    published_ratio: Some(4.65),
+    source: "T. Makita, Boost UDP Transaction Performance, LinuxCon Japan 2016",
+    kernels: "2.6.38 and later",
+    remedy: "Give each CPU the transmit queue of the same number as the receive queue that interrupts it.",
+    unless: "Not where traffic is shaped a queue, or where a few CPUs send little: then nothing meets at the locks. Not where \
+             the hypervisor's side has fewer queues.",
+    check,
+};
+
+/// Packets per second from which CPUs are likely to meet at the locks of their queues.
+const BUSY: f64 = 200_000.0;
+
+fn check(view: &View<'_>) -> Vec<Sighting> {
+    sending(view).filter_map(|sending| of_interface(view, &sending)).collect()
+}
+
+fn of_interface(view: &View<'_>, sending: &Sending<'_>) -> Option<Sighting> {
+    let xps = sending.xps()?;
+    if xps.iter().any(|(_, cpus)| !cpus.is_empty()) {
+        return None;
+    }
+    let interface = sending.interface();
+    let rate = sent_rate(view, interface);
+    let severity = match rate {
+        Some(rate) if rate >= BUSY => Severity::High,
+        _ if sending.cpus.len() < 4 || traffic::is_quiet(view, interface) => Severity::Low,
+        _ => Severity::Medium,
+    };
+    let title = format!(
+        "{interface} has {} transmit queues and no XPS: any of {} CPUs sends by any queue, and they meet at its lock",
+        xps.len(),
+        sending.cpus.len()
+    );
+    let sighting = Sighting::new(severity, title)
+        .evidence("CPUs by transmit queue", by_queue(&xps), xps_files(interface))
+        .evidence("CPUs online", sending.cpus.to_string(), "/sys/devices/system/cpu/online");
+    let sighting = match rate {
+        Some(rate) => sighting.evidence(
+            "packets sent per second",
+            rate.round(),
+            format!("/sys/class/net/{interface}/statistics/tx_packets"),
+        ),
+        None => sighting,
+    };
+    Some(sending.mend(sighting, &xps))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::path;
+    use super::*;
+    use crate::stage::PacketPath;
+    use crate::stage::link::Device;
+    use crate::{CpuSet, Known};
+
+    fn found(path: &PacketPath) -> Vec<Sighting> {
+        check(&View::once(path))
+    }
+
+    #[test]
+    fn queues_without_xps_are_given_a_cpu_each() {
+        let sighting = found(&path(4, &[""; 4])).remove(0);
+        assert_eq!(
+            sighting.title,
+            "eth0 has 4 transmit queues and no XPS: any of 4 CPUs sends by any queue, and they meet at its lock"
+        );
+        assert_eq!(sighting.severity, Severity::Medium);
+        assert_eq!(sighting.evidence[0].value["tx-3"], "");
+        let commands: Vec<_> =
+            sighting.changes.iter().filter_map(|change| change.setting.command(&change.to)).collect();
+        assert_eq!(commands.len(), 4);
+        assert_eq!(commands[3], "echo 00000008 > /sys/class/net/eth0/queues/tx-3/xps_cpus");
+    }
+
+    #[test]
+    fn it_matters_as_much_as_is_sent() {
+        let sends = |mut path: PacketPath, packets: u64| {
+            path.link[0].totals = Known::Value([("tx_packets".to_owned(), packets)].into());
+            path
+        };
+        let before = sends(path(4, &[""; 4]), 0);
+        let mut now = sends(path(4, &[""; 4]), 5_000_000);
+        now.uptime_seconds = Known::Value(1010.0);
+        assert_eq!(check(&View::twice(&before, &now))[0].severity, Severity::High);
+        assert_eq!(found(&path(2, &[""; 2]))[0].severity, Severity::Low);
+        let mut quiet = path(4, &[""; 4]);
+        quiet.link[0].totals = Known::Value([("rx_packets".to_owned(), 50)].into());
+        assert_eq!(found(&quiet)[0].severity, Severity::Low);
+    }
+
+    #[test]
+    fn where_something_else_chooses_the_queue_nothing_is_missing() {
+        assert!(found(&path(4, &["0", "1", "2", "3"])).is_empty());
+        assert!(found(&path(4, &[""])).is_empty());
+        assert!(found(&path(1, &[""; 4])).is_empty());
+        let mut by_receive_queue = path(4, &[""; 4]);
+        if let Known::Value(queues) = &mut by_receive_queue.transmit[0].queues {
+            queues[0].xps_receive_queues = Known::Value(Some(CpuSet::from_list("0").expect("a list")));
+        }
+        assert!(found(&by_receive_queue).is_empty());
+        let mut veth = path(4, &[""; 4]);
+        veth.link[0].device = Known::Value(Device::Software);
+        assert!(found(&veth).is_empty());
+        let mut netvsc = path(4, &[""; 4]);
+        if let Known::Value(Some(driver)) = &mut netvsc.link[0].driver {
+            driver.name = "hv_netvsc".into();
+        }
+        assert!(found(&netvsc).is_empty());
+    }
+
+    #[test]
+    fn what_could_not_be_read_is_not_judged() {
+        let mut unknown = path(4, &[""; 4]);
+        if let Known::Value(queues) = &mut unknown.transmit[0].queues {
+            queues[2].xps_cpus = Known::unknown("no privilege");
+        }
+        assert!(found(&unknown).is_empty());
+    }
+}

@@ -1,0 +1,45 @@
+//! The queues of a real interface, read in a host of the lab.
+
+use std::io::Write as _;
+
+use linerate_host::stage::{PacketPath, Scope};
+use linerate_host::{Host, Known};
+use linerate_lab::Lab;
+
+fn skip(test: &str, why: &str) {
+    let _ = writeln!(std::io::stderr(), "SKIP {test}: {why}");
+}
+
+#[test]
+fn a_veth_tells_of_its_queues_and_disciplines() {
+    let test = "a_veth_tells_of_its_queues_and_disciplines";
+    let lab = match Lab::builder().start() {
+        Ok(lab) => lab,
+        Err(error) => return skip(test, &error.to_string()),
+    };
+    let link = &lab.links()[0];
+    let sys = match lab.receiver().sys_path() {
+        Ok(sys) => sys.to_owned(),
+        Err(error) => return skip(test, &error.to_string()),
+    };
+    let scope = Scope { interfaces: vec![link.receiver.interface.clone()], ..Scope::default() };
+    let host = Host::live_with_sys(sys).recording();
+    let path = lab.receiver().run(|| PacketPath::observe(&host, &scope)).expect("run there");
+
+    let rss = &path.rss[0];
+    // A veth has no NIC's table, hash or rules, and says so.
+    assert_eq!(
+        (&rss.table, &rss.fields, &rss.ntuple),
+        (&Known::Value(None), &Known::Value(None), &Known::Value(None))
+    );
+    let transmit = &path.transmit[0];
+    let queues = transmit.queues.value().expect("listed");
+    assert_eq!(path.link[0].transmit_queues, Known::Value(u32::try_from(queues.len()).expect("few")));
+    assert!(queues.iter().all(|queue| queue.timeouts == Known::Value(0)), "{queues:?}");
+    assert!(transmit.root().is_some_and(|root| !root.kind.is_empty()), "{transmit:?}");
+
+    // What was recorded tells the same again.
+    let again = PacketPath::observe(&Host::recorded(host.into_recording()), &scope);
+    let written = |path: &PacketPath| serde_json::to_value((&path.rss, &path.transmit)).expect("written");
+    assert_eq!(written(&again), written(&path));
+}
