@@ -32,7 +32,11 @@ const CLSACT_EGRESS: u32 = 0xffff_fff3;
 /// How many tc filters and tcx programs packets meet on an interface.
 pub(crate) fn programs(index: u32) -> io::Result<Programs> {
     let mut connection = Connection::open(NETLINK_ROUTE)?;
-    let qdiscs = connection.request(GET_QDISC, NLM_F_DUMP, &header(index, 0))?;
+    let qdiscs = match connection.request(GET_QDISC, NLM_F_DUMP, &header(index, 0)) {
+        // A kernel without CONFIG_NET_SCHED has neither qdiscs nor filters.
+        Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => Vec::new(),
+        answers => answers?,
+    };
     let kind = qdiscs.iter().find_map(|answer| qdisc_for_filters(&answer.body, index));
     let mut filters = |parent| -> io::Result<u32> {
         let answers = connection.request(GET_FILTER, NLM_F_DUMP, &header(index, parent))?;
@@ -116,7 +120,7 @@ mod tests {
     #[test]
     fn the_loopback_tells_or_says_why_not() {
         match programs(1) {
-            Ok(programs) => assert_eq!(programs, programs),
+            Ok(programs) => assert!(programs.ingress < 100 && programs.egress < 100),
             Err(error) => assert_eq!(error.raw_os_error(), Some(libc::EPERM)),
         }
     }
