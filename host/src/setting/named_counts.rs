@@ -69,6 +69,8 @@ impl From<Channels> for Value {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::Setting;
 
@@ -105,5 +107,16 @@ mod tests {
         assert_eq!(channels.read(&host).expect("read").as_str(), "combined 1");
         let command = channels.command(&Value::new("combined 8"));
         assert_eq!(command.as_deref(), Some("ethtool -L eth0 combined 8"));
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_pairs_or_none(text in "([a-z]{0,8} ?[0-9]{0,12} ?){0,4}") {
+            let value = Value::new(&text);
+            if let Some(pairs) = parse(&value, &CHANNELS) {
+                prop_assert!(pairs.keys().all(|name| CHANNELS.contains(name)));
+                prop_assert!(same(&value, &value, &CHANNELS));
+            }
+        }
     }
 }

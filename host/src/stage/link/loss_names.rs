@@ -212,3 +212,20 @@ impl Reason {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_driver_is_there_once_and_a_name_has_one_star_at_most() {
+        let mut seen = std::collections::BTreeSet::new();
+        for (drivers, counted) in DRIVERS {
+            assert!(drivers.iter().all(|driver| seen.insert(driver)), "{drivers:?}");
+            let names: Vec<&str> = counted.iter().flat_map(|counted| counted.names.iter().copied()).collect();
+            assert!(names.iter().all(|name| name.matches('*').count() <= 1), "{names:?}");
+            let once: std::collections::BTreeSet<&str> = names.iter().copied().collect();
+            assert_eq!(once.len(), names.len(), "{drivers:?} counts something twice");
+        }
+    }
+}

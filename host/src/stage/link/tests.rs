@@ -1,8 +1,10 @@
 //! Interfaces as they are read, from trees and from this machine.
 
+use proptest::prelude::*;
+
 use super::*;
 use crate::recording::{Entry, Recording};
-use crate::stage::Scope;
+use crate::stage::{PacketPath, Scope, View};
 use crate::{Host, Known};
 
 /// An interface of four queues with a device, as a tree has it. Later files take the place of earlier ones.
@@ -159,4 +161,35 @@ fn what_is_read_here_is_read_again_from_its_recording() {
     assert_eq!(serde_json::to_value(again).expect("written"), live);
     assert_eq!(live[0]["device"], "software");
     assert_eq!(live[0]["rings"], serde_json::Value::Null);
+}
+
+/// All files of the tree above that a damaged disk or a strange kernel could spoil.
+const FILES: [&str; 12] = [
+    "/sys/class/net/eth0/ifindex",
+    "/sys/class/net/eth0/operstate",
+    "/sys/class/net/eth0/speed",
+    "/sys/class/net/eth0/mtu",
+    "/sys/class/net/eth0/device/numa_node",
+    "/sys/class/net/eth0/device/sriov_totalvfs",
+    "/sys/class/net/eth0/statistics/rx_packets",
+    "/calls/ethtool/eth0/driver.json",
+    "/calls/ethtool/eth0/channels.json",
+    "/calls/ethtool/eth0/rings.json",
+    "/calls/ethtool/eth0/features.json",
+    "/calls/ethtool/eth0/statistics.json",
+];
+
+proptest! {
+    #[test]
+    fn whatever_is_in_a_file_an_interface_is_read(
+        file in proptest::sample::select(&FILES[..]),
+        content in r#"[-0-9a-z {}\[\]":,.]{0,40}\n?"#,
+    ) {
+        let path = PacketPath::observe(&host(&[(file, &content)]), &Scope::default());
+        prop_assert_eq!(path.link.len(), 1);
+        for rule in RULES {
+            let _ = rule.findings(&View::once(&path));
+        }
+        let _ = losses::counters(&path);
+    }
 }
