@@ -51,7 +51,7 @@ pub(super) const ALLOWANCE_EXCEEDED: Rule = Rule {
     effect: "Up to the allowance of the larger instance; nothing on this machine changes it.",
     published_ratio: None,
     source: "Amazon EC2 User Guide, Monitor network performance for ENA settings on your EC2 instance",
-    kernels: "5.11 and later, or Amazon's own driver from 2.2.10",
+    kernels: "all whose ena driver has these counters",
     remedy: "A larger or network-optimized instance, or more of them. For tracked connections: security group rules that \
              allow the service's port from and to everywhere, which are not tracked.",
     unless: "The counter rose in a test, or the losses are rare and the service's clients send again.",
