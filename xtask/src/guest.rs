@@ -20,7 +20,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum as _};
 use linerate_lab::userns::{self, Privilege};
 
 use kernel::Kernel;
@@ -38,6 +38,9 @@ pub(crate) enum GuestChore {
     Run {
         #[command(flatten)]
         with: With,
+        /// The machine to play
+        #[arg(long, value_enum, default_value_t)]
+        variant: Variant,
         /// Meanwhile, send datagrams from the host to UDP port 4000 of vnet0
         #[arg(long, value_enum, value_name = "FLOWS")]
         traffic: Option<Flows>,
@@ -45,24 +48,28 @@ pub(crate) enum GuestChore {
         #[arg(last = true, required = true)]
         command: Vec<String>,
     },
-    /// Boot, and check what has to hold in there; says SKIP where there is no QEMU or no kernel for it
+    /// Boot one variant after the other, and check what doctor finds there before and after it is mended; says SKIP
+    /// where there is no QEMU or no kernel for it
     Test {
         #[command(flatten)]
         with: With,
+        /// Only this machine
+        #[arg(long, value_enum)]
+        variant: Option<Variant>,
     },
     /// Boot, and give a shell on the console
     Shell {
         #[command(flatten)]
         with: With,
+        /// The machine to play
+        #[arg(long, value_enum, default_value_t)]
+        variant: Variant,
     },
 }
 
 /// What a guest is made of.
 #[derive(Debug, Args)]
 pub(crate) struct With {
-    /// The machine to play
-    #[arg(long, value_enum, default_value_t)]
-    variant: Variant,
     /// Take linerate as built for development, which is quick to build and slow to run
     #[arg(long)]
     development: bool,
@@ -96,9 +103,9 @@ struct Prepared {
 impl GuestChore {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         let done = match &self {
-            Self::Run { with, traffic, command } => with.run(*traffic, command),
-            Self::Test { with } => with.test(),
-            Self::Shell { with } => with.shell(),
+            Self::Run { with, variant, traffic, command } => with.run(*variant, *traffic, command),
+            Self::Test { with, variant } => with.test(*variant),
+            Self::Shell { with, variant } => with.shell(*variant),
         };
         done.map(ExitCode::from).or_else(|error| {
             eprintln!("guest: {error:#}");
@@ -108,10 +115,10 @@ impl GuestChore {
 }
 
 impl With {
-    fn run(&self, traffic: Option<Flows>, command: &[String]) -> anyhow::Result<u8> {
+    fn run(&self, variant: Variant, traffic: Option<Flows>, command: &[String]) -> anyhow::Result<u8> {
         let prepared = self.prepare()?;
         let deadline = Duration::from_secs(self.deadline);
-        let mut guest = Guest::boot(&prepared, self.variant, deadline)?;
+        let mut guest = Guest::boot(&prepared, variant, deadline)?;
         let traffic = traffic.map(|flows| Traffic::start(&guest, flows)).transpose()?;
         let mut sinks = Sinks { output: &mut stdout(), errors: &mut stderr() };
         let status = guest.run(&quoted(command), deadline, &mut sinks)?;
@@ -121,7 +128,7 @@ impl With {
         Ok(status)
     }
 
-    fn test(&self) -> anyhow::Result<u8> {
+    fn test(&self, variant: Option<Variant>) -> anyhow::Result<u8> {
         let prepared = match self.prepare() {
             Err(error) if error.is::<Unavailable>() => {
                 eprintln!("SKIP guest: {error:#}");
@@ -129,21 +136,24 @@ impl With {
             }
             prepared => prepared?,
         };
-        let mut guest = Guest::boot(&prepared, self.variant, Duration::from_secs(self.deadline))?;
-        let failed = checks::run(&mut guest, self.variant)?;
+        let variants = variant.as_ref().map_or(Variant::value_variants(), std::slice::from_ref);
+        let mut failed = Vec::new();
+        for variant in variants {
+            println!("{variant}, Linux {}", prepared.kernel.release);
+            let mut guest = Guest::boot(&prepared, *variant, Duration::from_secs(self.deadline))?;
+            let failures = checks::run(&mut guest, *variant)?;
+            failed.extend(failures.into_iter().map(|failure| format!("{variant}, {failure}")));
+        }
         for failure in &failed {
             println!("FAILED {failure}");
-        }
-        if failed.is_empty() {
-            println!("the guest is as it should be: {:?}, Linux {}", self.variant, prepared.kernel.release);
         }
         Ok(u8::from(!failed.is_empty()))
     }
 
-    fn shell(&self) -> anyhow::Result<u8> {
+    fn shell(&self, variant: Variant) -> anyhow::Result<u8> {
         let prepared = self.prepare()?;
-        let host = session::make_host(self.variant)?;
-        let mut command = session::qemu(&prepared, self.variant, "guest.shell quiet")?;
+        let host = session::make_host(variant)?;
+        let mut command = session::qemu(&prepared, variant, "guest.shell quiet")?;
         // Ctrl-A x ends it.
         command.args(["-display", "none", "-serial", "mon:stdio"]);
         let status = host.receiver().spawn(command)?.wait()?;

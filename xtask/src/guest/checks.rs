@@ -77,7 +77,7 @@ fn take(guest: &mut Guest, step: &Step) -> anyhow::Result<Vec<String>> {
     ensure!(said.status < 2, "doctor ended with {}: {}", said.status, said.errors);
     let found = ids(&said.output)?;
     let sent = sent.map_or(String::new(), |packets| format!(", {packets} packets sent"));
-    println!("{}{sent}: {}", step.what, found.iter().cloned().collect::<Vec<_>>().join(" "));
+    println!("  {}{sent}: {}", step.what, found.iter().cloned().collect::<Vec<_>>().join(" "));
     Ok(judge(step, &found))
 }
 

@@ -74,10 +74,7 @@ pub(super) struct Picked {
 fn fetch(cache: &Path, package: Option<&str>) -> anyhow::Result<Kernel> {
     let (package, version) = match package {
         Some(package) => candidate(package)?,
-        None => LATEST
-            .iter()
-            .find_map(|latest| candidate(latest).ok())
-            .with_context(|| format!("apt knows none of {}", LATEST.join(", ")))?,
+        None => candidate(LATEST[0]).or_else(|_| candidate(LATEST[1]))?,
     };
     let folder = cache.join(format!("{package}_{version}"));
     if !folder.is_dir() {

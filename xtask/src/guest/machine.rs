@@ -1,6 +1,9 @@
 //! The machine that QEMU plays.
 
+use std::fmt;
+
 use clap::ValueEnum;
+use clap::builder::PossibleValue;
 
 /// CPUs of every variant.
 pub(super) const CPUS: u32 = 20;
@@ -40,7 +43,7 @@ impl Tap {
 
 /// What is different from machine to machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(super) enum Variant {
+pub(crate) enum Variant {
     /// 2 NUMA nodes of 10 CPUs; igb on node 1, virtio-net with 20 queues on node 0
     #[default]
     TwoNodes,
@@ -50,6 +53,13 @@ pub(super) enum Variant {
     Smt,
     /// 2 NUMA nodes, and a virtio-net of one queue
     OneQueue,
+}
+
+impl fmt::Display for Variant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.to_possible_value();
+        f.write_str(name.as_ref().map_or("a variant", PossibleValue::get_name))
+    }
 }
 
 impl Variant {

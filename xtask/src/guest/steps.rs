@@ -35,7 +35,12 @@ const TWO_NODES: [Step; 8] = [
         change: "",
         traffic: None,
         doctor: "--interface igb0",
-        present: &["rss.hash-without-ports", "transmit.xps-missing", "softirq.rps-missing"],
+        present: &[
+            "rss.hash-without-ports",
+            "transmit.xps-missing",
+            "softirq.rps-missing",
+            "link.queues-below-cpus",
+        ],
         absent: &["link.single-queue"],
     },
     Step {
@@ -58,14 +63,19 @@ const TWO_NODES: [Step; 8] = [
     },
     Step {
         what: "packets handed on to the CPUs without a queue",
-        // The interrupts are on CPUs of node 1, 10-19. Each queue serves its own and others.
+        // The interrupts are on CPUs of node 1; half of what is handed on leaves it.
         change: r#"for queue in 0 1 2 3 4 5 6 7; do
             printf %x $(( (0x10101 << queue) & 0xfffff )) >/sys/class/net/igb0/queues/rx-$queue/rps_cpus || exit
         done"#,
         traffic: None,
         doctor: "--interface igb0",
-        present: &[],
-        absent: &["rss.hash-without-ports", "transmit.xps-missing", "softirq.rps-missing"],
+        present: &["softirq.rps-crosses-node"],
+        absent: &[
+            "rss.hash-without-ports",
+            "transmit.xps-missing",
+            "softirq.rps-missing",
+            "link.queues-below-cpus",
+        ],
     },
     Step {
         what: "4 of the 20 queues of virtio-net",
@@ -97,7 +107,14 @@ const TWO_NODES: [Step; 8] = [
         traffic: Some(Flows::Many),
         doctor: "--interface vnet0 --watch 5",
         present: &[],
-        absent: &["softirq.skew", "rss.single-flow"],
+        absent: &[
+            "softirq.skew",
+            "rss.single-flow",
+            "rss.queue-imbalance",
+            "irq.stacked",
+            "irq.not-hint",
+            "irq.one-node",
+        ],
     },
 ];
 
