@@ -146,6 +146,8 @@ fn severity(view: &View<'_>, queues: &Queues<'_>, usable: &CpuSet, left_out: &Cp
     }
     match busy(view, queues) {
         Some(share) if share < ROOM => Severity::Note,
+        // It could have been seen whether they lack anything, and was not.
+        None if view.before.is_some() => Severity::Note,
         Some(share) if share >= FULL && left_out.len() * 2 >= usable.len() => Severity::High,
         _ if left_out.len() * FEW >= usable.len() => Severity::Medium,
         _ => Severity::Low,
@@ -339,7 +341,9 @@ mod tests {
     #[test]
     fn with_two_readings_it_matters_as_much_as_the_cpus_are_busy() {
         let reading = |softirq: u64, idle: u64| {
-            let stat = format!("cpu  0 0 0 {idle} 0 0 {softirq} 0\ncpu0 0 0 0 {idle} 0 0 {softirq} 0\n");
+            let others: String =
+                (1..4).map(|cpu| format!("cpu{cpu} 0 0 0 {} 0 0 0 0\n", idle + softirq)).collect();
+            let stat = format!("cpu0 0 0 0 {idle} 0 0 {softirq} 0\n{others}");
             let files = [
                 ("/proc/stat", stat.as_str()),
                 ("/proc/uptime", "1.0 1.0\n"),
@@ -357,5 +361,8 @@ mod tests {
             let now = reading(softirq, idle);
             assert_eq!(check(&View::twice(&before, &now))[0].severity, severity);
         }
+        let mut unknown = reading(95, 5);
+        unknown.machine.cpu_times = Known::unknown("cut short");
+        assert_eq!(check(&View::twice(&before, &unknown))[0].severity, Severity::Note);
     }
 }
