@@ -93,7 +93,7 @@ fn interrupt(nic: usize, queue: u32, queues: u32, cpus: u32) -> Interrupt {
         affinity: vec![cpu],
         effective: cpu,
         hint: vec![cpu],
-        node: i32::from(nic >= 2),
+        node: home(nic),
         handled: (0..cpus).map(|other| if other == cpu { 7_000_000 } else { 3 }).collect(),
     }
 }
@@ -107,7 +107,7 @@ fn nic(number: usize, queues: u32, cpus: u32) -> Nic {
         pci: PCI[number],
         virtio: None,
         speed: Some(100_000),
-        node: i32::from(number >= 2),
+        node: home(number),
         irqs: (first..first + queues).collect(),
         receive: vec![ReceiveQueue::default(); queues as usize],
         transmit: (0..queues).map(|queue| TransmitQueue { xps: share(queue), limit: 0 }).collect(),
@@ -153,6 +153,11 @@ fn queue_statistics(queue: u32) -> impl Iterator<Item = (String, u64)> {
     let count = |name: &str| if name == "packets" { 8_000_000 } else { 0 };
     let receive = RX.iter().map(move |name| (format!("rx{queue}_{name}"), count(name)));
     receive.chain(TX.iter().map(move |name| (format!("tx{queue}_{name}"), count(name))))
+}
+
+/// The node of an interface: with as many queues as half the CPUs, that to whose CPUs its interrupts go.
+fn home(nic: usize) -> i32 {
+    i32::from(nic % 2 == 1)
 }
 
 fn bus(nic: usize) -> &'static str {
