@@ -81,7 +81,7 @@ impl Machine {
         };
         let online = cpu_list(host, "/sys/devices/system/cpu/online");
         Self {
-            kernel: host.read("/proc/sys/kernel/osrelease").map(|text| text.trim().to_owned()).into(),
+            kernel: kernel(host),
             cpu_model,
             numa_nodes: match cpu_list(host, "/sys/devices/system/node/online") {
                 Known::Value(nodes) => Known::Value(u32::try_from(nodes.len()).unwrap_or(u32::MAX)),
@@ -94,7 +94,7 @@ impl Machine {
             frequency_driver: governor::driver(host, &online),
             smt_control: smt::control(host),
             cloud: cloud::cloud(host),
-            cpu_times: proc_stat::of_each_cpu(host),
+            cpu_times: proc_stat::of_each_cpu(host, &online),
             online,
         }
     }
@@ -127,8 +127,21 @@ impl Machine {
     }
 }
 
+fn kernel(host: &Host) -> Known<String> {
+    const PATH: &str = "/proc/sys/kernel/osrelease";
+    match host.read(PATH) {
+        Ok(text) if text.starts_with(|letter: char| letter.is_ascii_digit()) => {
+            Known::Value(text.trim().to_owned())
+        }
+        Ok(text) => Known::unknown(format!("{PATH}: '{}' is no release of a kernel", text.trim())),
+        Err(error) => Known::unknown(error.to_string()),
+    }
+}
+
+/// An empty set is a line of its own, as that of a node without CPUs; no line at all is no answer.
 fn cpu_list(host: &Host, path: &str) -> Known<CpuSet> {
     match host.read(path) {
+        Ok(text) if text.is_empty() => Known::unknown(format!("{path}: empty")),
         Ok(text) => match CpuSet::from_list(&text) {
             Ok(set) => Known::Value(set),
             Err(error) => Known::unknown(format!("{path}: {error}")),
@@ -180,8 +193,14 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_unknown_and_says_why() {
-        let machine = Machine::observe(&Host::scripted([("/proc/cpuinfo", "processor : 0\n")]));
+        let machine = Machine::observe(&Host::scripted([
+            ("/proc/cpuinfo", "processor : 0\n"),
+            ("/proc/sys/kernel/osrelease", ""),
+            ("/sys/devices/system/cpu/online", ""),
+        ]));
         assert_eq!(machine.cpu_model.why(), Some("/proc/cpuinfo names no model"));
+        assert_eq!(machine.kernel.why(), Some("/proc/sys/kernel/osrelease: '' is no release of a kernel"));
+        assert_eq!(machine.online.why(), Some("/sys/devices/system/cpu/online: empty"));
         assert!(machine.numa_nodes.why().is_some_and(|why| why.contains("/sys/devices/system/node/online")));
     }
 }

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::counter::{Counter, Counts};
 use crate::stage::{PacketPath, StageName};
-use crate::{Host, Known};
+use crate::{CpuSet, Host, Known};
 
 pub(super) const PATH: &str = "/proc/stat";
 
@@ -63,10 +63,18 @@ impl CpuTimes {
     }
 }
 
-pub(super) fn of_each_cpu(host: &Host) -> Known<Vec<CpuTimes>> {
-    match host.read(PATH) {
-        Ok(text) => cpu_times(&text).map_err(|reason| format!("{PATH}: {reason}")).into(),
-        Err(error) => Known::unknown(error.to_string()),
+/// The file has a line for each CPU that is online.
+pub(super) fn of_each_cpu(host: &Host, online: &Known<CpuSet>) -> Known<Vec<CpuTimes>> {
+    let times = match host.read(PATH).map(|text| cpu_times(&text)) {
+        Ok(Ok(times)) => times,
+        Ok(Err(reason)) => return Known::unknown(format!("{PATH}: {reason}")),
+        Err(error) => return Known::unknown(error.to_string()),
+    };
+    let missing =
+        online.value().and_then(|online| online.iter().find(|cpu| times.iter().all(|time| time.cpu != *cpu)));
+    match missing {
+        Some(cpu) => Known::unknown(format!("{PATH}: no line of CPU {cpu}, which is online")),
+        None => Known::Value(times),
     }
 }
 
@@ -164,8 +172,11 @@ mod tests {
         assert_eq!(error, "line 1: field 5 of cpu0 is 'x'");
         assert_eq!(cpu_times("cpux 1"), Err("line 1: 'cpux' is no CPU".to_owned()));
         assert_eq!(cpu_times(""), Err("no line of a CPU".to_owned()));
-        let unknown = of_each_cpu(&Host::scripted([(PATH, "intr 1\n")]));
+        let online = CpuSet::from_list("0-2").into();
+        let unknown = of_each_cpu(&Host::scripted([(PATH, "intr 1\n")]), &online);
         assert_eq!(unknown.why(), Some("/proc/stat: no line of a CPU"));
+        let cut = of_each_cpu(&Host::scripted([(PATH, CAPTURED)]), &online);
+        assert_eq!(cut.why(), Some("/proc/stat: no line of CPU 2, which is online"));
     }
 
     #[test]

@@ -35,9 +35,16 @@ fn softnet(host: &Host) -> Known<Vec<SoftnetCpu>> {
     const PATH: &str = "/proc/net/softnet_stat";
     let online =
         host.read("/sys/devices/system/cpu/online").ok().and_then(|text| CpuSet::from_list(&text).ok());
-    match host.read(PATH) {
-        Ok(text) => softnet::parse(&text, online.as_ref()).map_err(|error| format!("{PATH}: {error}")).into(),
-        Err(error) => Known::unknown(error.to_string()),
+    let lines = match host.read(PATH).map(|text| softnet::parse(&text, online.as_ref())) {
+        Ok(Ok(lines)) => lines,
+        Ok(Err(error)) => return Known::unknown(format!("{PATH}: {error}")),
+        Err(error) => return Known::unknown(error.to_string()),
+    };
+    let missing =
+        online.and_then(|online| online.into_iter().find(|cpu| lines.iter().all(|line| line.cpu != *cpu)));
+    match missing {
+        Some(cpu) => Known::unknown(format!("{PATH}: no line of CPU {cpu}, which is online")),
+        None => Known::Value(lines),
     }
 }
 
