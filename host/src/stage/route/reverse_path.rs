@@ -47,9 +47,11 @@ fn check_validation(view: &View<'_>) -> Vec<Sighting> {
     if interfaces.is_empty() {
         return Vec::new();
     }
-    // On a router it does what it is for.
+    // On a router it does what it is for, and of few packets a second lookup is nothing.
     let forwards = view.now.route.snmp("Ip.Forwarding") == Some(1);
-    let severity = if forwards { Severity::Note } else { Severity::Low };
+    let idle = view.now.socket.services.value().is_some()
+        && !view.udp_services().any(|service| view.matters(service));
+    let severity = if forwards || idle { Severity::Note } else { Severity::Low };
     let names: Vec<&str> = interfaces.iter().map(|interface| interface.interface.as_str()).collect();
     let title = format!("The route of each IPv4 packet is looked up twice on {}", names.join(", "));
     let sighting = Sighting::new(severity, title);
@@ -198,6 +200,14 @@ mod tests {
         assert!(check_validation(&View::once(&host("4.6.3", "x", "1", "0", 2))).is_empty());
         // Without a kernel version nobody can tell whether accept_local matters.
         assert!(check_validation(&View::once(&host("", "0", "0", "0", 2))).is_empty());
+    }
+
+    #[test]
+    fn a_host_without_udp_service_under_load_is_only_told() {
+        let mut path = host("6.1.0", "2", "2", "0", 2);
+        assert_eq!(check_validation(&View::once(&path))[0].severity, Severity::Low);
+        path.socket.services = Known::Value(Vec::new());
+        assert_eq!(check_validation(&View::once(&path))[0].severity, Severity::Note);
     }
 
     fn counted(uptime: &str, dropped: u64, received: u64) -> PacketPath {
