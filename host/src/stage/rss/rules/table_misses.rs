@@ -48,7 +48,7 @@ fn of_interface(view: &View<'_>, scaled: &Scaled<'_>) -> Option<Sighting> {
         if missed.len() == 1 { format!("queue {left}") } else { format!("queues {left}") },
     );
     let table = scaled.rss.entries()?;
-    let sighting = Sighting::new(severity(view, entries.len(), missed.len()), title)
+    let sighting = Sighting::new(severity(view, interface, &reached, missed.len()), title)
         .evidence("receive queues", scaled.queues, format!("/sys/class/net/{interface}/queues"))
         .evidence("queues named in the table", reached.to_string(), table_call(interface))
         .evidence("entries of the table", table.len(), table_call(interface));
@@ -84,13 +84,22 @@ fn still_without_packets(view: &View<'_>, scaled: &Scaled<'_>, mut missed: Vec<u
     missed
 }
 
-/// More queues than CPUs bring nothing, so that only those count that a CPU lacks.
-fn severity(view: &View<'_>, reached: usize, missed: usize) -> Severity {
-    let cpus = view.now.machine.online.value().map_or(usize::MAX, CpuSet::len);
-    match reached {
-        reached if reached >= cpus => Severity::Note,
-        reached if reached <= missed => Severity::High,
-        _ => Severity::Medium,
+/// More queues than CPUs bring nothing, so that only those count that a CPU lacks; and none does where RPS hands it
+/// packets of the queues that are reached.
+fn severity(view: &View<'_>, interface: &str, reached: &CpuSet, missed: usize) -> Severity {
+    let served: CpuSet = reached
+        .iter()
+        .filter_map(|queue| view.now.stack_cpus(interface, queue))
+        .flat_map(CpuSet::into_iter)
+        .collect();
+    let has_work =
+        |online: &CpuSet| reached.len() >= online.len() || online.iter().all(|cpu| served.contains(cpu));
+    if view.now.machine.online.value().is_some_and(has_work) {
+        Severity::Note
+    } else if reached.len() <= missed {
+        Severity::High
+    } else {
+        Severity::Medium
     }
 }
 
@@ -111,6 +120,7 @@ mod tests {
     use crate::Known;
     use crate::stage::PacketPath;
     use crate::stage::rss::{NtupleRule, made_up};
+    use crate::stage::softirq::{InterfaceRps, RpsQueue};
 
     /// So many queues, of which the table reaches the first ones.
     fn path(cpus: u32, queues: u32, reached: u32) -> PacketPath {
@@ -156,6 +166,30 @@ mod tests {
     #[test]
     fn queues_beyond_the_cpus_are_told_by_the_way() {
         assert_eq!(found(&path(16, 20, 16))[0].severity, Severity::Note);
+    }
+
+    #[test]
+    fn queues_are_told_by_the_way_whose_cpus_get_packets_by_rps() {
+        let with_rps = |of: &dyn Fn(u32) -> Vec<u32>| {
+            let mut path = path(20, 20, 16);
+            let queue = |queue| RpsQueue {
+                queue,
+                cpus: Known::Value(of(queue).into_iter().collect()),
+                flow_count: Known::Value(0),
+            };
+            path.softirq.rps = vec![InterfaceRps {
+                interface: "eth0".into(),
+                queues: Known::Value((0..20).map(queue).collect()),
+                gro_flush_timeout_ns: Known::Value(None),
+                napi_defer_hard_irqs: Known::Value(None),
+                threaded: Known::Value(None),
+            }];
+            found(&path)[0].severity
+        };
+        let half = |queue: u32| if queue < 4 { vec![queue, queue + 16] } else { vec![queue] };
+        assert_eq!(with_rps(&half), Severity::Note);
+        // That RPS of a queue without packets hands some on helps nobody.
+        assert_eq!(with_rps(&|queue| vec![queue]), Severity::Medium);
     }
 
     #[test]
