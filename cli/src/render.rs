@@ -2,6 +2,7 @@
 
 pub(crate) mod calc_text;
 pub(crate) mod doctor_explain;
+pub(crate) mod doctor_html;
 pub(crate) mod doctor_picture;
 pub(crate) mod doctor_text;
 mod doctor_value;

@@ -9,14 +9,14 @@ mod waiting;
 
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use clap::{Args, Subcommand};
 use linerate_host::{Diagnosis, Severity};
 
 use crate::interrupt::Interrupt;
 use crate::output::{self, Target};
-use crate::render::doctor_text;
 use crate::render::style::Style;
+use crate::render::{doctor_html, doctor_text};
 use arguments::{Level, Sight};
 pub(crate) use document::Document;
 pub(crate) use explain::rules_of;
@@ -32,6 +32,9 @@ pub(crate) struct Doctor {
     /// Write the result as JSON; - is standard output
     #[arg(long, value_name = "FILE")]
     json: Option<String>,
+    /// Write the result as an HTML page; - is standard output
+    #[arg(long, value_name = "FILE")]
+    html: Option<String>,
     /// Show all evidence, commands and sources
     #[arg(long)]
     full: bool,
@@ -58,6 +61,10 @@ impl Doctor {
             return explain::explain(wanted).map(|()| ExitCode::SUCCESS);
         }
         let json = Target::wanted(self.json.as_deref())?;
+        let html = Target::wanted(self.html.as_deref())?;
+        let on_stdout =
+            [&json, &html].into_iter().flatten().filter(|target| **target == Target::Stdout).count();
+        ensure!(on_stdout <= 1, "--json and --html cannot share standard output; give one of them a file");
         let interrupt = Interrupt::install()?;
         let readings = Subject::open(&self.sight, false)?.read(&interrupt)?;
         let mut diagnosis = Diagnosis::of(&readings.view());
@@ -68,7 +75,10 @@ impl Doctor {
         if let Some(target) = &json {
             target.json(&document)?;
         }
-        if json != Some(Target::Stdout) {
+        if let Some(target) = &html {
+            target.write(&doctor_html::doctor(&document, &readings.view())?)?;
+        }
+        if on_stdout == 0 {
             output::print(&doctor_text::doctor(&document, &readings.view(), self.full, Style::stdout()))?;
         }
         Ok(ExitCode::from(u8::from(failed)))

@@ -1,5 +1,6 @@
 //! The way of packets through a host, as it is drawn: queue, interrupt, RPS, socket, thread, transmit queue.
 
+mod drawing;
 mod lane;
 mod service;
 mod text;
@@ -10,6 +11,7 @@ use linerate_host::stage::link::Link;
 use linerate_host::{CpuSet, View};
 
 use super::format;
+pub(crate) use drawing::Drawing;
 pub(crate) use lane::Lane;
 pub(crate) use service::Served;
 pub(crate) use text::lines;
@@ -140,6 +142,11 @@ impl Queue {
             rate,
             hot: false,
         }
+    }
+
+    /// CPUs on which its packets meet the stack; none where that is unknown.
+    pub(crate) fn stack(&self) -> Option<&CpuSet> {
+        self.rps.as_ref().filter(|cpus| !cpus.is_empty()).or(self.napi.as_ref())
     }
 }
 

@@ -5,6 +5,8 @@ mod unseen;
 
 use linerate_host::{Severity, View};
 
+pub(crate) use unseen::groups as unseen_groups;
+
 use super::doctor_picture::{self, Picture};
 use super::style::{Style, Tone};
 use crate::command::doctor::Document;

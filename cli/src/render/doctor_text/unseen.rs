@@ -9,13 +9,7 @@ const MOST: usize = 8;
 
 /// A line a reason.
 pub(super) fn lines(unknown: &[Unknown], full: bool, style: Style) -> Vec<String> {
-    let mut groups: Vec<(&str, Vec<&str>)> = Vec::new();
-    for item in unknown {
-        match groups.iter_mut().find(|(why, _)| *why == item.why) {
-            Some((_, places)) => places.push(&item.what),
-            None => groups.push((&item.why, vec![&item.what])),
-        }
-    }
+    let groups = groups(unknown);
     if groups.is_empty() {
         return Vec::new();
     }
@@ -37,4 +31,16 @@ pub(super) fn lines(unknown: &[Unknown], full: bool, style: Style) -> Vec<String
         lines.push(style.paint(Tone::Faint, &format!("  and {} more", groups.len() - most)));
     }
     lines
+}
+
+/// Places by what stood in the way, in the order of the first of each.
+pub(crate) fn groups(unknown: &[Unknown]) -> Vec<(&str, Vec<&str>)> {
+    let mut groups: Vec<(&str, Vec<&str>)> = Vec::new();
+    for item in unknown {
+        match groups.iter_mut().find(|(why, _)| *why == item.why) {
+            Some((_, places)) => places.push(&item.what),
+            None => groups.push((&item.why, vec![&item.what])),
+        }
+    }
+    groups
 }
