@@ -52,16 +52,25 @@ pub(crate) struct HostSummary<'a> {
 
 impl<'a> Document<'a> {
     pub(crate) fn new(readings: &'a Readings, diagnosis: &'a Diagnosis) -> Self {
-        let view = readings.view();
+        Self::about(&readings.view(), diagnosis, readings.unix_seconds, readings.live)
+    }
+
+    /// What was found in a view of a host.
+    pub(crate) fn about(
+        view: &View<'a>,
+        diagnosis: &'a Diagnosis,
+        read_unix_seconds: Option<u64>,
+        live: bool,
+    ) -> Self {
         let machine = &view.now.machine;
         Self {
             schema: SCHEMA,
             version: env!("CARGO_PKG_VERSION"),
             argv: output::argv(),
-            read_unix_seconds: readings.unix_seconds,
+            read_unix_seconds,
             seconds_between_readings: view.seconds(),
             host: HostSummary {
-                live: readings.live,
+                live,
                 kernel: &machine.kernel,
                 cpu_model: &machine.cpu_model,
                 cpus: &machine.online,
@@ -70,7 +79,7 @@ impl<'a> Document<'a> {
             },
             findings: &diagnosis.findings,
             unknown: &diagnosis.unknown,
-            counters: counted(&view),
+            counters: counted(view),
             stages: view.now,
         }
     }

@@ -88,7 +88,7 @@ impl Drawing {
         let middle = (TOP + bottom.max(queues)) / 2;
         let last = rps.as_ref().unwrap_or(&napi);
         let served = service.map(|service| drawing.service(ways, service, last, middle));
-        let sent = drawing.sent(ways, last, served);
+        let sent = drawing.sent(ways, last, served.as_ref());
         drawing.height = bottom.max(queues).max(sent).max(middle + 40) + GAP;
         drawing
     }
@@ -159,8 +159,10 @@ impl Drawing {
         for queue in &ways.queues {
             y += pitch;
             let class = if queue.hot { "hot" } else { "cpu" };
-            let rate = queue.rate.map_or_else(String::new, |rate| format!("{}  ", packets_per_second(rate)));
-            self.label(QUEUES - 8, y, "end", class, format!("{rate}rx {}", queue.queue));
+            self.label(QUEUES - 8, y, "end", class, format!("rx {}", queue.queue));
+            if let Some(rate) = queue.rate {
+                self.label(QUEUES - 46, y, "end", "idle", packets_per_second(rate));
+            }
             let from = (QUEUES, y - 4);
             let thickness = thickness(queue.rate, most);
             let line = line_class(queue);
@@ -250,10 +252,10 @@ impl Drawing {
     }
 
     /// Draws transmit queues and what leads to them; returns where that ends.
-    fn sent(&mut self, ways: &Ways, from: &Column, served: Option<(u32, CpuSet)>) -> u32 {
+    fn sent(&mut self, ways: &Ways, from: &Column, served: Option<&(u32, CpuSet)>) -> u32 {
         self.label(SENT + 8, 18, "start", "head", "transmit queue");
         let stack: CpuSet = ways.queues.iter().filter_map(Queue::stack).flat_map(CpuSet::iter).collect();
-        let cpus = served.as_ref().map_or(&stack, |(_, cpus)| cpus);
+        let cpus = served.map_or(&stack, |(_, cpus)| cpus);
         let plain = thickness(None, 0.0);
         let words = ways.transmit.words(cpus);
         let by_cpu = match &ways.transmit {
@@ -266,7 +268,7 @@ impl Drawing {
             }
             _ => BTreeMap::new(),
         };
-        let starts = |cpus: &CpuSet| match &served {
+        let starts = |cpus: &CpuSet| match served {
             Some((middle, _)) => vec![(SERVICE + 180, *middle)],
             None => from.each_height(cpus).into_iter().map(|height| (from.x + BLOCK, height)).collect(),
         };

@@ -24,7 +24,8 @@ impl Ways {
     /// The lanes, in the order of their first queues.
     pub(crate) fn lanes(&self) -> Vec<Lane> {
         let fine = self.grouped(|one, other| {
-            (is_single(&one.napi) && is_single(&other.napi) || one.napi == other.napi) && one.rps == other.rps
+            (is_single(&one.napi) && is_single(&other.napi) || one.napi == other.napi)
+                && (one.rps == other.rps || is_small(&one.rps) && is_small(&other.rps))
         });
         if fine.len() <= MOST_LANES {
             return fine;
@@ -72,6 +73,11 @@ impl Lane {
     pub(crate) fn stack(&self) -> Option<&CpuSet> {
         self.rps.as_ref().filter(|cpus| !cpus.is_empty()).or(self.napi.as_ref())
     }
+}
+
+/// RPS of each queue to a few CPUs of its own is one way to do it.
+fn is_small(cpus: &Option<CpuSet>) -> bool {
+    cpus.as_ref().is_some_and(|cpus| (1..=4).contains(&cpus.len()))
 }
 
 fn is_single(cpus: &Option<CpuSet>) -> bool {

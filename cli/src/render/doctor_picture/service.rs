@@ -135,6 +135,6 @@ impl Served {
             many => format!("{many} sockets{by}"),
         };
         let processes = if self.processes.is_empty() { "process ?" } else { &self.processes };
-        format!("{}  {processes}  {sockets}  {}", self.name, self.threads(&all, online).0)
+        format!("{}, {processes}, {sockets}, {}", self.name, self.threads(&all, online).0)
     }
 }

@@ -1,1 +1,76 @@
+use super::*;
+use crate::render::style::Style;
+use linerate_host::recording::Entry;
+use linerate_host::{Host, PacketPath, Recording, Scope};
+use linerate_specimen::{Node, specimen};
 
+fn readings(name: &str) -> (PacketPath, Option<PacketPath>) {
+    let trees = specimen(name).expect("a specimen").trees();
+    let mut paths = trees.iter().map(|tree| {
+        let mut recording = Recording::new();
+        for (path, node) in tree.followed().entries() {
+            let entry = match node {
+                Node::File(content) => Entry::File(content.clone().into_bytes()),
+                Node::Link(target) => Entry::Link(target.clone()),
+            };
+            recording.insert(path, entry);
+        }
+        PacketPath::observe(&Host::recorded(recording), &Scope::default())
+    });
+    (paths.next().expect("a reading"), paths.next())
+}
+
+fn drawn(name: &str, width: usize) -> String {
+    let (first, later) = readings(name);
+    let view = later.as_ref().map_or(View::once(&first), |later| View::twice(&first, later));
+    lines(&Picture::of(&view), Style { width, colour: false }).join("\n")
+}
+
+fn fits(text: &str, width: usize) {
+    for line in text.lines() {
+        assert!(line.chars().count() <= width, "{width} columns: {line}");
+    }
+}
+
+#[test]
+fn twenty_queues_on_one_node_are_one_way() {
+    let text = drawn("makita-2016", 120);
+    assert!(text.contains("├ node 1: CPU 5-9,15-19\n│ no receive queue's interrupt comes here"), "{text}");
+    assert!(text.contains("│ rx 0-19 "), "{text}");
+    assert!(text.contains("no RPS → the one socket → 20 threads on any CPU"), "{text}");
+}
+
+#[test]
+fn the_queue_that_takes_all_is_a_way_of_its_own() {
+    let text = drawn("million-packets", 120);
+    let row = text.lines().find(|line| line.contains("rx 4 ")).expect("a row for it");
+    assert!(row.contains("kpps") && row.contains("CPU 4 "), "{text}");
+}
+
+#[test]
+fn nothing_is_drawn_where_nothing_is_known() {
+    let path = PacketPath::observe(&Host::scripted([("/proc/uptime", "1 1")]), &Scope::default());
+    let view = View::once(&path);
+    assert!(lines(&Picture::of(&view), Style { width: 80, colour: false }).is_empty());
+}
+
+#[test]
+fn every_host_stays_within_terminal_and_frame() {
+    for name in linerate_specimen::names() {
+        let (first, later) = readings(name);
+        let view = later.as_ref().map_or(View::once(&first), |later| View::twice(&first, later));
+        let picture = Picture::of(&view);
+        for width in [80, 120] {
+            let text = lines(&picture, Style { width, colour: false }).join("\n");
+            fits(&text, width);
+            assert!(text.lines().count() <= 60, "{name}: {text}");
+        }
+        for ways in &picture.interfaces {
+            let drawing = Drawing::of(ways, picture.service.as_ref());
+            assert!(drawing.lines.len() < 1_000, "{name}: {} lines", drawing.lines.len());
+            for label in &drawing.labels {
+                assert!(label.x < drawing.width && label.y < drawing.height, "{name}: {}", label.text);
+            }
+        }
+    }
+}

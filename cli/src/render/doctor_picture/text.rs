@@ -3,7 +3,7 @@
 use linerate_host::CpuSet;
 
 use super::{Lane, Picture, Served, Ways, packets_per_second};
-use crate::render::style::{Style, Tone};
+use crate::render::style::{Style, Tone, wrap};
 
 const MOST_INTERFACES: usize = 4;
 const MOST_SERVICES: usize = 6;
@@ -41,11 +41,19 @@ fn interface(ways: &Ways, service: Option<&Served>, style: Style) -> Vec<String>
     let rates = ways.rates.map_or_else(String::new, |(receive, transmit)| {
         format!("; {} in, {} out", packets_per_second(receive), packets_per_second(transmit))
     });
-    let mut lines =
-        vec![format!("{}  {}{rates}", style.paint(Tone::Strong, &ways.interface), ways.facts.join(", "))];
+    let facts = wrap(
+        &format!("{}{rates}", ways.facts.join(", ")),
+        style.width.saturating_sub(2 + ways.interface.len()),
+    );
+    let mut lines: Vec<String> = Vec::new();
+    for line in facts {
+        let name = if lines.is_empty() { ways.interface.as_str() } else { "" };
+        let name = format!("{name:<width$}", width = ways.interface.len());
+        lines.push(format!("{}  {line}", style.paint(Tone::Strong, &name)));
+    }
     if let Some(service) = service {
         let processes = if service.processes.is_empty() { "a process unknown" } else { &service.processes };
-        lines.push(format!("to {} of {processes}", service.name));
+        lines.push(cut(&format!("to {} of {processes}", service.name), style.width));
     }
     let lanes = ways.lanes();
     let rows: Vec<(Option<u32>, Vec<String>)> =

@@ -9,7 +9,7 @@ const MOST: usize = 8;
 
 /// A line a reason.
 pub(super) fn lines(unknown: &[Unknown], full: bool, style: Style) -> Vec<String> {
-    let groups = groups(unknown);
+    let groups = if full { groups(unknown) } else { alike(unknown) };
     if groups.is_empty() {
         return Vec::new();
     }
@@ -33,6 +33,24 @@ pub(super) fn lines(unknown: &[Unknown], full: bool, style: Style) -> Vec<String
     lines
 }
 
+/// The same, where those of the same kind are one, although the words differ by a name or number.
+fn alike(unknown: &[Unknown]) -> Vec<(&str, Vec<&str>)> {
+    let mut alike: Vec<(&str, Vec<&str>)> = Vec::new();
+    for (why, places) in groups(unknown) {
+        let kind = |places: &[&str]| places.first().map(|place| kind(place));
+        match alike.iter_mut().find(|(_, others)| kind(others) == kind(&places)) {
+            Some((_, others)) => others.extend(places),
+            None => alike.push((why, places)),
+        }
+    }
+    alike
+}
+
+/// A place without what is in its brackets.
+fn kind(place: &str) -> String {
+    place.split('[').map(|part| part.split_once(']').map_or(part, |(_, rest)| rest)).collect()
+}
+
 /// Places by what stood in the way, in the order of the first of each.
 pub(crate) fn groups(unknown: &[Unknown]) -> Vec<(&str, Vec<&str>)> {
     let mut groups: Vec<(&str, Vec<&str>)> = Vec::new();
@@ -43,4 +61,32 @@ pub(crate) fn groups(unknown: &[Unknown]) -> Vec<(&str, Vec<&str>)> {
         }
     }
     groups
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn unknown(what: &str, why: &str) -> Unknown {
+        Unknown { what: what.to_owned(), why: why.to_owned() }
+    }
+
+    #[test]
+    fn places_of_a_kind_are_one_line() {
+        let list = [
+            unknown("link[eth0].rings", "asking eth0: no privilege"),
+            unknown("link[eth1].rings", "asking eth1: no privilege"),
+            unknown("machine.cloud", "gone"),
+        ];
+        let style = Style { width: 80, colour: false };
+        assert_eq!(
+            lines(&list, false, style),
+            [
+                "could not see",
+                "  link[eth0].rings and 1 more: asking eth0: no privilege",
+                "  machine.cloud: gone",
+            ]
+        );
+        assert_eq!(lines(&list, true, style).len(), 4);
+    }
 }
