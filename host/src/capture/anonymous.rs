@@ -1,7 +1,153 @@
-//! A capture without what tells whose host it is.
+//! A capture without what tells whose host it is: addresses, the host's name, names of processes.
+//!
+//! Each gets a stand-in, the same wherever it appears, so that what is found on the path stays the same. Addresses that are
+//! the same on every host (any, loopback, multicast) are kept, and so are names that doctor itself knows.
 
-use super::About;
+use std::collections::BTreeMap;
+
 use crate::Recording;
+use crate::recording::Kept;
 
-/// Replaces addresses, the host's name and names of processes.
-pub fn anonymise(_about: &mut About, _readings: &mut [Recording]) {}
+mod address;
+
+use address::Addresses;
+
+/// Programs that doctor knows by name, and the kernel's own threads, by how their names begin.
+const KNOWN: [&str; 14] = [
+    "irqbalance",
+    "tuned",
+    "google_guest",
+    "systemd",
+    "ksoftirqd",
+    "kworker",
+    "kthreadd",
+    "migration",
+    "rcu",
+    "irq/",
+    "napi/",
+    "cpuhp",
+    "idle_inject",
+    "kauditd",
+];
+
+/// Where words of people are, in which the host's name can be.
+const WRITTEN_BY_PEOPLE: [&str; 4] = ["/etc/", "/usr/", "/run/", "/proc/cmdline"];
+
+/// Replaces addresses, names of processes, and the host's name where that is given.
+pub fn anonymise(readings: &mut [Recording], host_name: Option<&str>) {
+    let mut names = Names::default();
+    let mut addresses = Addresses::default();
+    for reading in readings {
+        for (path, kept) in &mut reading.files {
+            let Kept::Read(content) = kept else { continue };
+            // What is no text is none of the files that are read here.
+            let Ok(text) = std::str::from_utf8(content) else { continue };
+            let mut text = names.replaced(path, text);
+            text = match path.as_str() {
+                "/proc/net/udp" | "/proc/net/udp6" | "/proc/net/tcp" | "/proc/net/tcp6" => {
+                    addresses.in_hexadecimal(&text)
+                }
+                // Versions look like addresses.
+                _ if path.ends_with("/driver.json") => text,
+                _ => addresses.in_text(&text),
+            };
+            if let Some(host) = host_name.filter(|name| name.len() > 1)
+                && (WRITTEN_BY_PEOPLE.iter().any(|place| path.starts_with(place))
+                    || path.ends_with("/cmdline"))
+            {
+                text = text.replace(host, "host");
+            }
+            *content = text.into_bytes();
+        }
+    }
+}
+
+/// Stand-ins of names of processes.
+#[derive(Default)]
+struct Names {
+    known: BTreeMap<String, String>,
+}
+
+impl Names {
+    /// A file of a process, with another name in it.
+    fn replaced(&mut self, path: &str, text: &str) -> String {
+        let is_of_process = path.starts_with("/proc/");
+        match path.rsplit('/').next() {
+            Some("comm") if is_of_process => {
+                let name = text.trim_end_matches('\n');
+                format!("{}{}", self.stand_in(name), text.get(name.len()..).unwrap_or(""))
+            }
+            // The name is in parentheses, and may have some itself (proc_pid_stat(5)).
+            Some("stat") if is_of_process => match (text.find('('), text.rfind(')')) {
+                (Some(open), Some(close)) if open < close => {
+                    let name = self.stand_in(&text[open + 1..close]);
+                    format!("{}{name}{}", &text[..=open], &text[close..])
+                }
+                _ => text.to_owned(),
+            },
+            Some("status") if is_of_process => {
+                match text.strip_prefix("Name:\t").and_then(|rest| rest.split_once('\n')) {
+                    Some((name, rest)) => format!("Name:\t{}\n{rest}", self.stand_in(name)),
+                    None => text.to_owned(),
+                }
+            }
+            _ => text.to_owned(),
+        }
+    }
+
+    fn stand_in(&mut self, name: &str) -> String {
+        if KNOWN.iter().any(|known| name.starts_with(known)) {
+            return name.to_owned();
+        }
+        let next = self.known.len() + 1;
+        self.known.entry(name.to_owned()).or_insert_with(|| format!("process-{next}")).clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Host;
+
+    fn anonymous(files: &[(&str, &str)]) -> Host {
+        let mut recording = Recording::new();
+        for (path, content) in files {
+            recording.insert_file(*path, *content);
+        }
+        let mut readings = [recording];
+        anonymise(&mut readings, Some("db-7.example"));
+        let [recording] = readings;
+        Host::recorded(recording)
+    }
+
+    #[test]
+    fn the_same_name_gets_the_same_stand_in_everywhere() {
+        let host = anonymous(&[
+            ("/proc/12/comm", "secret-dns\n"),
+            ("/proc/12/task/13/stat", "13 (secret-dns) S 1 2 3\n"),
+            ("/proc/12/task/13/status", "Name:\tsecret-dns\nCpus_allowed_list:\t0-3\n"),
+            ("/proc/9/comm", "irqbalance\n"),
+            ("/proc/stat", "cpu  1 2 3\n"),
+            ("/proc/13/comm", "other\n"),
+        ]);
+        let read = |path| host.read(path).expect("kept");
+        assert_eq!(read("/proc/12/comm"), "process-1\n");
+        assert_eq!(read("/proc/12/task/13/stat"), "13 (process-1) S 1 2 3\n");
+        assert_eq!(read("/proc/12/task/13/status"), "Name:\tprocess-1\nCpus_allowed_list:\t0-3\n");
+        assert_eq!(read("/proc/9/comm"), "irqbalance\n");
+        assert_eq!(read("/proc/stat"), "cpu  1 2 3\n");
+        assert_eq!(read("/proc/13/comm"), "process-2\n");
+    }
+
+    #[test]
+    fn the_host_is_not_named_and_versions_stay() {
+        let host = anonymous(&[
+            ("/etc/systemd/network/10-x.link", "[Match]\nMACAddress=52:54:00:12:34:56\n# of db-7.example\n"),
+            ("/calls/ethtool/eth0/driver.json", r#"{"name": "x", "version": "5.1.0.13"}"#),
+        ]);
+        let read = |path| host.read(path).expect("kept");
+        let link = read("/etc/systemd/network/10-x.link");
+        assert_eq!(link, "[Match]\nMACAddress=02:00:00:00:00:01\n# of host\n");
+        assert!(read("/calls/ethtool/eth0/driver.json").contains("5.1.0.13"));
+    }
+}

@@ -37,7 +37,7 @@ impl Capture {
         let scope = subject.scope.clone();
         let mut readings = subject.read(&interrupt)?;
         let kernel = readings.view().now.machine.kernel.value().cloned();
-        let mut about = About {
+        let about = About {
             schema: capture::SCHEMA.to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             unix_seconds: readings.unix_seconds.unwrap_or(0),
@@ -47,7 +47,9 @@ impl Capture {
             readings: Vec::new(),
         };
         if self.anonymous {
-            capture::anonymise(&mut about, &mut readings.recordings);
+            let name = rustix::system::uname();
+            let name = readings.live.then(|| name.nodename().to_string_lossy());
+            capture::anonymise(&mut readings.recordings, name.as_deref());
         }
         let mut bytes = Vec::new();
         capture::write(&mut bytes, &about, &readings.recordings).context("the capture cannot be packed")?;
