@@ -76,6 +76,7 @@ pub const PARSERS: &[(&str, Parser)] = &[
     ("socket: sock_diag message", |bytes| _ = crate::netlink::diag_socket(bytes)),
     ("socket: /proc/net/udp", |bytes| drop(socket::proc_net_sockets(&text(bytes), "/proc/net/udp", "07"))),
     ("socket: ip_local_port_range", |bytes| _ = socket::port_range(&text(bytes))),
+    ("socket: reuseport members", |bytes| drop(socket::members(bytes))),
     ("socket: descriptor link", |bytes| _ = socket::Descriptor::of(&text(bytes))),
     ("socket: program's fdinfo", |bytes| _ = socket::program_type(&text(bytes))),
     // thread

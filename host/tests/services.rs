@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use linerate_engine::{Echo, Pinning, Program, Server, Sockets};
+use linerate_host::stage::socket::Steering;
 use linerate_host::{Diagnosis, Host, PacketPath, Scope, Severity, View};
 use linerate_lab::{Lab, LabChild};
 
@@ -30,6 +31,7 @@ fn server_of_the_other_tests() {
     let (sockets, pinning) = match kind {
         "shared" => (Sockets::Shared, Pinning::None),
         "reuseport" => (Sockets::Reuseport, Pinning::None),
+        "program" => (Sockets::SteeredByCpu(Program::Ebpf), Pinning::Cpus(vec![0, 1])),
         _ => (Sockets::SteeredByCpu(Program::Cbpf), Pinning::Cpus(vec![0, 1])),
     };
     let server =
@@ -127,13 +129,31 @@ fn servers_are_told_apart_by_their_port() {
     assert_eq!(findings(&View::once(&shared)), expected);
 
     let reuseport = read(&lab, 4002, 2);
-    assert_eq!(findings(&View::once(&reuseport)), [("thread.unpinned", Severity::Medium)]);
     let service = &reuseport.socket.services()[0];
     assert_eq!(service.sockets.len(), 2);
+    let told = service.steering.value().copied().flatten();
+    let mut expected = vec![("thread.unpinned", Severity::Medium)];
+    match service.steering.why() {
+        Some(why) => skip(test, why),
+        None => expected.insert(0, ("socket.not-steered", Severity::Medium)),
+    }
+    assert_eq!((told, findings(&View::once(&reuseport))), (told.and(Some(Steering::Hash)), expected));
     assert!(service.sockets.iter().all(|socket| socket.set().is_some_and(|set| set.reuseport)));
 
     let steered = read(&lab, 4003, 2);
     assert_eq!(findings(&View::once(&steered)), []);
+    assert_eq!(
+        steered.socket.services()[0].steering.value().copied().flatten(),
+        told.and(Some(Steering::Cpu))
+    );
+
+    if told.is_some() {
+        let _server = start(&lab, "program", address(4005));
+        let program = read(&lab, 4005, 2);
+        assert_eq!(findings(&View::once(&program)), []);
+        let steering = program.socket.services()[0].steering.value().copied().flatten();
+        assert_eq!(steering, Some(Steering::Program));
+    }
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Who listens: sockets, reuseport groups, their buffers and what they lose.
 
+mod chooser;
 mod counters;
 mod load;
 mod observe;
@@ -20,6 +21,8 @@ use serde::{Deserialize, Serialize};
 use super::{Stage, StageName};
 use crate::Known;
 
+pub(crate) use chooser::members;
+pub use chooser::{Chooser, Member};
 pub use options::SocketOptions;
 use options::options;
 pub(crate) use owners::Descriptor;
@@ -62,8 +65,8 @@ pub struct Service {
     pub local: SocketAddr,
     /// The processes that hold them, none for a socket of the kernel; unknown where descriptors may not be read.
     pub processes: Known<Vec<Process>>,
-    /// The sockets, in the order of their group as far as it can be told: that of their cookies, which the kernel gives
-    /// when it first needs one, or without these that of their inodes.
+    /// The sockets: in the order in which their group has them, where the kernel told it (Linux 5.9); else in that of their
+    /// cookies, or of their inodes.
     pub sockets: Vec<Socket>,
     /// How the socket is chosen that gets a packet; none for a service of one socket.
     pub steering: Known<Option<Steering>>,
@@ -119,9 +122,9 @@ pub struct Socket {
 pub enum Steering {
     /// By hash of addresses and ports.
     Hash,
-    /// By CPU: by SO_INCOMING_CPU of every socket.
+    /// By CPU: by a classic program that loads the CPU's number, or by SO_INCOMING_CPU of every socket.
     Cpu,
-    /// By an SK_REUSEPORT program that a process holds.
+    /// By another program; what it goes by is not told.
     Program,
 }
 

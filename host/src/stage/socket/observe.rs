@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
+use super::chooser::Choosers;
 use super::owners::Owners;
 use super::proc_net::{PortRange, port_range, proc_net_sockets};
-use super::steering::steering;
+use super::steering::{order, steering};
 use super::{Process, Protocol, Service, Socket, Sockets, options};
 use crate::netlink::{DiagSocket, SocketState, diag_sockets};
 use crate::stage::Scope;
@@ -205,15 +206,17 @@ fn grouped(host: &Host, owners: &Owners, found: Vec<Found>, named: bool) -> Vec<
         groups.entry(item.key()).or_default().push(item);
     }
     let mut names = BTreeMap::new();
+    let choosers = Choosers::new(host);
     let service = |(key, mut members): (Key, Vec<Found>)| {
         members.sort_by_key(|member| (member.socket.cookie, member.socket.inode));
         let processes = processes(host, &members, &mut names);
         let read_from = members.first().map_or("", |member| member.read_from).to_owned();
-        let sockets: Vec<Socket> = members.into_iter().map(|member| member.socket).collect();
+        let mut sockets: Vec<Socket> = members.into_iter().map(|member| member.socket).collect();
+        order(&choosers, &mut sockets);
         Service {
             protocol: key.protocol,
             local: key.local,
-            steering: steering(host, owners, &processes, &sockets),
+            steering: steering(host, owners, &choosers, (key.protocol, &processes), &sockets),
             processes,
             sockets,
             named,

@@ -1,40 +1,60 @@
 //! How the socket of a reuseport group is chosen, as far as it can be told from outside.
 
+use super::chooser::{Chooser, Choosers};
 use super::owners::Owners;
-use super::{Process, Socket, Steering};
+use super::{Process, Protocol, Socket, Steering};
 use crate::{Host, Known};
 
 /// `BPF_PROG_TYPE_SK_REUSEPORT` of linux/bpf.h, as fdinfo shows it.
 const SK_REUSEPORT: &str = "21";
 
-const UNTOLD: &str = "the kernel does not tell whether a program chooses the socket (SO_ATTACH_REUSEPORT_CBPF), \
-                      only that none asks for the packets of a CPU (SO_INCOMING_CPU)";
-
-/// The first kernel that honours SO_INCOMING_CPU in a reuseport group (reuseport_select_sock_by_hash in net/core/sock_reuseport.c).
+/// The first kernel that honours SO_INCOMING_CPU in a reuseport group (reuseport_select_sock_by_hash in
+/// net/core/sock_reuseport.c).
 const HONOURED_SINCE: (u32, u32) = (6, 2);
 
 /// How a socket of these is chosen.
 pub(super) fn steering(
     host: &Host,
     owners: &Owners,
-    processes: &Known<Vec<Process>>,
+    choosers: &Choosers<'_>,
+    (protocol, processes): (Protocol, &Known<Vec<Process>>),
     sockets: &[Socket],
 ) -> Known<Option<Steering>> {
-    if sockets.len() < 2 {
-        return Known::Value(None);
-    }
+    let [first, _, ..] = sockets else { return Known::Value(None) };
     let Known::Value(processes) = processes else {
         return Known::unknown("whose sockets they are is unknown");
     };
     if processes.iter().any(|process| holds_program(host, process.pid, owners.programs_of(process.pid))) {
         return Known::Value(Some(Steering::Program));
     }
-    if let Some(why) = sockets.iter().find_map(|socket| socket.options.why()) {
-        return Known::unknown(why);
+    if protocol == Protocol::Tcp {
+        return Known::unknown("the kernel does not tell what chooses among listeners");
     }
-    match sockets.iter().all(|socket| socket.incoming_cpu().is_some()) {
-        true if incoming_cpu_is_honoured(host) => Known::Value(Some(Steering::Cpu)),
-        _ => Known::unknown(UNTOLD),
+    let by_cpu = sockets.iter().all(|socket| socket.incoming_cpu().is_some());
+    let cookie = first.cookie.filter(|cookie| *cookie != 0);
+    let member = match cookie.map(|cookie| choosers.member(cookie)) {
+        Some(Ok(member)) => member,
+        Some(Err(error)) => return Known::unknown(error.to_string()),
+        None => {
+            return Known::unknown("the sockets have no cookies, by which to ask what chooses among them");
+        }
+    };
+    match member.map(|member| member.chooser) {
+        Some(Chooser::ClassicByCpu) => Known::Value(Some(Steering::Cpu)),
+        Some(Chooser::Classic | Chooser::Extended) => Known::Value(Some(Steering::Program)),
+        Some(Chooser::Kernel) if by_cpu && incoming_cpu_is_honoured(host) => {
+            Known::Value(Some(Steering::Cpu))
+        }
+        Some(Chooser::Kernel) => Known::Value(Some(Steering::Hash)),
+        None => Known::unknown("they are in no reuseport group: the kernel gives all packets to one of them"),
+    }
+}
+
+/// Puts the sockets of a group in the order in which a classic program counts them, where the kernel told all places.
+pub(super) fn order(choosers: &Choosers<'_>, sockets: &mut [Socket]) {
+    let place = |socket: &Socket| choosers.member(socket.cookie?).ok()??.place;
+    if sockets.len() > 1 && sockets.iter().all(|socket| place(socket).is_some()) {
+        sockets.sort_by_key(place);
     }
 }
 
@@ -56,5 +76,85 @@ fn incoming_cpu_is_honoured(host: &Host) -> bool {
     match (numbers.next(), numbers.next()) {
         (Some(Ok(major)), Some(Ok(minor))) => (major, minor) >= HONOURED_SINCE,
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Recording;
+    use crate::recording::Entry;
+    use crate::stage::Scope;
+    use crate::stage::socket::Sockets;
+
+    /// A service of two sockets that a process holds.
+    fn tree(options: [&str; 2], kernel: &str) -> Recording {
+        let mut recording = Recording::new();
+        let mut file = |path: &str, text: &str| recording.insert(path, Entry::File(text.as_bytes().to_vec()));
+        let socket = |inode: u32| {
+            format!(r#"{{"local": "10.0.0.1:53", "inode": {inode}, "cookie": {}}}"#, inode - 600)
+        };
+        file("/calls/sock_diag/udp4.json", &format!("[{},{}]", socket(700), socket(701)));
+        file("/calls/socket/700/options.json", options[0]);
+        file("/calls/socket/701/options.json", options[1]);
+        file("/proc/sys/kernel/osrelease", kernel);
+        file("/proc/50/comm", "echo\n");
+        recording.insert("/proc/50/fd/3", Entry::Link("socket:[700]".into()));
+        recording.insert("/proc/50/fd/4", Entry::Link("socket:[701]".into()));
+        recording
+    }
+
+    const REUSEPORT: [&str; 2] = [r#"{"reuseport": true}"#; 2];
+    const BY_CPU: [&str; 2] =
+        [r#"{"reuseport": true, "incoming_cpu": 0}"#, r#"{"reuseport": true, "incoming_cpu": 1}"#];
+
+    fn told(mut recording: Recording, chooser: &str) -> (Known<Option<Steering>>, Vec<u64>) {
+        let member = |cookie: u32, place: u32| {
+            format!(r#"{{"cookie": {cookie}, "place": {place}, "chooser": "{chooser}"}}"#)
+        };
+        if !chooser.is_empty() {
+            let answer = format!("[{},{}]", member(100, 1), member(101, 0));
+            recording.insert("/calls/reuseport/udp.json", Entry::File(answer.into_bytes()));
+        }
+        let sockets = Sockets::observe(&Host::recorded(recording), &Scope::default());
+        let service = &sockets.services()[0];
+        (service.steering.clone(), service.sockets.iter().map(|socket| socket.inode).collect())
+    }
+
+    #[test]
+    fn what_the_kernel_tells_is_taken() {
+        for (chooser, steering) in [
+            ("kernel", Steering::Hash),
+            ("classic_by_cpu", Steering::Cpu),
+            ("classic", Steering::Program),
+            ("extended", Steering::Program),
+        ] {
+            let (found, order) = told(tree(REUSEPORT, "6.18.0"), chooser);
+            assert_eq!((found, order), (Known::Value(Some(steering)), vec![701, 700]));
+        }
+    }
+
+    #[test]
+    fn a_cpu_asked_for_counts_from_the_kernel_on_that_honours_it() {
+        assert_eq!(told(tree(BY_CPU, "6.2.1"), "kernel").0, Known::Value(Some(Steering::Cpu)));
+        assert_eq!(told(tree(BY_CPU, "6.1.90-amd64"), "kernel").0, Known::Value(Some(Steering::Hash)));
+        let one = [BY_CPU[0], REUSEPORT[0]];
+        assert_eq!(told(tree(one, "6.18.0"), "kernel").0, Known::Value(Some(Steering::Hash)));
+    }
+
+    #[test]
+    fn a_program_that_the_process_holds_is_told_without_asking() {
+        let mut recording = tree(REUSEPORT, "4.19.0");
+        recording.insert("/proc/50/fd/9", Entry::Link("anon_inode:bpf-prog".into()));
+        let info = "pos:\t0\nflags:\t02000002\nprog_type:\t21\nprog_jited:\t1\n";
+        recording.insert("/proc/50/fdinfo/9", Entry::File(info.into()));
+        let (found, order) = told(recording, "");
+        assert_eq!((found, order), (Known::Value(Some(Steering::Program)), vec![700, 701]));
+    }
+
+    #[test]
+    fn nothing_is_said_where_the_kernel_does_not_tell() {
+        let (found, _) = told(tree(REUSEPORT, "5.4.0"), "");
+        assert!(found.why().is_some_and(|why| why.starts_with("asking what chooses in reuseport groups")));
     }
 }

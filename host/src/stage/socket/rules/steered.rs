@@ -46,7 +46,7 @@ fn not_steered(view: &View<'_>) -> Vec<Sighting> {
         let title = format!("{} chooses among its {count} sockets by hash, not by CPU", service.name());
         Sighting::new(Severity::Medium, title)
             .evidence("sockets of the group", count, service.read_from.clone())
-            .evidence("program that chooses", "none", "the kernel's sockets (BPF iterator)")
+            .evidence("program that chooses", "none", "BPF iterator over UDP sockets")
     };
     view.udp_services().filter(by_hash).map(sighting).collect()
 }
