@@ -123,10 +123,10 @@ const SERVER: &str = "linerate serve echo --bind 198.18.82.2:4000 >/run/server 2
     until ss -Huln 'sport = :4000' | grep -q .; do sleep 0.1; done";
 
 const ONE_NODE: [Step; 1] = [Step {
-    what: "one node",
+    what: "igb with one node",
     change: "",
     traffic: None,
-    doctor: "",
+    doctor: "--interface igb0",
     present: &["rss.hash-without-ports", "transmit.xps-missing", "softirq.rps-missing"],
     absent: &["irq.one-node", "link.far-node", "softirq.rps-crosses-node", "machine.smt"],
 }];
