@@ -1,6 +1,7 @@
 //! Threads that serve sockets: where they may run, where they run, and what each system call costs them.
 
 mod audit;
+mod counters;
 mod observe;
 mod rules;
 mod serving;
@@ -9,8 +10,7 @@ mod task;
 
 use serde::Serialize;
 
-use super::{PacketPath, Stage, StageName};
-use crate::counter::Counter;
+use super::{Stage, StageName};
 use crate::{CpuSet, Known};
 
 pub use audit::AuditRules;
@@ -26,7 +26,7 @@ pub(super) const STAGE: Stage = Stage {
               that shares a cache with it, that is cheap; on another node it is not. What looks at each system call, \
               as auditing does, is paid here.",
     rules: rules::RULES,
-    counters,
+    counters: counters::counters,
 };
 
 /// Threads of the services.
@@ -111,8 +111,4 @@ impl Serving {
     pub fn was_seen(&self) -> bool {
         matches!(self.how, How::InCall(_) | How::Polling(_))
     }
-}
-
-fn counters(_path: &PacketPath) -> Vec<Counter> {
-    Vec::new()
 }

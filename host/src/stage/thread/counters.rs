@@ -1,0 +1,47 @@
+//! What serving threads count: their time.
+
+use super::Serving;
+use crate::counter::{Counter, Counts};
+use crate::stage::{PacketPath, StageName};
+
+/// Time of each serving thread, in user mode and in the kernel.
+pub(super) fn counters(path: &PacketPath) -> Vec<Counter> {
+    path.thread.serving.value().into_iter().flatten().flat_map(times).collect()
+}
+
+fn times(thread: &Serving) -> impl Iterator<Item = Counter> + '_ {
+    let fields = [("utime", &thread.user_ticks), ("stime", &thread.system_ticks)];
+    fields.into_iter().filter_map(|(name, ticks)| {
+        Some(Counter {
+            stage: StageName::Thread,
+            place: format!("thread {} {}", thread.name, thread.tid),
+            name: name.to_owned(),
+            counts: Counts::Ticks,
+            value: *ticks.value()?,
+            read_from: format!("/proc/{}/task/{}/stat", thread.pid, thread.tid),
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Known;
+    use crate::stage::socket::sample::{host, service, thread};
+
+    #[test]
+    fn time_that_is_known_is_counted_and_losses_are_those_of_sockets() {
+        let mut path = host(&[]).with(service(1), vec![thread(51, 700, "0")]);
+        path.thread_mut(0).user_ticks = Known::Value(7);
+        path.thread_mut(0).system_ticks = Known::unknown("gone");
+        path.service().sockets[0].drops = Some(3);
+        let counted: Vec<(String, String, u64)> = path
+            .counters()
+            .into_iter()
+            .filter(|counter| matches!(counter.stage, StageName::Socket | StageName::Thread))
+            .map(|counter| (counter.place, counter.name, counter.value))
+            .collect();
+        let socket = ("udp 10.0.0.1:53 (echo) ino 700".to_owned(), "drops".to_owned(), 3);
+        assert_eq!(counted, [socket, ("thread worker 51".to_owned(), "utime".to_owned(), 7)]);
+    }
+}
