@@ -66,7 +66,7 @@ pub struct Service {
     /// The processes that hold them, none for a socket of the kernel; unknown where descriptors may not be read.
     pub processes: Known<Vec<Process>>,
     /// The sockets: in the order in which their group has them, where the kernel told it (Linux 5.9); else in that of their
-    /// cookies, or of their inodes.
+    /// inodes.
     pub sockets: Vec<Socket>,
     /// How the socket is chosen that gets a packet; none for a service of one socket.
     pub steering: Known<Option<Steering>>,

@@ -208,7 +208,8 @@ fn grouped(host: &Host, owners: &Owners, found: Vec<Found>, named: bool) -> Vec<
     let mut names = BTreeMap::new();
     let choosers = Choosers::new(host);
     let service = |(key, mut members): (Key, Vec<Found>)| {
-        members.sort_by_key(|member| (member.socket.cookie, member.socket.inode));
+        // Cookies are given when they are first asked for, and say nothing of the order in which sockets were made.
+        members.sort_by_key(|member| member.socket.inode);
         let processes = processes(host, &members, &mut names);
         let read_from = members.first().map_or("", |member| member.read_from).to_owned();
         let mut sockets: Vec<Socket> = members.into_iter().map(|member| member.socket).collect();
