@@ -1,5 +1,6 @@
 //! `cargo xtask bench`: promises about cost and speed.
 
+mod doctor;
 mod engine;
 mod generators;
 mod meter;
@@ -18,6 +19,8 @@ pub(crate) use subject::Subject;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Bench {
+    /// Time and memory that doctor takes of a host with many CPUs, NICs and queues.
+    Doctor(doctor::Doctor),
     /// User-space instructions a transaction: the engine's mmsg echo beside the same loop in C.
     Engine(engine::Engine),
     /// Packets a second from one core: our generators beside others, and beside the least that sends.
@@ -34,6 +37,7 @@ pub(crate) enum Bench {
 impl Bench {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         match self {
+            Self::Doctor(doctor) => doctor.run(),
             Self::Engine(engine) => engine.run(),
             Self::Generators(generators) => generators.run(),
             Self::Pacing(pacing) => pacing.run(),

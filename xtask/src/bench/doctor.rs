@@ -1,0 +1,75 @@
+//! What doctor takes of a host of 128 CPUs with four NICs of 64 queues each: time and memory.
+
+use std::path::Path;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use clap::Args;
+
+use crate::sys::usage;
+
+#[derive(Debug, Args)]
+pub(crate) struct Doctor {
+    /// How often; the middle counts.
+    #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u8).range(1..))]
+    repeats: u8,
+}
+
+/// What was promised.
+const MOST_TIME: Duration = Duration::from_millis(200);
+const MOST_BYTES: u64 = 64 << 20;
+
+impl Doctor {
+    pub(crate) fn run(&self) -> anyhow::Result<ExitCode> {
+        if cfg!(debug_assertions) {
+            return super::run_optimized();
+        }
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let mut build = Command::new(cargo);
+        build.args(["build", "--quiet", "--release", "--package", "linerate"]);
+        ensure!(build.status().context("starting cargo")?.success(), "linerate cannot be built");
+        let program = std::env::current_exe().context("where this program is")?.with_file_name("linerate");
+        let directory = tempfile::tempdir().context("a directory for the tree")?;
+        let many = linerate_specimen::specimen("many").context("the specimen of many queues")?;
+        many.first.tree().write(directory.path()).context("writing the tree")?;
+        let mut kept = true;
+        for (name, options) in [("text", &[][..]), ("JSON", &["--json", "-"][..])] {
+            let (time, bytes) = self.measure(&program, directory.path(), options)?;
+            let fine = time <= MOST_TIME && bytes <= MOST_BYTES;
+            kept &= fine;
+            println!(
+                "doctor, 128 CPUs, 4 NICs of 64 queues, {name}: {:.0} ms (at most {} ms), {:.1} MiB (at most {} MiB): {}",
+                time.as_secs_f64() * 1e3,
+                MOST_TIME.as_millis(),
+                bytes as f64 / f64::from(1 << 20),
+                MOST_BYTES >> 20,
+                if fine { "kept" } else { "MISSED" }
+            );
+        }
+        Ok(if kept { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+
+    /// The middle of the times, and the most memory.
+    fn measure(&self, program: &Path, tree: &Path, options: &[&str]) -> anyhow::Result<(Duration, u64)> {
+        let mut times = Vec::new();
+        let mut most = 0;
+        for _ in 0..self.repeats {
+            let begin = Instant::now();
+            let child = Command::new(program)
+                .args(["doctor", "--fail-on", "high", "--root"])
+                .arg(tree)
+                .args(options)
+                .stdout(Stdio::null())
+                .spawn()
+                .context("starting doctor")?;
+            let usage = usage::wait(child).context("waiting for doctor")?;
+            times.push(begin.elapsed());
+            ensure!(matches!(usage.code, Some(0 | 1)), "doctor ended with {:?}", usage.code);
+            most = most.max(usage.peak_bytes);
+        }
+        times.sort();
+        let middle = times.get(times.len() / 2).copied().unwrap_or_default();
+        Ok((middle, most))
+    }
+}

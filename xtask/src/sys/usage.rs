@@ -1,0 +1,32 @@
+//! What a child took, told by the kernel when it ended.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::process::Child;
+
+/// How a child ended, and the most memory it had.
+pub(crate) struct Usage {
+    /// Its exit status; none where a signal ended it.
+    pub(crate) code: Option<i32>,
+    /// The most memory that was resident at a time.
+    pub(crate) peak_bytes: u64,
+}
+
+/// Waits for a child.
+#[expect(clippy::needless_pass_by_value, reason = "a child that was waited for may not be waited for again")]
+pub(crate) fn wait(child: Child) -> io::Result<Usage> {
+    let pid = libc::pid_t::try_from(child.id()).map_err(io::Error::other)?;
+    let mut status = 0;
+    let mut usage = MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: both pointers are to live memory of their types; the child is ours and was not waited for yet, since it is
+    // taken by value and never polled.
+    let waited = unsafe { libc::wait4(pid, &mut status, 0, usage.as_mut_ptr()) };
+    if waited != pid {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: zeroed, which is a value of it, and then filled by the call.
+    let usage = unsafe { usage.assume_init() };
+    let code = libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status));
+    // ru_maxrss is in KiB (getrusage(2)).
+    Ok(Usage { code, peak_bytes: u64::try_from(usage.ru_maxrss).unwrap_or(0) * 1024 })
+}
