@@ -219,3 +219,31 @@ fn nothing_on_the_host_is_written() {
     }
     assert_eq!(traced.contains("SIOCETHTOOL"), !asked.is_empty(), "the log misses what was asked");
 }
+
+#[test]
+fn what_goes_away_between_two_readings_is_unknown() {
+    let tree = tree("million-packets");
+    for gone in ["later/sys/class/net/eth2", "later/proc/3021"] {
+        std::fs::remove_dir_all(tree.path().join(gone)).expect("it was there");
+    }
+    let output = linerate(&["doctor", "--root", text(tree.path()), "--pid", "3021", "--json", "-"]);
+    let document = json(&output);
+    let unknown = document["unknown"].as_array().expect("a list");
+    for what in ["link[eth2]", "process 3021"] {
+        let said =
+            unknown.iter().find(|item| item["what"] == what).unwrap_or_else(|| panic!("{what}: {unknown:?}"));
+        assert_eq!(said["why"], "it was there at the first reading, and gone at the second");
+    }
+}
+
+#[test]
+fn a_watch_of_a_capture_needs_two_readings() {
+    let tree = tree("million-packets");
+    let run = || linerate(&["doctor", "--root", text(tree.path()), "--watch", "1"]);
+    assert_eq!(run().status.code(), Some(1));
+    std::fs::remove_dir_all(tree.path().join("later")).expect("it was there");
+    let output = run();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!((output.status.code(), errors.lines().count()), (Some(2), 1), "{errors}");
+    assert!(errors.contains("holds one reading"), "{errors}");
+}
