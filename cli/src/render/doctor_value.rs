@@ -9,9 +9,17 @@ pub(crate) fn value(value: &Value) -> String {
         Value::Null => "none".to_owned(),
         Value::Bool(true) => "yes".to_owned(),
         Value::Bool(false) => "no".to_owned(),
-        Value::Number(number) => number.to_string(),
+        Value::Number(number) => match number.as_f64() {
+            Some(whole) if number.is_f64() && whole.fract() == 0.0 => format!("{whole:.0}"),
+            _ => number.to_string(),
+        },
         Value::Array(items) => joined(items.iter().map(inner)),
-        Value::Object(map) => joined(map.iter().map(|(key, item)| format!("{key}: {}", inner(item)))),
+        Value::Object(map) => {
+            let mut items: Vec<(&String, &Value)> = map.iter().collect();
+            // CPUs and queues by number: 2 before 10.
+            items.sort_by_key(|(key, _)| key.parse::<u64>().unwrap_or(u64::MAX));
+            joined(items.into_iter().map(|(key, item)| format!("{key}: {}", inner(item))))
+        }
     }
 }
 
@@ -43,6 +51,7 @@ mod tests {
             (json!([1, 2, [3, 4]]), "1, 2, [3, 4]"),
             (json!({"0": "0-4", "1": {"a": true}}), "0: 0-4, 1: {a: yes}"),
             (json!([]), "none"),
+            (json!({"10": 2.0, "9": 0.5}), "9: 0.5, 10: 2"),
         ] {
             assert_eq!(value(&from), expected);
         }

@@ -29,9 +29,11 @@ pub(crate) struct Taker {
 pub(super) fn choose(path: &PacketPath) -> (Option<Served>, Vec<Served>) {
     let services = path.socket.services();
     let is_udp = |service: &&Service| service.protocol == Protocol::Udp;
-    let named = services.iter().filter(|service| service.named);
+    // What listens on a loopback address gets nothing from an interface with queues.
+    let reachable = || services.iter().filter(|service| !service.local.ip().is_loopback());
+    let named = reachable().filter(|service| service.named);
     let chosen = named.clone().find(is_udp).or_else(|| named.clone().next()).or_else(|| {
-        let mut udp = services.iter().filter(is_udp);
+        let mut udp = reachable().filter(is_udp);
         udp.next().filter(|_| udp.next().is_none())
     });
     let others =
@@ -93,7 +95,7 @@ impl Served {
         match (count, self.steering) {
             (0, _) => "no socket".to_owned(),
             (1, _) => "the one socket".to_owned(),
-            (_, Some(Steering::Cpu)) if reached.is_empty() => format!("{count} sockets by CPU"),
+            (_, Some(Steering::Cpu)) if reached.len() == count => format!("{count} sockets by CPU"),
             (_, Some(Steering::Cpu)) => format!("socket {reached} by CPU"),
             (_, Some(Steering::Hash)) => format!("any of {count} sockets by hash"),
             (_, Some(Steering::Program)) => format!("{count} sockets by program"),
