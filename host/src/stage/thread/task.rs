@@ -50,7 +50,11 @@ pub(super) fn allowed(host: &Host, directory: &str) -> Known<CpuSet> {
 
 /// The CPUs of the line `Cpus_allowed_list` of a `status`; none without such a line.
 pub(crate) fn allowed_in(text: &str) -> Option<Result<CpuSet, String>> {
-    let list = text.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?.trim();
+    let list = text.split_inclusive('\n').find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
+    if !list.ends_with('\n') {
+        // 0-1 may have been 0-19.
+        return Some(Err("cut short".to_owned()));
+    }
     Some(CpuSet::from_list(list).map_err(|error| error.to_string()))
 }
 
@@ -110,6 +114,14 @@ mod tests {
         let expected =
             [Watched { descriptor: 5, inode: Some(0x3b81) }, Watched { descriptor: 7, inode: None }];
         assert_eq!(watched(fdinfo), expected);
+    }
+
+    #[test]
+    fn a_list_of_cpus_without_its_end_is_none() {
+        let whole = "Name:\tnamed\nCpus_allowed_list:\t0-19\n";
+        assert_eq!(allowed_in(whole), Some(Ok((0..20).collect())));
+        assert_eq!(allowed_in(&whole[..whole.len() - 2]), Some(Err("cut short".to_owned())));
+        assert_eq!(allowed_in("Name:\tnamed\n"), None);
     }
 
     proptest! {
