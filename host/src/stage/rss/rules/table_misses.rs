@@ -85,16 +85,23 @@ fn still_without_packets(view: &View<'_>, scaled: &Scaled<'_>, mut missed: Vec<u
 }
 
 /// More queues than CPUs bring nothing, so that only those count that a CPU lacks; and none does where RPS hands it
-/// packets of the queues that are reached.
+/// packets of the queues that are reached. Where CPUs are not known, nobody can tell whether one does.
 fn severity(view: &View<'_>, interface: &str, reached: &CpuSet, missed: usize) -> Severity {
+    let path = view.now;
+    let rps = |queue| path.softirq.rps_cpus(interface, queue);
+    let is_unknown = |queue| rps(queue).is_none() || path.stack_cpus(interface, queue).is_none();
+    let with_rps = reached.iter().any(|queue| rps(queue).is_some_and(|cpus| !cpus.is_empty()));
     let served: CpuSet = reached
         .iter()
-        .filter_map(|queue| view.now.stack_cpus(interface, queue))
+        .filter_map(|queue| path.stack_cpus(interface, queue))
         .flat_map(CpuSet::into_iter)
         .collect();
-    let has_work =
-        |online: &CpuSet| reached.len() >= online.len() || online.iter().all(|cpu| served.contains(cpu));
-    if view.now.machine.online.value().is_some_and(has_work) {
+    let has_work = |online: &CpuSet| {
+        reached.len() >= online.len()
+            || online.iter().all(|cpu| served.contains(cpu))
+            || (with_rps && reached.iter().any(is_unknown))
+    };
+    if path.machine.online.value().is_none_or(has_work) {
         Severity::Note
     } else if reached.len() <= missed {
         Severity::High
@@ -190,6 +197,9 @@ mod tests {
         assert_eq!(with_rps(&half), Severity::Note);
         // That RPS of a queue without packets hands some on helps nobody.
         assert_eq!(with_rps(&|queue| vec![queue]), Severity::Medium);
+        let mut unknown = path(20, 20, 16);
+        unknown.machine.online = Known::unknown("empty");
+        assert_eq!(found(&unknown)[0].severity, Severity::Note);
     }
 
     #[test]
