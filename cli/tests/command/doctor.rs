@@ -118,6 +118,17 @@ fn the_document_holds_what_the_schema_says() {
 }
 
 #[test]
+fn a_host_with_nothing_wrong_is_no_failure() {
+    for name in ["makita-2016-mended", "small-vm"] {
+        let tree = tree(name);
+        let status = |level: &str| {
+            linerate(&["doctor", "--root", text(tree.path()), "--fail-on", level]).status.code()
+        };
+        assert_eq!((status("low"), status("note")), (Some(0), Some(1)), "{name}");
+    }
+}
+
+#[test]
 fn the_exit_status_follows_the_severity_asked_for() {
     // Of a host of which only the kernel is known, only the kernel can be judged, and its age is a note.
     let bare = tempfile::tempdir().expect("a directory");
