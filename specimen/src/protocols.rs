@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::net::{IpAddr, SocketAddr};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{Kernel, Tree};
 
@@ -99,6 +99,7 @@ fn write_answers(tree: &mut Tree, kernel: Kernel, udp: &[UdpSocket], tcp: &[List
         });
         tree.call(&format!("sock_diag/tcp{family}"), &listeners.collect());
     }
+    tree.call("reuseport/udp", &choosers(kernel, udp));
     let options = |inode: u64, reuseport: bool, buffer: u32| {
         let key = format!("socket/{inode}/options");
         let set = json!({ "reuseport": reuseport, "incoming_cpu": null, "gro": false, "receive_buffer_bytes": buffer });
@@ -108,6 +109,19 @@ fn write_answers(tree: &mut Tree, kernel: Kernel, udp: &[UdpSocket], tcp: &[List
     for (key, answer) in udp.chain(tcp.iter().map(|socket| options(socket.inode, false, 131_072))) {
         tree.call(&key, &answer);
     }
+}
+
+/// What chooses in each reuseport group, told by a BPF iterator (Linux 5.9): in these, a program by CPU.
+fn choosers(kernel: Kernel, udp: &[UdpSocket]) -> Value {
+    if !kernel.at_least(5, 9) {
+        return json!({ "error": "no BTF in /sys/kernel/btf/vmlinux" });
+    }
+    let members = udp.iter().filter(|socket| socket.reuseport).enumerate();
+    members
+        .map(
+            |(place, socket)| json!({ "cookie": socket.cookie, "place": place, "chooser": "classic_by_cpu" }),
+        )
+        .collect()
 }
 
 /// udp4_format_sock in net/ipv4/udp.c; padded to 127 letters by udp4_seq_show.

@@ -132,3 +132,10 @@ fn a_directory_is_judged_as_the_tree_it_was_written_from() {
         assert_eq!(json(&judge(&states)), json(&diagnose(&specimen, &scope)), "{name}");
     }
 }
+
+#[test]
+fn a_big_machine_whose_sockets_are_steered_by_cpu_has_nothing_above_a_note() {
+    let diagnosis = diagnose(&known("many"), &Scope::default());
+    assert_eq!(above_note(&diagnosis), [""; 0]);
+    assert_eq!(diagnosis.unknown, []);
+}
