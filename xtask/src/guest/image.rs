@@ -124,6 +124,7 @@ impl<W: Write> Image<W> {
                 None => self.copy(&path, &format!("{folder}/{file}"))?,
             }
         }
+        self.copy(&kernel.built_in(), &format!("{folder}/modules.builtin"))?;
         self.add(&format!("{folder}/modules.dep"), 0o644, picked.dependencies.as_bytes())?;
         self.add(&format!("{folder}/modules.alias"), 0o644, picked.aliases.as_bytes())
     }

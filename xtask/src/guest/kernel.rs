@@ -58,6 +58,11 @@ impl Kernel {
         };
         pick(&read("modules.dep")?, &read("modules.alias")?, wanted)
     }
+
+    /// What would be modules in other kernels, a path a line.
+    pub(super) fn built_in(&self) -> PathBuf {
+        self.modules.join("modules.builtin")
+    }
 }
 
 /// Modules for the guest, with what its `modprobe` reads.
