@@ -104,10 +104,17 @@ impl Irq {
 
 impl Vector {
     /// The CPUs it goes to: those in effect where the kernel tells, else those it may go to.
+    ///
+    /// On x86 without interrupt remapping an affinity takes effect with the vector's next interrupt. Until then
+    /// `smp_affinity` is the one to come, and what is in effect lies outside of it (kernel/irq/proc.c,
+    /// `show_irq_affinity`, and kernel/irq/migration.c, Linux 6.12): a virtual machine's idle queues seem to share CPUs.
     #[must_use]
     pub fn cpus(&self) -> Option<&CpuSet> {
+        let to_come = |effective: &CpuSet| {
+            self.affinity.value().is_some_and(|allowed| effective.iter().any(|cpu| !allowed.contains(cpu)))
+        };
         match &self.effective {
-            Known::Value(Some(cpus)) if !cpus.is_empty() => Some(cpus),
+            Known::Value(Some(cpus)) if !cpus.is_empty() && !to_come(cpus) => Some(cpus),
             _ => self.affinity.value(),
         }
     }

@@ -141,7 +141,16 @@ mod tests {
         vectors[1].managed = Known::Value(Some(true));
         assert!(check(&View::once(&path))[0].changes.is_empty());
         let Known::Value(vectors) = &mut path.irq.interfaces[0].vectors else { panic!("vectors") };
+        vectors[1].affinity = Known::Value(cpus("0-1"));
         vectors[1].effective = Known::Value(Some(cpus("0-1")));
+        assert!(check(&View::once(&path)).is_empty());
+    }
+
+    #[test]
+    fn an_affinity_that_is_to_take_effect_with_the_next_interrupt_counts() {
+        let mut path = path(&Machine { vectors: &[0, 0], ..Machine::default() });
+        let Known::Value(vectors) = &mut path.irq.interfaces[0].vectors else { panic!("vectors") };
+        vectors[1].affinity = Known::Value(cpus("1"));
         assert!(check(&View::once(&path)).is_empty());
     }
 }
