@@ -113,10 +113,16 @@ mod tests {
             for rule in stage.rules {
                 assert_eq!(rule.stage(), Some(stage.name), "{}", rule.id);
                 assert!(ids.insert(rule.id), "{} twice", rule.id);
-                for text in
-                    [rule.title, rule.why, rule.effect, rule.source, rule.kernels, rule.remedy, rule.unless]
-                {
+                for text in [rule.source, rule.kernels] {
                     assert!(!text.trim().is_empty(), "{} leaves something unsaid", rule.id);
+                }
+                assert!(!rule.title.ends_with('.'), "{}: a title has no full stop", rule.id);
+                assert!(rule.why.ends_with('.'), "{}: {}", rule.id, rule.why);
+                for text in [rule.effect, rule.remedy, rule.unless] {
+                    let capital = |letter: char| letter.is_uppercase() || letter.is_ascii_digit();
+                    // The last of them is read after the word "unless".
+                    let well = text.starts_with(capital) && text.ends_with('.') && !text.starts_with("Not ");
+                    assert!(well, "{}: {text}", rule.id);
                 }
             }
         }

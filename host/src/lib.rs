@@ -3,6 +3,7 @@
 //! Every read and write goes through a [`Host`] handle that is passed in: the live host, a
 //! directory captured from another machine, or a scripted fake. Nothing here prints.
 
+mod amount;
 pub mod capture;
 pub mod counter;
 mod cpu_set;

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{Conntrack, Filter, conntrack};
 use crate::Setting;
+use crate::amount;
 use crate::finding::{Rule, Severity, Sighting};
 use crate::setting::Value;
 use crate::stage::socket::Service;
@@ -64,7 +65,7 @@ fn check(view: &View<'_>) -> Vec<Sighting> {
         title += &format!(", and the table is {:.0} % full", share * 100.0);
     }
     if let Some(lost) = &lost {
-        title += &format!(", and tracking dropped {:.0} packets {}", lost.packets, lost.when);
+        title += &format!(", and tracking dropped {} packets {}", amount::rate(lost.packets), lost.when);
     }
     let sighting = evidence(Sighting::new(severity, title), filter, conntrack);
     vec![remedy(sighting, filter, &ports)]

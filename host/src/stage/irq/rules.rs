@@ -25,11 +25,7 @@ fn with_vectors(sighting: Sighting, vectors: &[&Vector]) -> Sighting {
             (format!("{} {}", vector.irq, vector.name), cpus.into())
         })
         .collect();
-    sighting.evidence(
-        "CPUs by vector",
-        shown,
-        "/proc/irq/*/effective_affinity_list, or smp_affinity before Linux 4.15",
-    )
+    sighting.evidence("CPUs by vector", shown, "/proc/irq/*/effective_affinity_list or smp_affinity")
 }
 
 /// Whether irqbalance runs, which puts the interrupts of an interface without traffic on few CPUs.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::Link;
 use super::loss_names::{Reason, of_driver};
 use crate::Severity;
+use crate::amount;
 use crate::counter::{Counter, Counts};
 use crate::stage::{PacketPath, StageName, View};
 
@@ -129,8 +130,8 @@ impl Measured {
     /// How much, for a sentence: `451,300 packets/s`.
     pub(super) fn amount(&self) -> String {
         match self.per_second {
-            Some(rate) => format!("{} packets/s", rounded(rate)),
-            None => format!("{} packets since boot", grouped(self.packets)),
+            Some(rate) => format!("{} packets/s", amount::rate(rate)),
+            None => format!("{} packets since boot", amount::grouped(self.packets)),
         }
     }
 
@@ -142,15 +143,6 @@ impl Measured {
     }
 }
 
-fn rounded(rate: f64) -> String {
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "a rate of packets is neither"
-    )]
-    if rate < 10.0 { format!("{rate:.1}") } else { grouped(rate.round() as u64) }
-}
-
 fn percent(share: f64) -> String {
     let percent = 100.0 * share;
     match percent {
@@ -158,19 +150,6 @@ fn percent(share: f64) -> String {
         0.1..10.0 => format!("{percent:.1} %"),
         _ => format!("{percent:.1e} %"),
     }
-}
-
-/// A number with commas between groups of three digits.
-fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }
 
 /// What each interface took in and sent, and what it lost.

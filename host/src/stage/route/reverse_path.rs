@@ -1,6 +1,7 @@
 //! Source validation: is the way back to a packet's source the way it came?
 
 use super::{InterfaceRoute, conf, conf_name, snmp};
+use crate::amount;
 use crate::finding::{Rule, Severity, Sighting};
 use crate::setting::Value;
 use crate::stage::{PacketPath, View};
@@ -124,7 +125,11 @@ fn check_drops(view: &View<'_>) -> Vec<Sighting> {
     else {
         return Vec::new();
     };
-    let title = format!("The reverse-path filter dropped {dropped:.0} of {received:.0} packets {when}");
+    let title = format!(
+        "The reverse-path filter dropped {} of {} packets {when}",
+        amount::rate(dropped),
+        amount::rate(received)
+    );
     let sighting = Sighting::new(severity, title)
         .evidence(format!("{DROPPED}, {when}"), dropped, snmp::NETSTAT)
         .evidence(format!("{RECEIVED}, {when}"), received, snmp::SNMP);
@@ -228,11 +233,11 @@ mod tests {
     fn drops_now_weigh_more_than_drops_since_boot() {
         let (before, now) = (counted("10.0", 100, 1000), counted("12.0", 300, 3000));
         let sightings = check_drops(&View::twice(&before, &now));
-        assert_eq!(sightings[0].title, "The reverse-path filter dropped 100 of 1000 packets each second");
+        assert_eq!(sightings[0].title, "The reverse-path filter dropped 100 of 1,000 packets each second");
         assert_eq!(sightings[0].severity, Severity::Medium);
         assert_eq!(commands(&sightings[0]), ["sysctl -w net.ipv4.conf.ens1f0.rp_filter=2"]);
         let once = check_drops(&View::once(&now));
-        assert_eq!(once[0].title, "The reverse-path filter dropped 300 of 3000 packets since boot");
+        assert_eq!(once[0].title, "The reverse-path filter dropped 300 of 3,000 packets since boot");
         assert_eq!(once[0].severity, Severity::Low);
     }
 

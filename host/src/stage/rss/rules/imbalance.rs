@@ -16,7 +16,7 @@ pub(super) const RULE: Rule = Rule {
     kernels: "all",
     remedy: "Mend the hash and the table where they are at fault. With few flows, or a virtual NIC whose host chooses the \
              queue, spread that queue's packets over CPUs by RPS.",
-    unless: "Not where the rate is far below what one CPU can do, or where rules put a service's packets into one queue on \
+    unless: "The rate is far below what one CPU can do, or where rules put a service's packets into one queue on \
              purpose.",
     check,
 };

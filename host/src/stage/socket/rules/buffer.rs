@@ -1,5 +1,6 @@
 //! Receive buffers, and what does not fit into them.
 
+use crate::amount;
 use crate::finding::{Rule, Severity, Sighting};
 use crate::setting::{Setting, Value};
 use crate::stage::View;
@@ -28,7 +29,7 @@ pub(super) const RECEIVE_DROPS: Rule = Rule {
     why: "A packet that finds the receive buffer full is dropped, after all the work of receiving it was done. It means that the \
           threads do not take packets out as fast as they come, always or for the time of a burst. The counter of a socket also \
           has the few packets with a wrong checksum.",
-    effect: "Every packet counted is one that the service did not answer",
+    effect: "Every packet counted is one that the service did not answer.",
     published_ratio: None,
     source: "M. Majkowski, How to receive a million packets per second (2015); net/ipv4/udp.c, __udp_enqueue_schedule_skb",
     kernels: "2.6.27 and later (drops of a socket in /proc/net/udp)",
@@ -44,7 +45,7 @@ pub(super) const SMALL: Rule = Rule {
     why: "The default of 212,992 bytes holds some 90 to 280 small packets, since the kernel charges 768 to 2,304 bytes for one, \
           depending on how the driver made it: at a million packets/s that is 0.1 to 0.3 ms, less than a thread may have to \
           wait for a CPU.",
-    effect: "Fewer packets lost in bursts; none saved where the threads are too slow for the rate",
+    effect: "Fewer packets lost in bursts; none saved where the threads are too slow for the rate.",
     published_ratio: None,
     source: "Linux, Documentation/networking/ip-sysctl and net/core/sock.c",
     kernels: "All; since 6.18 a server may ask for 4 MiB without privilege (net.core.rmem_max)",
@@ -61,7 +62,7 @@ pub(super) const GRO_SMALL: Rule = Rule {
     why: "With UDP_GRO a thread gets up to 64 KiB of datagrams in one call. The receive buffer must hold several of these, and the \
           thread's own buffer one whole, or the rest of the datagrams is cut off (MSG_TRUNC) without a counter: Envoy lost \
           datagrams so. The thread's own buffer cannot be seen from outside.",
-    effect: "No datagrams cut off",
+    effect: "No datagrams cut off.",
     published_ratio: None,
     source: "Linux 5.0, UDP_GRO; the Envoy project's report of datagrams lost to MSG_TRUNC",
     kernels: "5.0 and later (UDP_GRO)",
@@ -86,10 +87,21 @@ fn drops_of(view: &View<'_>, service: &Service) -> Option<Sighting> {
         (Some(_), rate) => {
             let rate = rate.filter(|rate| *rate > 0.0)?;
             let severity = if rate >= 1.0 { Severity::High } else { Severity::Medium };
-            (severity, format!("{} loses {rate:.0} packets/s: a receive buffer is full", service.name()))
+            (
+                severity,
+                format!(
+                    "{} loses {} packets/s: a receive buffer is full",
+                    service.name(),
+                    amount::rate(rate)
+                ),
+            )
         }
         (None, _) => {
-            let title = format!("{} lost {drops} packets since its sockets were made", service.name());
+            let title = format!(
+                "{} lost {} packets since its sockets were made",
+                service.name(),
+                amount::grouped(drops)
+            );
             (severity_since_boot(view, drops), title)
         }
     };
@@ -109,11 +121,14 @@ fn drops_of_host(view: &View<'_>) -> Option<Sighting> {
         Some(_) => {
             let rate = view.rate(|path| path.route.snmp(ERRORS)).filter(|rate| *rate > 0.0)?;
             let severity = if rate >= 1.0 { Severity::High } else { Severity::Medium };
-            (severity, format!("UDP sockets lose {rate:.0} packets/s to full receive buffers"))
+            (severity, format!("UDP sockets lose {} packets/s to full receive buffers", amount::rate(rate)))
         }
         None => (
             severity_since_boot(view, errors),
-            format!("UDP sockets lost {errors} packets to full receive buffers since boot"),
+            format!(
+                "UDP sockets lost {} packets to full receive buffers since boot",
+                amount::grouped(errors)
+            ),
         ),
     };
     let sighting = Sighting::new(severity, title).evidence(ERRORS, errors, SNMP);
@@ -223,7 +238,7 @@ mod tests {
     fn what_was_lost_some_time_is_told_by_its_share() {
         let mut path = losing(1000);
         assert_eq!(receive_drops(&View::once(&path))[0].severity, Severity::Low);
-        let title = "udp 10.0.0.1:53 (echo) lost 1000 packets since its sockets were made";
+        let title = "udp 10.0.0.1:53 (echo) lost 1,000 packets since its sockets were made";
         assert_eq!(receive_drops(&View::once(&path))[0].title, title);
         snmp(&mut path, 100_000_000, 1000);
         assert_eq!(receive_drops(&View::once(&path))[0].severity, Severity::Note);
@@ -238,7 +253,7 @@ mod tests {
         let found = receive_drops(&View::twice(&before, &now));
         assert_eq!(found[0].title, "UDP sockets lose 450 packets/s to full receive buffers");
         assert_eq!(found[0].evidence[0].read_from, "/proc/net/snmp");
-        let title = "UDP sockets lost 4510 packets to full receive buffers since boot";
+        let title = "UDP sockets lost 4,510 packets to full receive buffers since boot";
         assert_eq!(receive_drops(&View::once(&now))[0].title, title);
         let now = now.with(service(1), Vec::new());
         assert!(receive_drops(&View::once(&now)).is_empty(), "who asks about one is not told of others");

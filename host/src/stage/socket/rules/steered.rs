@@ -11,7 +11,7 @@ pub(super) const NOT_STEERED: Rule = Rule {
           CPUs in softirq have packets for the same socket and wait for its lock, and a thread gets packets that another \
           CPU's cache holds. A program of SO_ATTACH_REUSEPORT_CBPF that returns the CPU's number picks the socket of that \
           CPU, and none is shared.",
-    effect: "2.54 to 4.25 million transactions/s on 20 cores",
+    effect: "2.54 to 4.25 million transactions/s on 20 cores.",
     published_ratio: Some(1.67),
     source: "T. Makita, Boost UDP Transaction Performance (2016)",
     kernels: "4.5 and later for UDP, 4.6 for TCP; without a program, by SO_INCOMING_CPU, 6.2 and later",
@@ -27,7 +27,7 @@ pub(super) const MISMATCH: Rule = Rule {
     title: "A socket gets the packets of one CPU, and its thread runs on another",
     why: "SO_INCOMING_CPU says that a socket is for packets processed on a CPU. That is worth it if the thread that takes them \
           out runs there too, and if packets are processed there at all.",
-    effect: "4.25 to 5.05 million transactions/s on 20 cores from running each thread on the CPU of its socket",
+    effect: "4.25 to 5.05 million transactions/s on 20 cores from running each thread on the CPU of its socket.",
     published_ratio: Some(1.19),
     source: "T. Makita, Boost UDP Transaction Performance (2016)",
     kernels: "6.2 and later, which honour SO_INCOMING_CPU in a reuseport group",

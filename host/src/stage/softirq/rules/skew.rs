@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::amount;
 use crate::finding::{Rule, Severity, Sighting};
 use crate::stage::View;
 use crate::stage::irq::plan;
@@ -63,9 +64,9 @@ fn between_readings(view: &View<'_>) -> Option<Sighting> {
         _ => Severity::Note,
     };
     let title = format!(
-        "CPU {cpu} processes {:.0} % of {:.0} packets/s, {} other CPUs the rest",
+        "CPU {cpu} processes {:.0} % of {} packets/s, {} other CPUs the rest",
         share * 100.0,
-        rates.values().sum::<f64>(),
+        amount::rate(rates.values().sum()),
         rates.len() - 1,
     );
     let shown = shown(&rates);
@@ -142,7 +143,7 @@ mod tests {
     fn a_cpu_that_takes_most_packets_is_named_with_its_rate() {
         let before = [(0xffff_ff00, 0), (0, 0), (0, 0), (0, 0)];
         let sighting = between(&before, &[(899_744, 800), (50_000, 20), (50_000, 20), (0, 0)]).remove(0);
-        assert_eq!(sighting.title, "CPU 0 processes 90 % of 100000 packets/s, 3 other CPUs the rest");
+        assert_eq!(sighting.title, "CPU 0 processes 90 % of 100,000 packets/s, 3 other CPUs the rest");
         assert_eq!(sighting.severity, Severity::High);
         assert_eq!(sighting.evidence[0].value["1"], 5000.0);
         let medium = between(&before, &[(899_744, 250), (50_000, 20), (50_000, 20), (0, 0)]);

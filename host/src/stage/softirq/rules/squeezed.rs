@@ -1,5 +1,6 @@
 //! NET_RX softirqs that stop with work left.
 
+use crate::amount;
 use crate::finding::{Rule, Severity, Sighting};
 use crate::stage::View;
 use crate::stage::softirq::load;
@@ -45,8 +46,11 @@ fn sighting(view: &View<'_>) -> Option<Sighting> {
     if rate < MANY || share < OFTEN {
         return None;
     }
-    let title =
-        format!("Softirqs stop {rate:.0} times a second with packets left, of {packets:.0} packets/s");
+    let title = format!(
+        "Softirqs stop {} times a second with packets left, of {} packets/s",
+        amount::rate(rate),
+        amount::rate(packets)
+    );
     let shown: serde_json::Map<String, serde_json::Value> =
         squeezes.iter().map(|(cpu, rate)| (cpu.to_string(), rate.round().into())).collect();
     let mut sighting = Sighting::new(Severity::Low, title)
@@ -89,7 +93,10 @@ mod tests {
     fn runs_that_mostly_end_for_want_of_budget_are_found() {
         let (before, now) = (reading(10.0, 0, 0), reading(20.0, 1_000_000, 2_000));
         let sighting = check(&View::twice(&before, &now)).remove(0);
-        assert_eq!(sighting.title, "Softirqs stop 200 times a second with packets left, of 100000 packets/s");
+        assert_eq!(
+            sighting.title,
+            "Softirqs stop 200 times a second with packets left, of 100,000 packets/s"
+        );
         assert_eq!(sighting.severity, Severity::Low);
         let changes: Vec<String> =
             sighting.changes.iter().map(|change| format!("{} {}", change.setting, change.to)).collect();

@@ -10,7 +10,7 @@ pub(super) const AUDIT: Rule = Rule {
     why: "With auditing on, a task that began since has an audit context, and each of its system calls enters and leaves through \
           the slow path that fills it in (syscall_trace_enter, __audit_syscall_entry), even if no rule asks for anything. A UDP \
           server that makes two calls a transaction pays twice.",
-    effect: "5.49 to 5.86 million transactions/s on 20 cores; 2.5 % of CPU",
+    effect: "5.49 to 5.86 million transactions/s on 20 cores; 2.5 % of CPU.",
     published_ratio: Some(1.07),
     source: "T. Makita, Boost UDP Transaction Performance (2016); kernel/auditsc.c",
     kernels: "2.6 and later with CONFIG_AUDITSYSCALL",

@@ -15,7 +15,7 @@ pub(super) const FAR_NODE: Rule = Rule {
     why: "A packet is written to the memory of the node that its softirq runs on. A thread on another node fetches each of them, and \
           the locks they share, across the link between the nodes.",
     effect: "1.4 million packets/s with everything on one node, 1.0 million on the other; one thread 360,000 and 330,000, the latter \
-             erratic",
+             erratic.",
     published_ratio: Some(1.4),
     source: "M. Majkowski, How to receive a million packets per second (2015)",
     kernels: "All; from 6.18 on the receive queue of a UDP socket is kept by node, which makes it cost less",
@@ -30,7 +30,7 @@ pub(super) const NOT_WITH_QUEUE: Rule = Rule {
     why: "With a socket and a thread for each CPU, the packets of a CPU are best answered on that CPU: nothing moves between caches and \
           nobody else takes the lock. A thread on a CPU without packets gets those of others, and the CPUs with packets have no \
           thread.",
-    effect: "4.25 to 5.05 million transactions/s on 20 cores from having each thread on the CPU of its packets",
+    effect: "4.25 to 5.05 million transactions/s on 20 cores from having each thread on the CPU of its packets.",
     published_ratio: Some(1.19),
     source: "T. Makita, Boost UDP Transaction Performance (2016)",
     kernels: "All",
@@ -45,7 +45,7 @@ pub(super) const ON_SIBLING: Rule = Rule {
     title: "A serving thread is pinned to the sibling of a CPU in softirq",
     why: "Two hardware threads of a core share its execution units and its first caches. Where softirq keeps one of them busy, the \
           server on the other gets what is left of the core, and takes it from softirq.",
-    effect: "200,000 packets/s on the sibling; 430,000 on the very CPU, though nothing under overload; 360,000 on another core of the node",
+    effect: "200,000 packets/s on the sibling; 430,000 on the very CPU, though nothing under overload; 360,000 on another core of the node.",
     published_ratio: Some(1.8),
     source: "M. Majkowski, How to receive a million packets per second (2015)",
     kernels: "All",

@@ -15,7 +15,7 @@ pub(super) const UNPINNED: Rule = Rule {
     why: "The scheduler moves a thread that may run everywhere, and knows nothing of where its packets are processed. On another \
           CPU than theirs, each packet is fetched from that CPU's cache, and the thread may land where softirq leaves it no time.",
     effect: "4.25 to 5.05 million transactions/s on 20 cores, once each socket has the packets of one CPU; a single thread received \
-             197,000 to 350,000 packets/s where it was, and 360,000 to 370,000 pinned",
+             197,000 to 350,000 packets/s where it was, and 360,000 to 370,000 pinned.",
     published_ratio: Some(1.19),
     source: "T. Makita, Boost UDP Transaction Performance (2016); M. Majkowski, How to receive a million packets per second (2015)",
     kernels: "All",

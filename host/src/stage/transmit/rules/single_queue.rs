@@ -16,7 +16,7 @@ pub(super) const RULE: Rule = Rule {
     kernels: "all; enqueueing without a lock from 6.19 on takes a part of it away",
     remedy: "Give the interface more channels; for a virtual machine, more queues on the hypervisor's side first (virtio: \
              queues=N of the interface's driver).",
-    unless: "Not where one CPU sends all, as for a server with one thread.",
+    unless: "One CPU sends all, as for a server with one thread.",
     check,
 };
 

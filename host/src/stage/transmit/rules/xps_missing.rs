@@ -17,7 +17,7 @@ pub(super) const RULE: Rule = Rule {
     source: "T. Makita, Boost UDP Transaction Performance, LinuxCon Japan 2016",
     kernels: "2.6.38 and later",
     remedy: "Give each CPU the transmit queue of the same number as the receive queue that interrupts it.",
-    unless: "Not where traffic is shaped a queue, or where a few CPUs send little: then nothing meets at the locks. Not where \
+    unless: "Traffic is shaped a queue, or where a few CPUs send little: then nothing meets at the locks. Not where \
              the hypervisor's side has fewer queues.",
     check,
 };

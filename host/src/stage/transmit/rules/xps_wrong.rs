@@ -17,7 +17,7 @@ pub(super) const RULE: Rule = Rule {
     source: "T. Makita, Boost UDP Transaction Performance, LinuxCon Japan 2016; Documentation/networking/scaling.rst",
     kernels: "2.6.38 and later",
     remedy: "Give each CPU one queue, all queues CPUs, and CPUs queues that interrupt their own node.",
-    unless: "Not where CPUs were left out because nothing that sends runs on them, or where classes of traffic have queues of \
+    unless: "CPUs were left out because nothing that sends runs on them, or where classes of traffic have queues of \
              their own.",
     check,
 };
