@@ -16,7 +16,7 @@ fn lab(test: &str) -> Option<Lab> {
 }
 
 fn skip(test: &str, why: &str) {
-    let _ = writeln!(std::io::stderr(), "SKIP {test}: {why}");
+    let _ = std::io::stderr().write_all(format!("\nSKIP {test}: {why}\n").as_bytes());
 }
 
 fn observe(lab: &Lab) -> PacketPath {

@@ -18,7 +18,7 @@ fn lab(test: &str) -> Option<Lab> {
 }
 
 fn skip(test: &str, why: &dyn std::fmt::Display) {
-    let _ = writeln!(std::io::stderr(), "SKIP {test}: {why}");
+    let _ = std::io::stderr().write_all(format!("\nSKIP {test}: {why}\n").as_bytes());
 }
 
 /// The interfaces as they are seen in a host of the lab.

@@ -11,7 +11,7 @@ fn lab(test: &str) -> Option<Lab> {
     match Lab::builder().start() {
         Ok(lab) => Some(lab),
         Err(error) => {
-            let _ = writeln!(std::io::stderr(), "SKIP {test}: {error}");
+            let _ = std::io::stderr().write_all(format!("\nSKIP {test}: {error}\n").as_bytes());
             None
         }
     }
@@ -55,7 +55,7 @@ fn a_veth_takes_frames_while_its_peer_has_napi() {
     assert_eq!(state().driver, Known::Value("veth".to_owned()));
     for on in [false, true] {
         if let Err(error) = gro(if on { "on" } else { "off" }) {
-            let _ = writeln!(std::io::stderr(), "SKIP {test}: {error}");
+            let _ = std::io::stderr().write_all(format!("\nSKIP {test}: {error}\n").as_bytes());
             return;
         }
         match state().features {
@@ -64,7 +64,7 @@ fn a_veth_takes_frames_while_its_peer_has_napi() {
                 assert_eq!(features.transmit, on);
             }
             Known::Unknown { why } => {
-                let _ = writeln!(std::io::stderr(), "SKIP {test}: {why}");
+                let _ = std::io::stderr().write_all(format!("\nSKIP {test}: {why}\n").as_bytes());
                 return;
             }
         }

@@ -7,7 +7,7 @@ use linerate_host::{Host, Known};
 use linerate_lab::Lab;
 
 fn skip(test: &str, why: &str) {
-    let _ = writeln!(std::io::stderr(), "SKIP {test}: {why}");
+    let _ = std::io::stderr().write_all(format!("\nSKIP {test}: {why}\n").as_bytes());
 }
 
 #[test]

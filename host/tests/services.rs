@@ -46,7 +46,7 @@ fn serve_until_told() {
 }
 
 fn skip(test: &str, why: &str) {
-    let _ = writeln!(std::io::stderr(), "SKIP {test}: {why}");
+    let _ = std::io::stderr().write_all(format!("\nSKIP {test}: {why}\n").as_bytes());
 }
 
 fn lab(test: &str) -> Option<Lab> {

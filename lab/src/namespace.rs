@@ -184,7 +184,7 @@ mod tests {
     /// Past the test harness, which shows what is printed only when a test fails.
     fn skipped(why: &str) {
         let name = std::thread::current().name().unwrap_or_default().to_owned();
-        let _ = writeln!(std::io::stderr(), "SKIP {name}: {why}");
+        let _ = std::io::stderr().write_all(format!("\nSKIP {name}: {why}\n").as_bytes());
     }
 
     fn interfaces(sys: &Path) -> Vec<String> {

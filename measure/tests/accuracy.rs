@@ -17,7 +17,7 @@ const ATTEMPTS: usize = 5;
 
 /// Says that a test cannot run here, past the test runner's capture so that it is always seen.
 fn skip(test: &str, why: &str) {
-    let _ = writeln!(std::io::stderr(), "SKIP {test}: {}", why.trim());
+    let _ = std::io::stderr().write_all(format!("\nSKIP {test}: {}\n", why.trim()).as_bytes());
 }
 
 struct Scene {

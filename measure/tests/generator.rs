@@ -42,7 +42,7 @@ fn assert_balanced(outcome: &SlotOutcome) {
 
 /// Says that a test cannot run here, past the test runner's capture so that it is always seen.
 fn skip(test: &str, why: &str) {
-    let _ = writeln!(std::io::stderr(), "SKIP {test}: {}", why.trim());
+    let _ = std::io::stderr().write_all(format!("\nSKIP {test}: {}\n", why.trim()).as_bytes());
 }
 
 /// Drops every 10th request, answers every 100th twice and every 1000th with a changed byte.

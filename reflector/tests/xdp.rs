@@ -13,7 +13,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Says that a test cannot run here, past the test runner's capture so that it is always seen.
 fn skip(test: &str, why: impl std::fmt::Display) {
-    let _ = writeln!(std::io::stderr(), "SKIP {test}: {why}");
+    let _ = std::io::stderr().write_all(format!("\nSKIP {test}: {why}\n").as_bytes());
 }
 
 /// A lab whose receiver has `service`, and whose sender finishes its checksums and takes XDP frames.

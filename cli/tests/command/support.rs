@@ -19,7 +19,7 @@ pub(crate) fn linerate(arguments: &[&str]) -> Output {
 
 /// Says that a test cannot run here, past the test runner's capture so that it is always seen.
 pub(crate) fn skip(test: &str, why: &str) {
-    let _ = writeln!(std::io::stderr(), "SKIP {test}: {why}");
+    let _ = std::io::stderr().write_all(format!("\nSKIP {test}: {why}\n").as_bytes());
 }
 
 /// Some tests look at the whole machine, and a climb takes all of it: one at a time.

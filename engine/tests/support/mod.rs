@@ -63,5 +63,5 @@ pub(crate) fn on_cpu<T: Send>(cpu: u32, action: impl FnOnce() -> T + Send) -> st
 /// Says that a test cannot run here.
 pub(crate) fn skip(test: &str, why: impl std::fmt::Display) {
     // Past the test runner's capture, so that a skip is always seen.
-    let _ = writeln!(std::io::stderr(), "SKIP {test}: {why}");
+    let _ = std::io::stderr().write_all(format!("\nSKIP {test}: {why}\n").as_bytes());
 }

@@ -122,7 +122,8 @@ mod tests {
             Ok(sockets) => Some(sockets),
             Err(error) => {
                 use std::io::Write as _;
-                let _ = writeln!(io::stderr(), "SKIP a_socket_of_this_process_is_listed: {error}");
+                let _ = io::stderr()
+                    .write_all(format!("\nSKIP a_socket_of_this_process_is_listed: {error}\n").as_bytes());
                 None
             }
         }

@@ -9,7 +9,7 @@ use crate::rung::RUNGS;
 
 fn skip(test: &str, why: &str) {
     // Past the test runner's capture, so that a skip is always seen.
-    let _ = writeln!(std::io::stderr(), "SKIP {test}: {why}");
+    let _ = std::io::stderr().write_all(format!("\nSKIP {test}: {why}\n").as_bytes());
 }
 
 fn bench(test: &str) -> Option<LabBench> {

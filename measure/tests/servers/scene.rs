@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Says that a test cannot run here, past the test runner's capture so that it is always seen.
 pub(crate) fn skip(test: &str, why: impl std::fmt::Display) {
-    let _ = writeln!(std::io::stderr(), "SKIP {test}: {why}");
+    let _ = std::io::stderr().write_all(format!("\nSKIP {test}: {why}\n").as_bytes());
 }
 
 /// A lab, and a directory for a server's files. The server ends before they go.

@@ -84,7 +84,7 @@ mod tests {
                 assert!(error.contains("descriptor"), "{error}");
             }
             Err(error) => {
-                let _ = writeln!(io::stderr(), "SKIP {test}: {error}");
+                let _ = io::stderr().write_all(format!("\nSKIP {test}: {error}\n").as_bytes());
             }
         }
     }
