@@ -64,8 +64,8 @@ fn sighting(
         format!("{count} threads run and may serve {which} of {}", service.name())
     };
     let mut sighting = Sighting::new(severity, title)
-        .evidence("inode of the socket", socket.inode, service.read_from.clone())
-        .evidence("threads that serve it", count, "/proc/PID/task/TID/syscall");
+        .evidence("threads that serve it", count, "/proc/PID/task/TID/syscall")
+        .evidence("inode of the socket", socket.inode, service.read_from.clone());
     for thread in threads.iter().take(SHOWN) {
         let (does, read_from) = thread.sight();
         sighting = sighting.evidence(format!("thread {} {}", thread.name, thread.tid), does, read_from);
@@ -99,7 +99,7 @@ mod tests {
         let sighting = shared(&View::once(&two_threads())).remove(0);
         let what: Vec<&str> = sighting.evidence.iter().map(|item| item.what.as_str()).collect();
         let expected =
-            ["inode of the socket", "threads that serve it", "thread worker 51", "thread worker 52"];
+            ["threads that serve it", "inode of the socket", "thread worker 51", "thread worker 52"];
         assert_eq!(what, expected);
         assert_eq!(sighting.evidence[2].value, "in recvfrom");
         assert_eq!(sighting.evidence[2].read_from, "/proc/50/task/51/syscall");
