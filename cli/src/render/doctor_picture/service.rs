@@ -81,8 +81,12 @@ impl Served {
     pub(crate) fn reached(&self, stack: &CpuSet) -> Vec<usize> {
         let of_cpu = |taker: &Taker| taker.incoming.is_some_and(|cpu| stack.contains(cpu));
         let all = 0..self.sockets.len();
+        // A program that goes by CPU does not say which socket is whose.
+        let told = !stack.is_empty() && self.sockets.iter().all(|taker| taker.incoming.is_some());
         match self.steering {
-            Some(Steering::Cpu) => all.filter(|index| self.sockets.get(*index).is_some_and(of_cpu)).collect(),
+            Some(Steering::Cpu) if told => {
+                all.filter(|index| self.sockets.get(*index).is_some_and(of_cpu)).collect()
+            }
             _ => all.collect(),
         }
     }
@@ -96,6 +100,7 @@ impl Served {
             (0, _) => "no socket".to_owned(),
             (1, _) => "the one socket".to_owned(),
             (_, Some(Steering::Cpu)) if reached.len() == count => format!("{count} sockets by CPU"),
+            (_, Some(Steering::Cpu)) if reached.is_empty() => "no socket of these CPUs".to_owned(),
             (_, Some(Steering::Cpu)) => format!("socket {reached} by CPU"),
             (_, Some(Steering::Hash)) => format!("any of {count} sockets by hash"),
             (_, Some(Steering::Program)) => format!("{count} sockets by program"),
@@ -138,5 +143,37 @@ impl Served {
         };
         let processes = if self.processes.is_empty() { "process ?" } else { &self.processes };
         format!("{}, {processes}, {sockets}, {}", self.name, self.threads(&all, online).0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn served(incoming: [Option<u32>; 2]) -> Served {
+        let taker = |incoming: Option<u32>| Taker { incoming, threads: Vec::new() };
+        Served {
+            name: "UDP 0.0.0.0:53".to_owned(),
+            processes: String::new(),
+            sockets: incoming.map(taker).into(),
+            steering: Some(Steering::Cpu),
+        }
+    }
+
+    #[test]
+    fn sockets_that_ask_for_a_cpu_are_reached_from_it() {
+        let words = |incoming, cpus: &[u32]| served(incoming).sockets_words(&cpus.iter().copied().collect());
+        assert_eq!(words([Some(0), Some(1)], &[1]), "socket 1 by CPU");
+        assert_eq!(words([Some(0), Some(1)], &[0, 1]), "2 sockets by CPU");
+        assert_eq!(words([Some(0), Some(1)], &[7]), "no socket of these CPUs");
+    }
+
+    #[test]
+    fn where_it_is_not_told_which_socket_has_which_cpu_all_are_reached() {
+        let none = CpuSet::new();
+        assert_eq!(served([Some(0), Some(1)]).sockets_words(&none), "2 sockets by CPU");
+        let program = served([None, None]);
+        assert_eq!(program.sockets_words(&[1].into_iter().collect()), "2 sockets by CPU");
+        assert_eq!(program.reached(&none), [0, 1]);
     }
 }

@@ -67,7 +67,11 @@ fn sysctl(host: &Host, name: &str) -> Option<(String, Known<u64>)> {
         {
             None
         }
-        Known::Value(None) => Some((name.to_owned(), Known::unknown(format!("{path}: not there")))),
+        // They are the host's, and only its first network namespace shows them (net/core/sysctl_net_core.c).
+        Known::Value(None) => {
+            let why = format!("{path}: not there; a network namespace beside the host's own shows none");
+            Some((name.to_owned(), Known::unknown(why)))
+        }
         Known::Value(Some(value)) => Some((name.to_owned(), Known::Value(value))),
         Known::Unknown { why } => Some((name.to_owned(), Known::Unknown { why })),
     }
@@ -172,7 +176,9 @@ mod tests {
         assert!(!softirq.sysctls.contains_key("netdev_budget_usecs"));
         assert_eq!(
             softirq.sysctls["netdev_max_backlog"].why(),
-            Some("/proc/sys/net/core/netdev_max_backlog: not there")
+            Some(
+                "/proc/sys/net/core/netdev_max_backlog: not there; a network namespace beside the host's own shows none"
+            )
         );
         assert_eq!(
             softirq.sysctls["dev_weight"].why(),

@@ -46,6 +46,7 @@ fn unpinned_of(view: &View<'_>, service: &Service, online: &CpuSet) -> Option<Si
     let severity = if service.sockets.len() > 1 { Severity::Medium } else { Severity::Low };
     let who = match (free.len(), threads.len()) {
         (1, 1) => format!("The thread of {} may run on all {} CPUs", service.name(), online.len()),
+        (2, 2) => format!("Both threads of {} may run on all {} CPUs", service.name(), online.len()),
         (some, all) if some == all => {
             format!("All {all} threads of {} may run on all {} CPUs", service.name(), online.len())
         }
@@ -89,7 +90,7 @@ mod tests {
     #[test]
     fn threads_that_may_run_everywhere_get_a_cpu_each() {
         let found = unpinned(&View::once(&pair("0-3", "0-127")));
-        let title = "All 2 threads of udp 10.0.0.1:53 (echo) may run on all 4 CPUs";
+        let title = "Both threads of udp 10.0.0.1:53 (echo) may run on all 4 CPUs";
         assert_eq!((found[0].severity, found[0].title.as_str()), (Severity::Medium, title));
         assert_eq!(found[0].commands, ["taskset -pc 0 51", "taskset -pc 1 52"]);
         assert_eq!(found[0].evidence[0].read_from, "/proc/50/task/51/status");
