@@ -14,12 +14,13 @@ use super::{format, summary};
 /// Only if formatting fails, which no report is known to cause.
 pub(crate) fn ladder(report: &Report) -> Result<String> {
     let page = Page {
-        report,
+        schema: &report.schema,
+        version: &report.version,
         started: format::utc(report.started_unix_seconds),
         elapsed: unbroken(&format::elapsed(report.elapsed_seconds)),
         command: format::command_line(&report.argv),
         machine: unbroken(&summary::machine(report)),
-        best: unbroken(&summary::best(report)),
+        heading: unbroken(&summary::best(report)),
         caveat: summary::caveat(report).as_deref().map(unbroken),
         interrupted: summary::was_interrupted(report),
         tiles: tiles(report),
@@ -42,12 +43,13 @@ pub(crate) fn ladder(report: &Report) -> Result<String> {
 #[derive(Template)]
 #[template(path = "ladder.html")]
 struct Page<'a> {
-    report: &'a Report,
+    schema: &'a str,
+    version: &'a str,
     started: String,
     elapsed: String,
     command: String,
     machine: String,
-    best: String,
+    heading: String,
     caveat: Option<String>,
     interrupted: bool,
     tiles: Vec<Tile>,

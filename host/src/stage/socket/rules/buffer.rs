@@ -48,7 +48,7 @@ pub(super) const SMALL: Rule = Rule {
     effect: "Fewer packets lost in bursts; none saved where the threads are too slow for the rate.",
     published_ratio: None,
     source: "Linux, Documentation/networking/ip-sysctl and net/core/sock.c",
-    kernels: "All; since 6.18 a server may ask for 4 MiB without privilege (net.core.rmem_max)",
+    kernels: "all; since 6.18 a server may ask for 4 MiB without privilege (net.core.rmem_max)",
     remedy: "Have the server ask for more (SO_RCVBUF, bounded by net.core.rmem_max), or raise net.core.rmem_default for sockets that \
              are made from then on, and restart the server.",
     unless: "Latency matters more than loss: a longer queue is a longer wait. Raising the default gives every socket of the host \

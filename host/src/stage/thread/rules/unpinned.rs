@@ -18,7 +18,7 @@ pub(super) const UNPINNED: Rule = Rule {
              197,000 to 350,000 packets/s where it was, and 360,000 to 370,000 pinned.",
     published_ratio: Some(1.19),
     source: "T. Makita, Boost UDP Transaction Performance (2016); M. Majkowski, How to receive a million packets per second (2015)",
-    kernels: "All",
+    kernels: "all",
     remedy: "Pin each thread to a CPU of its own: that of its socket where the group is steered by CPU. Many servers have an option \
              for it (nsd server-cpu-affinity, CPUAffinity= of systemd for all threads together).",
     unless: "The CPUs are shared with work that must not wait, or the service has more threads than CPUs.",
