@@ -38,6 +38,8 @@ pub(crate) struct Ways {
     /// Receive queues in order.
     pub(crate) queues: Vec<Queue>,
     pub(crate) transmit: Transmit,
+    /// Packets per second of each transmit queue, with two readings and where a source tells.
+    pub(crate) sent: BTreeMap<u32, f64>,
     /// The host's nodes and their CPUs; one without a number where it tells none.
     pub(crate) nodes: Vec<(Option<u32>, CpuSet)>,
     pub(crate) online: CpuSet,
@@ -99,6 +101,7 @@ impl Ways {
             rates: total("rx_packets").zip(total("tx_packets")),
             queues: (0..count).map(|queue| Queue::of(view, name, queue)).collect(),
             transmit: Transmit::of(view, name),
+            sent: sent(view, name),
             nodes,
             online,
         };
@@ -115,12 +118,30 @@ impl Ways {
         }
     }
 
+    /// Packets per second that leave by a transmit queue; none where that is unknown, unless nothing leaves at all.
+    pub(crate) fn sent_by(&self, queue: u32) -> Option<f64> {
+        let none_leave = self.rates.filter(|(_, sent)| *sent <= 0.0).map(|_| 0.0);
+        self.sent.get(&queue).copied().or(none_leave)
+    }
+
     /// The node of CPUs that all belong to it.
     pub(crate) fn node_of(&self, cpus: &CpuSet) -> Option<u32> {
         let first = cpus.iter().next()?;
         let (node, of_node) = self.nodes.iter().find(|(_, of_node)| of_node.contains(first))?;
         cpus.iter().all(|cpu| of_node.contains(cpu)).then_some(*node).flatten()
     }
+}
+
+/// What each transmit queue sent per second between the readings.
+fn sent(view: &View<'_>, interface: &str) -> BTreeMap<u32, f64> {
+    let queues = view.now.transmit_of(interface).and_then(|item| item.queues.value());
+    let rate = |queue: u32| {
+        view.rate(|path| {
+            let queues = path.transmit_of(interface)?.queues.value()?;
+            queues.iter().find(|item| item.queue == queue)?.packets.value().copied().flatten()
+        })
+    };
+    queues.into_iter().flatten().filter_map(|item| Some((item.queue, rate(item.queue)?))).collect()
 }
 
 /// Fewer packets per second than this put no queue out of balance.

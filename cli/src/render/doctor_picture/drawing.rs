@@ -165,7 +165,7 @@ impl Drawing {
             }
             let from = (QUEUES, y - 4);
             let thickness = thickness(queue.rate, most);
-            let line = line_class(queue);
+            let line = line_class(queue.rate, queue.hot);
             let told = format!("rx {}: interrupt on CPU {}", queue.queue, listed(queue.napi.as_ref()));
             for to in napi.heights(queue.napi.as_ref()) {
                 self.line(from, (napi.x, to), &thickness, line, &told);
@@ -281,13 +281,18 @@ impl Drawing {
             }
             return y + GAP;
         }
+        let most = ways.sent.values().copied().fold(0.0, f64::max);
         for (queue, cpus) in by_cpu {
             y += PITCH;
             self.label(SENT + 8, y, "start", "cpu", format!("tx {queue}"));
+            let rate = ways.sent_by(queue);
+            let thickness = thickness(rate, most);
+            let class = line_class(rate, false);
             let cpus: CpuSet = cpus.into_iter().collect();
-            let told = format!("CPU {cpus}: tx {queue} by XPS");
+            let rate = rate.map(|rate| format!(", {}", packets_per_second(rate))).unwrap_or_default();
+            let told = format!("CPU {cpus}: tx {queue} by XPS{rate}");
             for start in starts(&cpus) {
-                self.line(start, (SENT, y - 4), &plain, "way", &told);
+                self.line(start, (SENT, y - 4), &thickness, class, &told);
             }
         }
         y + GAP
@@ -330,9 +335,9 @@ fn thickness(rate: Option<f64>, most: f64) -> String {
     format!("{:.1}", THINNEST + (THICKEST - THINNEST) * share)
 }
 
-fn line_class(queue: &Queue) -> &'static str {
-    match queue.rate {
-        _ if queue.hot => "way hot",
+fn line_class(rate: Option<f64>, hot: bool) -> &'static str {
+    match rate {
+        _ if hot => "way hot",
         Some(rate) if rate < 1.0 => "way quiet",
         _ => "way",
     }

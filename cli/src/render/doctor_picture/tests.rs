@@ -74,3 +74,17 @@ fn every_host_stays_within_terminal_and_frame() {
         }
     }
 }
+
+#[test]
+fn transmit_queues_that_send_nothing_are_quiet_lines() {
+    let of_transmit = |name: &str| {
+        let (first, later) = readings(name);
+        let later = later.expect("two readings");
+        let picture = Picture::of(&View::twice(&first, &later));
+        let drawing = Drawing::of(&picture.interfaces[0], picture.service.as_ref());
+        let lines = drawing.lines.into_iter().filter(|line| line.told.contains(": tx "));
+        lines.map(|line| line.class).collect::<std::collections::BTreeSet<_>>()
+    };
+    assert_eq!(of_transmit("million-packets"), ["way quiet"].into());
+    assert_eq!(of_transmit("makita-2016"), ["way"].into());
+}
