@@ -120,11 +120,14 @@ impl Machine {
     /// Whether the kernel is of this version or later; none where its version is unknown.
     #[must_use]
     pub fn kernel_is_at_least(&self, major: u32, minor: u32) -> Option<bool> {
-        let mut numbers =
-            self.kernel.value()?.split(|letter: char| !letter.is_ascii_digit()).map(str::parse::<u32>);
-        let (have_major, have_minor) = (numbers.next()?.ok()?, numbers.next()?.ok()?);
-        Some((have_major, have_minor) >= (major, minor))
+        version(self.kernel.value()?).map(|version| version >= (major, minor))
     }
+}
+
+/// The first two numbers of a kernel's release: 6 and 18 of `6.18.0-rc1`.
+pub(super) fn version(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|letter: char| !letter.is_ascii_digit()).map(str::parse::<u32>);
+    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
 }
 
 fn kernel(host: &Host) -> Known<String> {

@@ -3,6 +3,7 @@
 use super::chooser::{Chooser, Choosers};
 use super::owners::Owners;
 use super::{Process, Protocol, Socket, Steering};
+use crate::stage::machine;
 use crate::{Host, Known};
 
 /// `BPF_PROG_TYPE_SK_REUSEPORT` of linux/bpf.h, as fdinfo shows it.
@@ -71,12 +72,8 @@ pub(crate) fn program_type(info: &str) -> Option<&str> {
 }
 
 fn incoming_cpu_is_honoured(host: &Host) -> bool {
-    let Ok(release) = host.read("/proc/sys/kernel/osrelease") else { return false };
-    let mut numbers = release.split(|letter: char| !letter.is_ascii_digit()).map(str::parse::<u32>);
-    match (numbers.next(), numbers.next()) {
-        (Some(Ok(major)), Some(Ok(minor))) => (major, minor) >= HONOURED_SINCE,
-        _ => false,
-    }
+    let release = host.read("/proc/sys/kernel/osrelease").unwrap_or_default();
+    machine::version(&release).is_some_and(|version| version >= HONOURED_SINCE)
 }
 
 #[cfg(test)]
