@@ -120,17 +120,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-
-    /// `struct nlattr`s as Linux 6.18 sent them for a virtio_net interface of one queue.
-    fn words(attributes: &[(u16, u32)]) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        for (kind, value) in attributes {
-            bytes.extend(8_u16.to_ne_bytes());
-            bytes.extend(kind.to_ne_bytes());
-            bytes.extend(value.to_ne_bytes());
-        }
-        bytes
-    }
+    use crate::netlink::generic::words;
 
     #[test]
     fn what_a_device_has_not_is_zero_or_none() {

@@ -154,6 +154,18 @@ pub(crate) fn text(value: &[u8]) -> String {
     String::from_utf8_lossy(value.get(..end).unwrap_or_default()).into_owned()
 }
 
+/// Attributes of a word each, as the kernel answers with them (`struct nlattr`).
+#[cfg(test)]
+pub(super) fn words(attributes: &[(u16, u32)]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for (kind, value) in attributes {
+        bytes.extend(8_u16.to_ne_bytes());
+        bytes.extend(kind.to_ne_bytes());
+        bytes.extend(value.to_ne_bytes());
+    }
+    bytes
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

@@ -68,30 +68,21 @@ pub(crate) fn decode(napi: &[Vec<u8>], queues: &[Vec<u8>]) -> Vec<Napi> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::netlink::generic::words;
     use proptest::prelude::*;
-
-    fn item(attributes: &[(u16, u32)]) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        for (kind, value) in attributes {
-            bytes.extend(8_u16.to_ne_bytes());
-            bytes.extend(kind.to_ne_bytes());
-            bytes.extend(value.to_ne_bytes());
-        }
-        bytes
-    }
 
     #[test]
     fn queues_are_found_with_the_instance_that_polls_them() {
         let napi = [
-            item(&[(NAPI_INTERFACE, 2), (NAPI_ID, 8194), (NAPI_IRQ, 51), (NAPI_PID, 900)]),
-            item(&[(NAPI_INTERFACE, 2), (NAPI_ID, 8193)]),
-            item(&[(NAPI_INTERFACE, 2)]),
+            words(&[(NAPI_INTERFACE, 2), (NAPI_ID, 8194), (NAPI_IRQ, 51), (NAPI_PID, 900)]),
+            words(&[(NAPI_INTERFACE, 2), (NAPI_ID, 8193)]),
+            words(&[(NAPI_INTERFACE, 2)]),
         ];
         let queues = [
-            item(&[(QUEUE_ID, 1), (QUEUE_INTERFACE, 2), (QUEUE_TYPE, 0), (QUEUE_NAPI, 8194)]),
-            item(&[(QUEUE_ID, 1), (QUEUE_INTERFACE, 2), (QUEUE_TYPE, 1), (QUEUE_NAPI, 8194)]),
-            item(&[(QUEUE_ID, 0), (QUEUE_INTERFACE, 3), (QUEUE_TYPE, 0), (QUEUE_NAPI, 8193)]),
-            item(&[(QUEUE_ID, 0), (QUEUE_INTERFACE, 2), (QUEUE_TYPE, 0)]),
+            words(&[(QUEUE_ID, 1), (QUEUE_INTERFACE, 2), (QUEUE_TYPE, 0), (QUEUE_NAPI, 8194)]),
+            words(&[(QUEUE_ID, 1), (QUEUE_INTERFACE, 2), (QUEUE_TYPE, 1), (QUEUE_NAPI, 8194)]),
+            words(&[(QUEUE_ID, 0), (QUEUE_INTERFACE, 3), (QUEUE_TYPE, 0), (QUEUE_NAPI, 8193)]),
+            words(&[(QUEUE_ID, 0), (QUEUE_INTERFACE, 2), (QUEUE_TYPE, 0)]),
         ];
         let found = decode(&napi, &queues);
         assert_eq!(found.iter().map(|napi| napi.id).collect::<Vec<_>>(), [8193, 8194]);

@@ -6,9 +6,9 @@ mod observe;
 pub(crate) mod owner;
 pub(in crate::stage) mod plan;
 mod rules;
-pub(crate) mod served;
 #[cfg(test)]
-pub(in crate::stage) mod specimen;
+pub(in crate::stage) mod sample;
+pub(crate) mod served;
 
 use serde::Serialize;
 

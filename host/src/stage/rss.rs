@@ -1,12 +1,12 @@
 //! Receive-side scaling: which queue a packet comes into.
 
 mod counters;
-#[cfg(test)]
-pub(crate) mod made_up;
 mod observe;
 mod queue_counts;
 mod queue_names;
 mod rules;
+#[cfg(test)]
+pub(crate) mod sample;
 
 use std::collections::BTreeMap;
 

@@ -167,7 +167,7 @@ fn remedy(sighting: Sighting, filter: &Filter, ports: &BTreeSet<u16>) -> Sightin
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stage::socket::Protocol;
+    use crate::stage::socket::sample::service;
     use crate::{Host, Known, Scope};
 
     const HOOK: (&str, &str) = (
@@ -188,15 +188,7 @@ mod tests {
             .chain(files.iter().map(|(path, content)| ((*path).to_owned(), (*content).to_owned()))),
         );
         let mut path = PacketPath::observe(&host, &Scope::default());
-        path.socket.services = Known::Value(vec![Service {
-            protocol: Protocol::Udp,
-            local: "0.0.0.0:53".parse().expect("an address"),
-            processes: Known::Value(Vec::new()),
-            sockets: Vec::new(),
-            steering: Known::Value(None),
-            named,
-            read_from: "sock_diag".into(),
-        }]);
+        path.socket.services = Known::Value(vec![Service { named, ..service(0) }]);
         path
     }
 
@@ -207,7 +199,7 @@ mod tests {
     #[test]
     fn a_tracked_service_gets_rules_that_keep_it_untracked() {
         let sighting = found(&path(10, 0, true, &[HOOK, NO_TABLES]));
-        assert_eq!(sighting.title, "Packets of udp 0.0.0.0:53 are tracked as connections");
+        assert_eq!(sighting.title, "Packets of udp 10.0.0.1:53 (echo) are tracked as connections");
         assert_eq!(sighting.severity, Severity::Medium);
         assert_eq!(
             (&*sighting.evidence[0].what, &sighting.evidence[0].value),

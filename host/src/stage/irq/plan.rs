@@ -103,7 +103,7 @@ pub(super) fn mend(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stage::irq::specimen::{Machine, path};
+    use crate::stage::irq::sample::{Machine, path};
 
     fn shown(plan: Option<BTreeMap<u32, u32>>) -> Vec<u32> {
         plan.map_or_else(Vec::new, |plan| plan.into_values().collect())
@@ -114,7 +114,7 @@ mod tests {
         let path =
             path(&Machine { hints: Some(&[3, 2, 1, 0]), vectors: &[0, 0, 0, 0], ..Machine::default() });
         assert_eq!(shown(plan(&path, "eth0")), [3, 2, 1, 0]);
-        let path_of_one_hint = crate::stage::irq::specimen::path(&Machine {
+        let path_of_one_hint = crate::stage::irq::sample::path(&Machine {
             hints: Some(&[0, 0, 0, 0]),
             vectors: &[0, 0, 0, 0],
             ..Machine::default()

@@ -54,20 +54,13 @@ fn check(view: &View<'_>) -> Vec<Sighting> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stage::socket::sample::service;
     use crate::stage::socket::{Protocol, Service};
     use crate::{PacketPath, Scope};
 
     fn path(protocol: Protocol, named: bool, files: &[(&str, &str)]) -> PacketPath {
         let mut path = PacketPath::observe(&Host::scripted(files.iter().copied()), &Scope::default());
-        path.socket.services = Known::Value(vec![Service {
-            protocol,
-            local: "0.0.0.0:53".parse().expect("an address"),
-            processes: Known::Value(Vec::new()),
-            sockets: Vec::new(),
-            steering: Known::Value(None),
-            named,
-            read_from: "sock_diag".into(),
-        }]);
+        path.socket.services = Known::Value(vec![Service { protocol, named, ..service(0) }]);
         path
     }
 
@@ -78,7 +71,7 @@ mod tests {
         let sightings = check(&View::once(&path(Protocol::Udp, true, &ON)));
         assert_eq!(
             sightings[0].title,
-            "Each UDP packet is looked up among connected sockets first, and udp 0.0.0.0:53 answers from sockets that are \
+            "Each UDP packet is looked up among connected sockets first, and udp 10.0.0.1:53 (echo) answers from sockets that are \
              not connected"
         );
         assert_eq!((sightings[0].severity, &*sightings[0].evidence[0].read_from), (Severity::Low, UDP_PATH));

@@ -83,11 +83,11 @@ fn is_untold(error: &HostError) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stage::rss::{NtupleRule, made_up};
+    use crate::stage::rss::{NtupleRule, sample};
 
     fn observe(calls: &[(&str, &str)]) -> Rss {
         let files = calls.iter().map(|(key, answer)| (format!("/calls/ethtool/eth0/{key}.json"), *answer));
-        Rss::observe(&Host::scripted(files), &made_up::link("eth0", 4), &Known::Value(None))
+        Rss::observe(&Host::scripted(files), &sample::link("eth0", 4), &Known::Value(None))
     }
 
     #[test]

@@ -92,7 +92,7 @@ mod tests {
 
     use super::*;
     use crate::netlink::qstats::QueueStatistic;
-    use crate::stage::rss::made_up;
+    use crate::stage::rss::sample;
 
     const QUEUES: &str = "/sys/class/net/eth0/queues";
 
@@ -105,7 +105,7 @@ mod tests {
             tx: vec![QueueStatistic { queue: 10, packets: Some(7), ..QueueStatistic::default() }],
             ..QueueStatistics::default()
         };
-        Transmit::observe(host, &made_up::link("eth0", 11), &Known::Value(Some(statistics)))
+        Transmit::observe(host, &sample::link("eth0", 11), &Known::Value(Some(statistics)))
     }
 
     #[test]

@@ -130,11 +130,11 @@ mod tests {
     use super::*;
     use crate::Known;
     use crate::stage::machine::Node;
-    use crate::stage::rss::made_up;
+    use crate::stage::rss::sample;
 
     /// A host of so many CPUs and an interface with the XPS masks given, as lists.
     pub(super) fn path(cpus: u32, masks: &[&str]) -> PacketPath {
-        let mut path = made_up::path(cpus, u32::try_from(masks.len()).expect("few"));
+        let mut path = sample::path(cpus, u32::try_from(masks.len()).expect("few"));
         let queue = |(mask, queue): (&&str, u32)| TransmitQueue {
             queue,
             xps_cpus: Known::Value(Some(CpuSet::from_list(mask).expect("a list"))),

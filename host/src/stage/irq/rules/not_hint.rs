@@ -75,7 +75,7 @@ fn of_interface(view: &View<'_>, interface: &str) -> Option<Sighting> {
 mod tests {
     use super::*;
     use crate::Known;
-    use crate::stage::irq::specimen::{Machine, cpus, path};
+    use crate::stage::irq::sample::{Machine, cpus, path};
 
     fn found(machine: &Machine<'_>) -> Vec<Sighting> {
         check(&View::once(&path(machine)))

@@ -99,7 +99,7 @@ fn threads_beyond(path: &PacketPath, node: u32) -> Option<usize> {
 mod tests {
     use super::*;
     use crate::Known;
-    use crate::stage::irq::specimen::{Machine, cpus, path};
+    use crate::stage::irq::sample::{Machine, cpus, path};
     use crate::stage::thread::{How, Serving};
 
     const TWO: Machine<'_> = Machine {

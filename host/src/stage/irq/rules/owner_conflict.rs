@@ -105,7 +105,7 @@ fn by_hand(path: &PacketPath, balancer: &Owner) -> Option<Sighting> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stage::irq::specimen::{Machine, path};
+    use crate::stage::irq::sample::{Machine, path};
 
     const BALANCER: [(&str, &str); 2] =
         [("/proc/9/comm", "irqbalance\n"), ("/proc/9/cmdline", "/usr/sbin/irqbalance\0--foreground\0")];

@@ -74,7 +74,7 @@ fn queues_by_cpu(vectors: &BTreeMap<u32, &Vector>) -> Option<BTreeMap<u32, Vec<u
 mod tests {
     use super::*;
     use crate::Known;
-    use crate::stage::irq::specimen::{Machine, cpus, path};
+    use crate::stage::irq::sample::{Machine, cpus, path};
 
     fn found(machine: &Machine<'_>) -> Vec<Sighting> {
         check(&View::once(&path(machine)))

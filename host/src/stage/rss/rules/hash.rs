@@ -94,10 +94,10 @@ mod tests {
     use super::*;
     use crate::Known;
     use crate::stage::PacketPath;
-    use crate::stage::rss::made_up;
+    use crate::stage::rss::sample;
 
     fn path(flow: &str, letters: &str) -> PacketPath {
-        let mut path = made_up::path(8, 4);
+        let mut path = sample::path(8, 4);
         let mut fields = path.rss[0].fields.value().cloned().flatten().expect("fields");
         fields.insert(flow.to_owned(), HashFields::from_letters(letters).expect("letters"));
         path.rss[0].fields = Known::Value(Some(fields));
@@ -129,9 +129,9 @@ mod tests {
     #[test]
     fn it_matters_as_much_as_the_queues_are_out_of_balance() {
         let mut before = path("udp6", "sd");
-        before.rss[0].queues = made_up::counts(&[1_000_000; 4]);
+        before.rss[0].queues = sample::counts(&[1_000_000; 4]);
         let severity = |rates: &[u64]| {
-            let now = made_up::later(&before, rates);
+            let now = sample::later(&before, rates);
             check(&View::twice(&before, &now)).remove(0).severity
         };
         assert_eq!(severity(&[350_000, 0, 0, 10]), Severity::High);
@@ -139,7 +139,7 @@ mod tests {
         assert_eq!(severity(&[30, 0, 0, 0]), Severity::Medium);
         let since_boot = |packets: &[u64], received: u64| {
             let mut path = path("udp4", "sd");
-            path.rss[0].queues = made_up::counts(packets);
+            path.rss[0].queues = sample::counts(packets);
             path.link[0].totals = Known::Value([("rx_packets".to_owned(), received)].into());
             check(&View::once(&path))[0].severity
         };
@@ -158,7 +158,7 @@ mod tests {
     #[test]
     fn ports_in_the_hash_one_queue_or_no_hash_at_all_are_no_finding() {
         let quiet = |path: &PacketPath| check(&View::once(path)).is_empty();
-        assert!(quiet(&made_up::path(8, 4)));
+        assert!(quiet(&sample::path(8, 4)));
         assert!(quiet(&path("udp4", "sdn")));
         // A virtio_net without RSS says that it hashes nothing.
         assert!(quiet(&path("udp4", "")));

@@ -102,20 +102,20 @@ mod tests {
     use super::*;
     use crate::Known;
     use crate::stage::PacketPath;
-    use crate::stage::rss::{HashFields, NtupleRule, made_up};
+    use crate::stage::rss::{HashFields, NtupleRule, sample};
     use crate::stage::softirq::{InterfaceRps, RpsQueue};
 
     /// A NIC with this many queues that hashes addresses only, as that of the million packets.
     fn addresses_only(queues: u32) -> PacketPath {
-        let mut path = made_up::path(24, queues);
+        let mut path = sample::path(24, queues);
         let sd = HashFields::from_letters("sd").expect("letters");
         path.rss[0].fields = Known::Value(Some([("udp4".to_owned(), sd)].into()));
-        path.rss[0].queues = made_up::counts(&vec![1_000_000; queues as usize]);
+        path.rss[0].queues = sample::counts(&vec![1_000_000; queues as usize]);
         path
     }
 
     fn found(before: &PacketPath, rates: &[u64]) -> Vec<Sighting> {
-        let now = made_up::later(before, rates);
+        let now = sample::later(before, rates);
         check(&View::twice(before, &now))
     }
 
@@ -131,7 +131,7 @@ mod tests {
         );
         assert_eq!(sighting.severity, Severity::High);
         assert_eq!(sighting.evidence[0].value["rx-4"], 350_000.0);
-        let now = made_up::later(&addresses_only(11), &rates);
+        let now = sample::later(&addresses_only(11), &rates);
         assert!(single_flow::RULE.findings(&View::twice(&addresses_only(11), &now)).is_empty());
     }
 
@@ -174,7 +174,7 @@ mod tests {
     fn since_boot_it_is_told_by_the_way_and_only_when_gross() {
         let once = |packets: &[u64]| {
             let mut path = addresses_only(4);
-            path.rss[0].queues = made_up::counts(packets);
+            path.rss[0].queues = sample::counts(packets);
             check(&View::once(&path))
         };
         let sighting = once(&[5_000_000, 10, 10, 10]).remove(0);

@@ -74,17 +74,17 @@ mod tests {
     use super::*;
     use crate::Known;
     use crate::stage::PacketPath;
-    use crate::stage::rss::{HashFields, made_up};
+    use crate::stage::rss::{HashFields, sample};
 
     fn found(before: &PacketPath, rates: &[u64]) -> (Vec<Sighting>, usize) {
-        let now = made_up::later(before, rates);
+        let now = sample::later(before, rates);
         let view = View::twice(before, &now);
         (check(&view), imbalance::RULE.findings(&view).len())
     }
 
     fn path() -> PacketPath {
-        let mut path = made_up::path(8, 4);
-        path.rss[0].queues = made_up::counts(&[1_000_000; 4]);
+        let mut path = sample::path(8, 4);
+        path.rss[0].queues = sample::counts(&[1_000_000; 4]);
         path
     }
 
@@ -123,7 +123,7 @@ mod tests {
     #[test]
     fn one_reading_cannot_tell() {
         let mut path = path();
-        path.rss[0].queues = made_up::counts(&[0, 9_000_000, 0, 0]);
+        path.rss[0].queues = sample::counts(&[0, 9_000_000, 0, 0]);
         assert!(check(&View::once(&path)).is_empty());
     }
 }

@@ -126,12 +126,12 @@ mod tests {
     use super::*;
     use crate::Known;
     use crate::stage::PacketPath;
-    use crate::stage::rss::{NtupleRule, made_up};
+    use crate::stage::rss::{NtupleRule, sample};
     use crate::stage::softirq::{InterfaceRps, RpsQueue};
 
     /// So many queues, of which the table reaches the first ones.
     fn path(cpus: u32, queues: u32, reached: u32) -> PacketPath {
-        let mut path = made_up::path(cpus, queues);
+        let mut path = sample::path(cpus, queues);
         path.rss[0].table = Known::Value(Some((0..reached).cycle().take(128).collect()));
         path
     }
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn queues_that_get_packets_otherwise_are_not_missed() {
-        assert!(found(&made_up::path(20, 20)).is_empty());
+        assert!(found(&sample::path(20, 20)).is_empty());
         let rule = |queue, rss_context| NtupleRule {
             location: 1,
             flow: "udp4".into(),
@@ -219,10 +219,10 @@ mod tests {
         context.rss[0].ntuple = Known::Value(Some(vec![rule(None, true)]));
         assert!(found(&context).is_empty());
         let mut before = path(4, 4, 3);
-        before.rss[0].queues = made_up::counts(&[1_000_000; 4]);
-        let now = made_up::later(&before, &[20_000, 20_000, 20_000, 900]);
+        before.rss[0].queues = sample::counts(&[1_000_000; 4]);
+        let now = sample::later(&before, &[20_000, 20_000, 20_000, 900]);
         assert!(check(&View::twice(&before, &now)).is_empty());
-        let now = made_up::later(&before, &[20_000, 20_000, 20_000, 0]);
+        let now = sample::later(&before, &[20_000, 20_000, 20_000, 0]);
         assert!(check(&View::twice(&before, &now))[0].title.ends_with("nothing comes into queue 3"));
     }
 

@@ -59,10 +59,10 @@ mod tests {
     use crate::Known;
     use crate::Value;
     use crate::stage::PacketPath;
-    use crate::stage::rss::made_up;
+    use crate::stage::rss::sample;
 
     fn path(table: Vec<u32>) -> PacketPath {
-        let mut path = made_up::path(20, 20);
+        let mut path = sample::path(20, 20);
         path.rss[0].table = Known::Value(Some(table));
         path
     }

@@ -106,7 +106,7 @@ fn near(path: &PacketPath, others: &CpuSet, cpus: &CpuSet) -> CpuSet {
 mod tests {
     use super::*;
     use crate::Known;
-    use crate::stage::irq::specimen::{Machine, cpus, path};
+    use crate::stage::irq::sample::{Machine, cpus, path};
     use crate::stage::socket::{Protocol, Socket};
     use crate::stage::thread::How;
 

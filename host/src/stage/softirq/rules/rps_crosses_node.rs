@@ -81,7 +81,7 @@ fn one_node(path: &PacketPath, cpus: &CpuSet) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stage::irq::specimen::{Machine, path};
+    use crate::stage::irq::sample::{Machine, path};
 
     fn found(machine: &Machine<'_>) -> Vec<Sighting> {
         check(&View::once(&path(machine)))

@@ -218,7 +218,7 @@ fn plan(path: &PacketPath, queues: &Queues<'_>, left_out: &CpuSet) -> BTreeMap<u
 mod tests {
     use super::*;
     use crate::Known;
-    use crate::stage::irq::specimen::{Machine, path};
+    use crate::stage::irq::sample::{Machine, path};
 
     fn changes(sighting: &Sighting) -> Vec<String> {
         sighting.changes.iter().map(|change| format!("{} {}", change.setting, change.to)).collect()

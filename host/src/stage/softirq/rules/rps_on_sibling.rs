@@ -104,7 +104,7 @@ fn free_cores(path: &PacketPath) -> Option<Vec<u32>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stage::irq::specimen::{Machine, path};
+    use crate::stage::irq::sample::{Machine, path};
 
     const SMT: Machine<'_> = Machine {
         nodes: &["0-7"],

@@ -112,7 +112,7 @@ mod tests {
     use super::*;
     use crate::Known;
     use crate::stage::PacketPath;
-    use crate::stage::irq::specimen::{Machine, path};
+    use crate::stage::irq::sample::{Machine, path};
 
     /// A reading `seconds` after boot: packets and ticks in softirqs of each CPU.
     fn reading(seconds: u32, cpus: &[(u32, u32)]) -> PacketPath {

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
     use crate::Known;
     use crate::stage::PacketPath;
-    use crate::stage::irq::specimen::{Machine, path};
+    use crate::stage::irq::sample::{Machine, path};
 
     fn reading(seconds: f64, processed: u32, squeezed: u32) -> PacketPath {
         let idle = format!("{}\n", ["00000000"; 10].join(" "));
