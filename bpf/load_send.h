@@ -10,6 +10,7 @@
 #define ENXIO 6
 #define EOPNOTSUPP 95
 #define NET_XMIT_DROP 1
+#define NET_XMIT_CN 2
 
 INLINE void note_error(struct row *row, int error, __u64 count) {
     if (error == -ENETDOWN || error == -ENXIO || error == -EOPNOTSUPP)

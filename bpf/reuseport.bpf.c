@@ -1,5 +1,5 @@
-// Tells of each UDP socket that is in a reuseport group its place there, and what chooses the socket: the kernel
-// tells nobody else. Reads kernel memory and changes nothing.
+// Tells of each UDP socket and each TCP listener that is in a reuseport group its place there, and what chooses the socket:
+// the kernel tells nobody else. Reads kernel memory and changes nothing.
 
 #include <linux/bpf.h>
 #include <linux/filter.h>
@@ -15,6 +15,11 @@
 
 #define NO_PLACE 0xffffffff
 
+// TCP_LISTEN of include/net/tcp_states.h.
+#define LISTENING 10
+
+#define NAME_BYTES 16
+
 enum chooser {
     CHOOSER_HASH = 0,
     CHOOSER_CLASSIC = 1,
@@ -28,7 +33,9 @@ struct member {
     __u32 place;
     __u32 members;
     __u32 chooser;
-    __u32 zero;
+    // Of an extended program: its number, and its name with zeros after it.
+    __u32 program;
+    char name[NAME_BYTES];
 };
 
 // Of the kernel's own structures, what is read; where it lies in them is settled when the program is loaded.
@@ -43,11 +50,17 @@ struct bpf_iter__udp {
     struct udp_sock *udp_sk;
 } __attribute__((preserve_access_index));
 
+struct bpf_iter__tcp {
+    struct bpf_iter_meta *meta;
+    struct sock_common *sk_common;
+} __attribute__((preserve_access_index));
+
 typedef struct {
     long long counter;
 } atomic64_t;
 
 struct sock_common {
+    volatile unsigned char skc_state;
     atomic64_t skc_cookie;
 } __attribute__((preserve_access_index));
 
@@ -56,8 +69,14 @@ struct sock_fprog_kern {
     struct sock_filter *filter;
 } __attribute__((preserve_access_index));
 
+struct bpf_prog_aux {
+    __u32 id;
+    char name[NAME_BYTES];
+} __attribute__((preserve_access_index));
+
 struct bpf_prog {
     enum bpf_prog_type type;
+    struct bpf_prog_aux *aux;
     struct sock_fprog_kern *orig_prog;
 } __attribute__((preserve_access_index));
 
@@ -83,9 +102,11 @@ static __always_inline __u32 chooser(struct bpf_prog *program) {
         return CHOOSER_HASH;
     if (BPF_CORE_READ(program, type) == BPF_PROG_TYPE_SK_REUSEPORT)
         return CHOOSER_EXTENDED;
+    // A classic program is kept as it was written (bpf_prog_store_orig_filter of net/core/filter.c); without that it is a
+    // socket filter of the extended kind.
     classic = BPF_CORE_READ(program, orig_prog);
     if (!classic)
-        return CHOOSER_CLASSIC;
+        return CHOOSER_EXTENDED;
     instructions = BPF_CORE_READ(classic, filter);
     count = BPF_CORE_READ(classic, len);
     for (i = 0; i < INSTRUCTIONS && i < count; i++) {
@@ -110,22 +131,41 @@ static __always_inline __u32 place(struct sock_reuseport *group, __u32 members, 
     return NO_PLACE;
 }
 
-SEC("iter/udp")
-int reuseport(struct bpf_iter__udp *context) {
-    struct sock *socket = (struct sock *)context->udp_sk;
-    struct sock_reuseport *group;
+static __always_inline void tell(struct bpf_iter_meta *meta, struct sock *socket) {
+    struct sock_reuseport *group = BPF_CORE_READ(socket, sk_reuseport_cb);
     struct member member = {};
+    struct bpf_prog *program;
 
-    if (!socket)
-        return 0;
-    group = BPF_CORE_READ(socket, sk_reuseport_cb);
     if (!group)
-        return 0;
+        return;
     member.cookie = BPF_CORE_READ(socket, __sk_common.skc_cookie.counter);
     member.members = BPF_CORE_READ(group, num_socks);
     member.place = place(group, member.members, socket);
-    member.chooser = chooser(BPF_CORE_READ(group, prog));
-    bpf_seq_write(context->meta->seq, &member, sizeof(member));
+    program = BPF_CORE_READ(group, prog);
+    member.chooser = chooser(program);
+    if (member.chooser == CHOOSER_EXTENDED) {
+        member.program = BPF_CORE_READ(program, aux, id);
+        BPF_CORE_READ_INTO(&member.name, program, aux, name);
+    }
+    bpf_seq_write(meta->seq, &member, sizeof(member));
+}
+
+SEC("iter/udp")
+int reuseport(struct bpf_iter__udp *context) {
+    struct sock *socket = (struct sock *)context->udp_sk;
+
+    if (socket)
+        tell(context->meta, socket);
+    return 0;
+}
+
+SEC("iter/tcp")
+int reuseport_tcp(struct bpf_iter__tcp *context) {
+    struct sock_common *socket = context->sk_common;
+
+    // Others need not be whole sockets, and are no business of a group.
+    if (socket && BPF_CORE_READ(socket, skc_state) == LISTENING)
+        tell(context->meta, (struct sock *)socket);
     return 0;
 }
 

@@ -1,10 +1,23 @@
 //! The commands, one file each.
 
+pub(crate) mod boost;
 pub(crate) mod calc;
+mod climbing;
+mod completions;
+pub(crate) mod cost;
 pub(crate) mod doctor;
+pub(crate) mod drops;
+mod export;
+pub(crate) mod flame;
 mod lab;
+mod ladder;
 pub(crate) mod load;
+mod man;
+pub(crate) mod report;
+mod results;
 mod serve;
+pub(crate) mod top;
+pub(crate) mod tune;
 
 use std::process::ExitCode;
 
@@ -15,6 +28,8 @@ use clap::Subcommand;
 pub(crate) enum Command {
     /// Climb the ladder between two throw-away hosts on this machine, and report
     Lab(Box<lab::Lab>),
+    /// Climb the ladder on a real interface, with generators on other hosts over ssh, and report
+    Ladder(Box<ladder::Ladder>),
     /// Run a server on the engine
     #[command(subcommand)]
     Serve(serve::Serve),
@@ -22,18 +37,50 @@ pub(crate) enum Command {
     Load(Box<load::Load>),
     /// Find what is wrong along the packet path; changes nothing
     Doctor(Box<doctor::Doctor>),
+    /// Set a packet path right: every change shown, journalled, verified, and undone on request
+    Tune(Box<tune::Tune>),
+    /// Steer, pin and tune a UDP server that is running, unmodified: every change shown, journalled and undone on request
+    Boost(Box<boost::Boost>),
+    /// What packet processing takes from each CPU, and from each process, thread and container
+    Cost(Box<cost::Cost>),
+    /// Account for every packet of a port or host: answered, or lost where and why
+    Drops(Box<drops::Drops>),
+    /// What burns along the packet path: flame graph, hot spots with their remedy, lock contention
+    Flame(Box<flame::Flame>),
+    /// The packet path as it runs, stage by stage, once a second; changes nothing
+    Top(Box<top::Top>),
+    /// Serve what the packet path counts as OpenMetrics, for Prometheus; or write it for node_exporter
+    Export(Box<export::Export>),
+    /// Join results of other commands into one page, the path first
+    Report(report::Report),
     /// Wire arithmetic: what a link can carry
     Calc(calc::Calc),
+    /// Print what a shell needs to complete command lines of linerate
+    Completions(completions::Completions),
+    /// Write the manual pages
+    #[command(hide = true)]
+    Man(man::Man),
 }
 
 impl Command {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         match self {
             Command::Lab(lab) => lab.run(),
+            Command::Ladder(ladder) => ladder.run(),
             Command::Serve(serve) => serve.run(),
             Command::Load(load) => load.run(),
             Command::Doctor(doctor) => doctor.run(),
+            Command::Tune(tune) => tune.run(),
+            Command::Boost(boost) => boost.run(),
+            Command::Cost(cost) => cost.run(),
+            Command::Drops(drops) => drops.run(),
+            Command::Flame(flame) => flame.run(),
+            Command::Top(top) => top.run(),
+            Command::Export(export) => export.run(),
+            Command::Report(report) => report.run(),
             Command::Calc(calc) => calc.run(),
+            Command::Completions(completions) => completions.run(),
+            Command::Man(man) => man.run(),
         }
     }
 }

@@ -1,12 +1,15 @@
 //! SIGINT and SIGTERM: the first asks the work to end cleanly, a second SIGINT ends it at once.
 
 use std::io::Read;
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 /// A flag that is raised when the user asks to stop.
@@ -20,9 +23,20 @@ pub(crate) struct Interrupt {
 impl Interrupt {
     /// Takes over the signals.
     pub(crate) fn install() -> Result<Self> {
+        Self::of(&[SIGINT, SIGTERM, SIGHUP])
+    }
+
+    /// The same for who changes a host: the terminal may go away with a link that is reset, and what was begun is then
+    /// better finished than left half done.
+    pub(crate) fn between_changes() -> Result<Self> {
+        signal_hook::flag::register(SIGHUP, Arc::default()).context("cannot take over signals")?;
+        Self::of(&[SIGINT, SIGTERM])
+    }
+
+    fn of(signals: &[i32]) -> Result<Self> {
         let flag = Arc::new(AtomicBool::new(false));
         let (woken, wake) = UnixStream::pair().context("cannot make a socket pair")?;
-        for signal in [SIGINT, SIGTERM, SIGHUP] {
+        for &signal in signals {
             let wake = wake.try_clone().context("cannot copy a socket")?;
             // Registered first, so that it acts only on a signal after the flag was raised.
             signal_hook::flag::register_conditional_default(signal, Arc::clone(&flag))
@@ -51,5 +65,19 @@ impl Interrupt {
         // A byte, a timeout and an interruption are all reasons to look at the flag.
         let _ = (&self.woken).read(&mut [0]);
         Ok(())
+    }
+
+    /// Sleeps until `input` has something to read or ended, a signal comes, or for `at_most`; whether it is the input.
+    pub(crate) fn wait_for(&self, input: impl AsFd, at_most: Option<Duration>) -> Result<bool> {
+        let at_most = at_most.map(Timespec::try_from).transpose().context("too long a wait")?;
+        let events = PollFlags::IN;
+        let mut fds = [PollFd::new(&input, events), PollFd::new(&self.woken, events)];
+        match poll(&mut fds, at_most.as_ref()) {
+            // A signal that is nobody's here ends the call as well.
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error).context("cannot wait for input"),
+        }
+        let [input, _] = fds;
+        Ok(!input.revents().is_empty() && !self.raised())
     }
 }

@@ -3,6 +3,8 @@
 mod backend;
 mod command;
 mod interrupt;
+mod manual;
+mod origin;
 mod output;
 mod progress;
 mod quantity;
@@ -10,14 +12,17 @@ mod render;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 
 use command::Command;
+
+/// The version, and the commit where the sources told it when they were built. Documents carry the version alone.
+const VERSION: &str = env!("LINERATE_VERSION");
 
 /// Finds out why a UDP service on Linux does not reach line rate, fixes it while it runs, and
 /// proves it with numbers.
 #[derive(Debug, Parser)]
-#[command(name = "linerate", version, propagate_version = true, max_term_width = 100)]
+#[command(name = "linerate", version = VERSION, propagate_version = true, max_term_width = 100)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -36,6 +41,11 @@ fn main() -> ExitCode {
             ExitCode::from(2)
         }
     }
+}
+
+/// The whole tree of commands.
+fn tree() -> clap::Command {
+    Arguments::command()
 }
 
 /// Help and version as clap has them; a mistake on one line, as all errors are.
@@ -60,10 +70,8 @@ fn usage(error: &clap::Error) -> ExitCode {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     #[test]
     fn the_command_line_is_consistent() {
-        super::Arguments::command().debug_assert();
+        super::tree().debug_assert();
     }
 }

@@ -80,6 +80,13 @@ impl Target {
         written.with_context(|| format!("cannot write {}", path.display()))
     }
 
+    /// Writes `document` as JSON in one line: for what has more lists of numbers than a person reads.
+    pub(crate) fn compact_json(&self, document: &impl Serialize) -> Result<()> {
+        let mut text = serde_json::to_string(document).context("the result cannot be written as JSON")?;
+        text.push('\n');
+        self.write(&text)
+    }
+
     /// Writes `document` as JSON.
     pub(crate) fn json(&self, document: &impl Serialize) -> Result<()> {
         let mut text =
@@ -101,6 +108,11 @@ fn write_new(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
 /// Prints a result to standard output.
 pub(crate) fn print(text: &str) -> Result<()> {
     print_bytes(text.as_bytes())
+}
+
+/// The same for what changes a host: a reader who has left does not decide over what is done, or how it ended.
+pub(crate) fn print_if_read(text: &str) -> Result<()> {
+    print(text).or_else(|error| if is_broken_pipe(&error) { Ok(()) } else { Err(error) })
 }
 
 fn print_bytes(content: &[u8]) -> Result<()> {

@@ -39,6 +39,29 @@ pub(crate) fn span(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// A time that a person waits for, such as `60s`, `10m` or `1h30m`, up to a month.
+pub(crate) fn period(text: &str) -> Result<Duration, String> {
+    const LONGEST: u64 = 31 * 86_400;
+    let wrong = || format!("'{text}' is no time from 1s to 31d such as 60s, 10m or 1h30m");
+    let mut seconds: u64 = 0;
+    let mut rest = text;
+    while !rest.is_empty() {
+        let end = rest.find(|letter: char| !letter.is_ascii_digit()).ok_or_else(wrong)?;
+        let (number, after) = rest.split_at(end);
+        let scale = match after.chars().next() {
+            Some('s') => 1,
+            Some('m') => 60,
+            Some('h') => 3_600,
+            Some('d') => 86_400,
+            _ => return Err(wrong()),
+        };
+        let part = number.parse::<u64>().ok().and_then(|number| number.checked_mul(scale));
+        seconds = part.and_then(|part| seconds.checked_add(part)).ok_or_else(wrong)?;
+        rest = after.get(1..).unwrap_or_default();
+    }
+    if (1..=LONGEST).contains(&seconds) { Ok(Duration::from_secs(seconds)) } else { Err(wrong()) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -69,6 +92,16 @@ mod tests {
         assert_eq!(span("2s"), Ok(Duration::from_secs(2)));
         for wrong in ["", "1", "ms", "-1ms", "0s", "1h", "infs", "NaNs", "1e300s"] {
             assert!(span(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn periods_add_up() {
+        assert_eq!(period("60s"), Ok(Duration::from_secs(60)));
+        assert_eq!(period("1h30m"), Ok(Duration::from_secs(5_400)));
+        assert_eq!(period("31d"), Ok(Duration::from_secs(31 * 86_400)));
+        for wrong in ["", "0s", "10", "m", "1.5h", "-1s", "32d", "1w", "99999999999999999999s", "1é"] {
+            assert!(period(wrong).is_err(), "{wrong}");
         }
     }
 }

@@ -1,26 +1,67 @@
 //! Results as people read them: text for a terminal, HTML for a browser.
 
+pub(crate) mod boost_apply;
+pub(crate) mod boost_plan;
+pub(crate) mod boost_status;
 pub(crate) mod calc_text;
+pub(crate) mod cost_compare;
+pub(crate) mod cost_html;
+pub(crate) mod cost_live;
+mod cost_summary;
+pub(crate) mod cost_text;
 pub(crate) mod doctor_explain;
 pub(crate) mod doctor_html;
 pub(crate) mod doctor_picture;
 pub(crate) mod doctor_text;
 mod doctor_value;
+pub(crate) mod drops_html;
+pub(crate) mod drops_text;
+pub(crate) mod drops_verdict;
+pub(crate) mod drops_watch;
+pub(crate) mod flame_diff_text;
+pub(crate) mod flame_html;
+pub(crate) mod flame_text;
+mod flame_verdict;
 pub(crate) mod format;
+pub(crate) mod ladder_changes;
 pub(crate) mod ladder_html;
 pub(crate) mod ladder_text;
 pub(crate) mod load_html;
 pub(crate) mod load_live;
 pub(crate) mod load_search;
 pub(crate) mod load_text;
+pub(crate) mod page;
+pub(crate) mod report;
 pub(crate) mod style;
+pub(crate) mod table;
+mod top_fit;
+pub(crate) mod top_panel;
+pub(crate) mod top_rows;
+pub(crate) mod top_screen;
+mod top_spark;
+pub(crate) mod top_text;
+pub(crate) mod tune_apply;
+pub(crate) mod tune_history;
+pub(crate) mod tune_persist;
+pub(crate) mod tune_plan;
+pub(crate) mod tune_status;
+pub(crate) mod tune_undo;
 
 mod axis;
 mod chart;
+pub(crate) mod column;
 mod curve;
 pub(crate) mod summary;
 
 #[cfg(test)]
 mod made_up;
 #[cfg(test)]
+mod made_up_cost;
+#[cfg(test)]
+mod made_up_flame;
+#[cfg(test)]
 mod made_up_load;
+#[cfg(test)]
+pub(crate) mod made_up_top;
+#[cfg(test)]
+mod pages;

@@ -2,11 +2,22 @@
 
 pub(crate) mod mmsg;
 pub(crate) mod recvfrom;
+pub(crate) mod uring;
+pub(crate) mod xdp;
 
 use std::io;
 
+pub use uring::Uring;
+pub use xdp::{Xdp, XdpInterface, XdpMode, XdpQueue, XdpReport};
+
+pub(crate) use xdp::Addresses;
+
 use crate::counters::{Counters, Counts};
-use crate::sys::batch::Shape;
+use crate::overload::Gate;
+use crate::server::Backend;
+use crate::service::{Action, Request, Service};
+use crate::socket::Fallback;
+use crate::sys::batch::{Incoming, Outgoing, Shape};
 use crate::worker::Ending;
 
 /// What a loop works with.
@@ -18,6 +29,26 @@ pub(crate) struct Job<'a, S> {
     pub(crate) service: &'a mut S,
     pub(crate) counters: &'a Counters,
     pub(crate) ending: Ending<'a>,
+    /// What is done above capacity; none: nothing.
+    pub(crate) gate: Option<Gate>,
+}
+
+/// The backend that was asked for where it can run here, else the one that serves instead.
+pub(crate) fn possible(wanted: Backend, fallbacks: &mut Vec<Fallback>) -> Backend {
+    let (what, probed) = match wanted {
+        Backend::Recvfrom | Backend::Mmsg { .. } => return wanted,
+        Backend::Uring(settings) => {
+            ("io_uring, mmsg is used instead", uring::possible(settings, fallbacks).map(Backend::Uring))
+        }
+        Backend::Xdp(_) => ("AF_XDP, mmsg is used instead", xdp::probe().map(|()| wanted)),
+    };
+    match probed {
+        Ok(possible) => possible,
+        Err(why) => {
+            fallbacks.push(Fallback { what: what.to_owned(), why });
+            Backend::default()
+        }
+    }
 }
 
 /// What a failed receive means.
@@ -61,7 +92,8 @@ struct Tally<'a> {
 
 impl<'a> Tally<'a> {
     fn new(shared: &'a Counters) -> Self {
-        Self { counts: Counts::default(), shared, rest: false }
+        // A worker that was started anew, or has changed its way of calling the kernel, goes on counting.
+        Self { counts: shared.snapshot(), shared, rest: false }
     }
 
     #[inline]
@@ -82,10 +114,68 @@ impl<'a> Tally<'a> {
         deliver
     }
 
+    /// Counts a request that is given up.
+    #[cold]
+    #[inline(never)]
+    fn shed(&mut self) {
+        self.counts.shed += 1;
+        self.rest = true;
+    }
+
     #[cold]
     fn send_failed(&mut self, error: &io::Error) {
         self.counts.send_failed.count(error);
         self.rest = true;
+    }
+
+    /// The same for a reply that was counted as answered when it was submitted.
+    #[cold]
+    fn send_refused(&mut self, error: &io::Error) {
+        self.counts.answered -= 1;
+        self.send_failed(error);
+    }
+}
+
+/// Asks the service about a request and counts what it decides, but for what is sent.
+#[inline(always)]
+fn decide<S: Service>(
+    service: &mut S,
+    deliver_truncated: bool,
+    tally: &mut Tally<'_>,
+    incoming: Incoming<'_>,
+) -> Outgoing {
+    let Incoming { payload, name, control, truncated, reply } = incoming;
+    if truncated && !tally.truncated(deliver_truncated) {
+        return Outgoing::Nothing;
+    }
+    let space = reply.len();
+    match service.answer(&Request::new(payload, name, control, truncated), reply) {
+        Action::Echo => Outgoing::Same,
+        Action::Reply(length) if length <= space => Outgoing::Reply(length),
+        Action::ReplyTo { length, to } if length <= space => {
+            tally.counts.redirected += 1;
+            tally.rest = true;
+            Outgoing::ReplyTo(length, to)
+        }
+        Action::Reply(_) | Action::ReplyTo { .. } => {
+            tally.send_failed(&too_long());
+            Outgoing::Nothing
+        }
+        Action::Drop => {
+            tally.counts.dropped += 1;
+            tally.rest = true;
+            Outgoing::Nothing
+        }
+    }
+}
+
+impl Drop for Tally<'_> {
+    /// What a panic cut short is published too, so that requests that went with it can be counted.
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.shared.publish(&self.counts);
+            self.shared.publish_rest(&self.counts);
+        }
     }
 }
 

@@ -8,27 +8,47 @@ use serde::{Deserialize, Serialize};
 
 /// What one worker, or all of them, did so far.
 ///
-/// Every request has one fate: `received == answered + dropped + truncated + send_failed.total()` once a worker has
-/// ended. While it runs the figures are published a batch at a time. (With
+/// Every request has one fate: `received == answered + dropped + truncated + shed + send_failed.total() + panicked` once
+/// a worker has ended. While it runs the figures are published a batch at a time. (With
 /// [`Builder::deliver_truncated`](crate::Builder::deliver_truncated) a truncated request is also in one of the
 /// others.)
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Counts {
-    /// Datagrams taken from the socket.
+    /// Datagrams taken from the socket, or as frames.
     pub received: u64,
     /// Replies the kernel accepted, wherever they went.
     pub answered: u64,
     /// Requests the service chose not to answer.
     pub dropped: u64,
+    /// Requests given up by the [`Overload`](crate::Overload) policy before the service saw them.
+    #[serde(default)]
+    pub shed: u64,
     /// Replies the service directed to another address, whether or not sending them worked.
     pub redirected: u64,
     /// Requests longer than the limit.
     pub truncated: u64,
     /// Replies that could not be sent.
     pub send_failed: SendFailures,
+    /// Requests that the worker had taken and not answered when its service panicked: the one that made it panic, and
+    /// others of its batch.
+    #[serde(default)]
+    pub panicked: u64,
+    /// How often the worker was started anew after a panic, see [`Builder::restart_workers`](crate::Builder::restart_workers).
+    #[serde(default)]
+    pub restarts: u64,
     /// Failed receive calls, interrupted ones not counted.
     pub receive_errors: u64,
+    /// Times io_uring's receive stopped because all its buffers were taken, and was armed anew. Nothing is lost by that.
+    #[serde(default)]
+    pub starved: u64,
+    /// Of the requests received, those that came as frames by AF_XDP and not from the socket.
+    #[serde(default)]
+    pub frames: u64,
+    /// Requests in frames that were thrown away since a checksum was wrong; they are not among those received
+    /// ([`Xdp::verify_checksums`](crate::Xdp::verify_checksums)).
+    #[serde(default)]
+    pub checksum_errors: u64,
     /// Receive calls that brought at least one request.
     pub batches: u64,
     /// Receive and send calls made.
@@ -109,10 +129,16 @@ impl AddAssign for Counts {
         self.received += other.received;
         self.answered += other.answered;
         self.dropped += other.dropped;
+        self.shed += other.shed;
         self.redirected += other.redirected;
         self.truncated += other.truncated;
         self.send_failed += other.send_failed;
+        self.panicked += other.panicked;
+        self.restarts += other.restarts;
         self.receive_errors += other.receive_errors;
+        self.starved += other.starved;
+        self.frames += other.frames;
+        self.checksum_errors += other.checksum_errors;
         self.batches += other.batches;
         self.syscalls += other.syscalls;
     }
@@ -128,11 +154,17 @@ pub(crate) struct Counters {
     received: AtomicU64,
     answered: AtomicU64,
     dropped: AtomicU64,
+    shed: AtomicU64,
     redirected: AtomicU64,
     truncated: AtomicU64,
     receive_errors: AtomicU64,
+    starved: AtomicU64,
+    frames: AtomicU64,
+    checksum_errors: AtomicU64,
     batches: AtomicU64,
     syscalls: AtomicU64,
+    panicked: AtomicU64,
+    restarts: AtomicU64,
     send_failed: [AtomicU64; CAUSES],
 }
 
@@ -150,12 +182,37 @@ impl Counters {
     #[inline(never)]
     pub(crate) fn publish_rest(&self, counts: &Counts) {
         self.dropped.store(counts.dropped, Relaxed);
+        self.shed.store(counts.shed, Relaxed);
         self.redirected.store(counts.redirected, Relaxed);
         self.truncated.store(counts.truncated, Relaxed);
         self.receive_errors.store(counts.receive_errors, Relaxed);
+        self.starved.store(counts.starved, Relaxed);
+        self.frames.store(counts.frames, Relaxed);
+        self.checksum_errors.store(counts.checksum_errors, Relaxed);
         for (shared, own) in self.send_failed.iter().zip(counts.send_failed.fields()) {
             shared.store(*own, Relaxed);
         }
+    }
+
+    /// Counts the requests that went with a panic: those published as received that have no fate. Only the owning worker
+    /// may call this; `deliver_truncated` tells whether truncated requests have another fate besides.
+    #[cold]
+    pub(crate) fn count_panic(&self, deliver_truncated: bool) {
+        let counts = self.snapshot();
+        let truncated = if deliver_truncated { 0 } else { counts.truncated };
+        let fates = counts.answered
+            + counts.dropped
+            + counts.shed
+            + truncated
+            + counts.send_failed.total()
+            + counts.panicked;
+        self.panicked.store(counts.panicked + counts.received.saturating_sub(fates), Relaxed);
+    }
+
+    /// Counts a restart. Only the owning worker may call this.
+    #[cold]
+    pub(crate) fn count_restart(&self) {
+        self.restarts.store(self.restarts.load(Relaxed) + 1, Relaxed);
     }
 
     /// Reads every counter.
@@ -168,10 +225,16 @@ impl Counters {
             received: self.received.load(Relaxed),
             answered: self.answered.load(Relaxed),
             dropped: self.dropped.load(Relaxed),
+            shed: self.shed.load(Relaxed),
             redirected: self.redirected.load(Relaxed),
             truncated: self.truncated.load(Relaxed),
             send_failed,
+            panicked: self.panicked.load(Relaxed),
+            restarts: self.restarts.load(Relaxed),
             receive_errors: self.receive_errors.load(Relaxed),
+            starved: self.starved.load(Relaxed),
+            frames: self.frames.load(Relaxed),
+            checksum_errors: self.checksum_errors.load(Relaxed),
             batches: self.batches.load(Relaxed),
             syscalls: self.syscalls.load(Relaxed),
         }

@@ -30,6 +30,25 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! # AF_XDP
+//!
+//! With [`Backend::Xdp`] requests are taken from the queues of the network device before the stack sees them, and their
+//! frames go back as replies. The service, the sockets and the port stay as they are: a program on the interface redirects
+//! what is plainly a request (unicast UDP to the server's address and port, in one piece, without IP options) and passes
+//! everything else, so that fragments and the like are answered from the UDP sockets by the same workers. Worker `i` of `n`
+//! serves the queues whose number leaves `i` when divided by `n`.
+//!
+//! What to know before using it, which [`Running::xdp`] repeats for the machine at hand:
+//! - Requests so served are invisible to tcpdump and the firewall, and are not in the stack's counters.
+//! - Checksums of requests are the device's to check, unless [`Xdp::verify_checksums`] is set.
+//! - At a wildcard address the addresses this host has when the server starts are served; one that is added later is served
+//!   by the sockets.
+//! - Replies longer than the interface's MTU, and those to another address, leave by the worker's UDP socket.
+//! - Where it cannot run the server falls back to [`Backend::Mmsg`] and says why ([`Running::fallbacks`]): a right that is
+//!   missing, a driver without XDP, an XDP program of somebody else, which is never displaced, no Ethernet, loopback.
+//!
+//! The program is held by a link of this process. It goes when the server stops, and when the process is killed.
+//!
 //! [`steer`] stands alone: it attaches socket selection by CPU to the sockets of a server that has its own event
 //! loop, UDP sockets and TCP listeners alike.
 
@@ -41,6 +60,8 @@ mod counters;
 mod cpus;
 mod echo;
 mod error;
+mod loops;
+mod overload;
 mod running;
 mod server;
 mod service;
@@ -49,9 +70,12 @@ pub mod steer;
 mod sys;
 mod worker;
 
+pub use backend::{Uring, Xdp, XdpInterface, XdpMode, XdpQueue, XdpReport};
 pub use counters::{Counts, SendFailures};
 pub use echo::Echo;
 pub use error::Error;
+pub use loops::LoopBreaker;
+pub use overload::{Fairness, Guard, GuardCounts, GuardMode, GuardReport, GuardedInterface, Overload, Shed};
 pub use running::{Report, Running};
 pub use server::{Backend, Builder, Pinning, Server, Sockets, Stray};
 pub use service::{Action, Request, Service};

@@ -3,19 +3,21 @@
 use std::any::Any;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Weak, mpsc};
+use std::sync::{Arc, Mutex, PoisonError, Weak, mpsc};
 use std::thread::JoinHandle;
 
 use serde::{Deserialize, Serialize};
 use socket2::Socket;
 
+use crate::backend::XdpReport;
 use crate::counters::{Counters, Counts};
 use crate::error::Error;
+use crate::overload::{Attached, GuardReport};
 use crate::server::Server;
 use crate::service::Service;
 use crate::socket::{Fallback, SocketReport};
 use crate::sys::option::shutdown_receive;
-use crate::worker::{Start, Stop};
+use crate::worker::{Maker, Start, Stop};
 
 /// A server at work. Dropping it stops it, as [`stop`](Self::stop) does.
 #[derive(Debug)]
@@ -26,6 +28,8 @@ pub struct Running {
     sockets: Vec<Weak<Socket>>,
     reports: Vec<SocketReport>,
     fallbacks: Vec<Fallback>,
+    guard: Option<Attached>,
+    xdp: Option<XdpReport>,
     stop: Arc<Stop>,
     counters: Vec<Arc<Counters>>,
     threads: Vec<JoinHandle<io::Result<()>>>,
@@ -42,6 +46,12 @@ pub struct Report {
     pub sockets: Vec<SocketReport>,
     /// What was asked for and could not be had.
     pub fallbacks: Vec<Fallback>,
+    /// What its guard did; none without one.
+    #[serde(default)]
+    pub guard: Option<GuardReport>,
+    /// What AF_XDP served; none where it was not used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub xdp: Option<XdpReport>,
 }
 
 impl Report {
@@ -55,14 +65,19 @@ impl Report {
 impl Running {
     pub(crate) fn start<S: Service + 'static>(
         server: Server,
-        mut service: impl FnMut(usize) -> S,
+        service: impl FnMut(usize) -> S + Send + 'static,
     ) -> Result<Self, Error> {
         let workers = server.placement.len();
+        let maker: Maker<S> = Arc::new(Mutex::new(service));
+        let (xdp, shares) = server.xdp.map(|opened| (opened.report, opened.shares)).unzip();
+        let mut shares = shares.unwrap_or_default().into_iter();
         let mut running = Self {
             address: server.address,
             sockets: server.sockets.iter().map(Arc::downgrade).collect(),
             reports: server.reports,
             fallbacks: server.fallbacks,
+            guard: server.guard,
+            xdp,
             stop: Arc::new(Stop::new(server.drain)),
             counters: (0..workers).map(|_| Arc::default()).collect(),
             threads: Vec::with_capacity(workers),
@@ -76,11 +91,15 @@ impl Running {
                 cpu,
                 nice: server.nice,
                 backend: server.backend,
+                xdp: shares.next().flatten(),
                 shape: server.shape,
                 deliver_truncated: server.deliver_truncated,
-                service: service(worker),
+                service: maker.lock().unwrap_or_else(PoisonError::into_inner)(worker),
+                maker: server.restart_workers.then(|| Arc::clone(&maker)),
                 counters: Arc::clone(&running.counters[worker]),
                 stop: Arc::clone(&running.stop),
+                overload: server.overload.clone(),
+                credit: running.guard.as_ref().map(Attached::credit),
             };
             let what = "start its thread";
             let thread =
@@ -125,14 +144,26 @@ impl Running {
         &self.fallbacks
     }
 
+    /// What its guard did so far; none without one.
+    #[must_use]
+    pub fn guard(&self) -> Option<GuardReport> {
+        self.guard.as_ref().map(Attached::report)
+    }
+
+    /// What AF_XDP serves; none where it is not used.
+    #[must_use]
+    pub fn xdp(&self) -> Option<&XdpReport> {
+        self.xdp.as_ref()
+    }
+
     /// Thread id of each worker, as in `/proc/self/task`.
     #[must_use]
     pub fn thread_ids(&self) -> &[i32] {
         &self.thread_ids
     }
 
-    /// Workers that ended without being asked to: their service panicked, or their socket broke. [`stop`](Self::stop)
-    /// tells why. A socket that only they read is closed; the kernel gives its requests to those that are left, where
+    /// Workers that ended without being asked to: their socket broke, or their service panicked where
+    /// [`Builder::restart_workers`](crate::Builder::restart_workers) is off. [`stop`](Self::stop) tells why. A socket that only they read is closed; the kernel gives its requests to those that are left, where
     /// they may be steered to another than before.
     #[must_use]
     pub fn ended(&self) -> Vec<usize> {
@@ -151,9 +182,11 @@ impl Running {
     pub fn stop(mut self) -> Result<Report, Error> {
         self.join()?;
         Ok(Report {
+            guard: self.guard(),
             workers: self.counters(),
             sockets: std::mem::take(&mut self.reports),
             fallbacks: std::mem::take(&mut self.fallbacks),
+            xdp: self.xdp.take(),
         })
     }
 
@@ -162,6 +195,7 @@ impl Running {
         for socket in self.sockets.iter().filter_map(Weak::upgrade) {
             shutdown_receive(&*socket);
         }
+        self.threads.iter().for_each(|thread| thread.thread().unpark());
         let mut outcome = Ok(());
         for (worker, thread) in self.threads.drain(..).enumerate() {
             let ended = match thread.join() {

@@ -7,13 +7,16 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use socket2::Socket;
 
+use crate::backend::{self, Uring, Xdp, XdpReport};
 use crate::cpus;
 use crate::error::Error;
+use crate::overload::{self, Attached, GuardReport, Overload};
 use crate::running::Running;
 use crate::service::Service;
 use crate::socket::{self, Fallback, Options, PathMtuDiscovery, SocketReport};
 use crate::steer::{self, Program, Table};
 use crate::sys::batch::Shape;
+use crate::sys::control::Asked;
 
 /// How workers get at the port's requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -40,11 +43,32 @@ pub enum Backend {
         /// Most messages a call.
         batch: u16,
     },
+    /// io_uring: a receive that stays armed, into buffers that the kernel picks, and sends in batches. Where the kernel
+    /// lacks what it takes, the server runs on [`Mmsg`](Self::Mmsg) and says so in [`Server::fallbacks`].
+    Uring(Uring),
+    /// AF_XDP: requests are taken from the device's queues before the network stack sees them, and answered in place.
+    /// What that leaves to the stack, and all of it where AF_XDP cannot run, is served as by [`Mmsg`](Self::Mmsg), which
+    /// [`Server::fallbacks`] then tells.
+    Xdp(Xdp),
 }
+
+impl Backend {
+    /// Messages that a batch of buffers holds.
+    fn messages(self) -> usize {
+        match self {
+            Self::Recvfrom => 1,
+            Self::Mmsg { batch } => usize::from(batch),
+            Self::Uring(_) | Self::Xdp(_) => usize::from(BATCH),
+        }
+    }
+}
+
+/// Messages a call where nothing else is said.
+const BATCH: u16 = 64;
 
 impl Default for Backend {
     fn default() -> Self {
-        Self::Mmsg { batch: 64 }
+        Self::Mmsg { batch: BATCH }
     }
 }
 
@@ -92,6 +116,9 @@ pub struct Builder {
     deliver_truncated: bool,
     nice: Option<i32>,
     drain: Duration,
+    restart_workers: bool,
+    overload: Overload,
+    interfaces: Vec<String>,
 }
 
 impl Builder {
@@ -111,6 +138,9 @@ impl Builder {
             deliver_truncated: false,
             nice: None,
             drain: Duration::from_millis(250),
+            restart_workers: true,
+            overload: Overload::default(),
+            interfaces: Vec::new(),
         }
     }
 
@@ -220,6 +250,13 @@ impl Builder {
         self
     }
 
+    /// Whether each request comes with the time at which it was received ([`Request::receive_time`](crate::Request::receive_time)),
+    /// which the kernel then notes for every packet of this network namespace. Default: false.
+    pub fn receive_times(mut self, wanted: bool) -> Self {
+        self.options.receive_times = wanted;
+        self
+    }
+
     /// Nice value of the worker threads, -20 to 19. Default: untouched.
     pub fn nice(mut self, nice: i32) -> Self {
         self.nice = Some(nice);
@@ -232,10 +269,39 @@ impl Builder {
         self
     }
 
+    /// Whether a worker whose service panics is started anew, on its thread and with its socket, with a service made for it
+    /// as at the start. Requests that it had taken are lost ([`Counts::panicked`](crate::Counts::panicked)), those queued in
+    /// the socket wait: 10 ms at first, twice as long with each panic that follows, up to a second; after 10 s without one
+    /// it is 10 ms again. [`Counts::restarts`](crate::Counts::restarts) tells how often. Default: true. Without, the worker
+    /// ends, see [`Running::ended`]. In a program built with `panic = "abort"` a panic ends the program.
+    pub fn restart_workers(mut self, restart: bool) -> Self {
+        self.restart_workers = restart;
+        self
+    }
+
+    /// What the server does above its capacity. Default: nothing of its own, see [`Overload`].
+    pub fn overload(mut self, policy: Overload) -> Self {
+        self.overload = policy;
+        self
+    }
+
+    /// The interfaces whose queues [`Backend::Xdp`] serves. Default: those that are up, not loopback, and have the address
+    /// that is bound; at a wildcard address all that have any of its family.
+    pub fn xdp_interfaces(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.interfaces = names.into_iter().map(Into::into).collect();
+        self
+    }
+
     /// Checks the settings, opens and binds the sockets and steers them. From then on requests queue; nothing
     /// answers them before [`Server::start`]. Privilege for ports, buffers and eBPF is needed here and not later.
-    pub fn prepare(self) -> Result<Server, Error> {
+    pub fn prepare(mut self) -> Result<Server, Error> {
         let plan = self.plan()?;
+        if let Some(guard) = &self.overload.guard
+            && self.options.receive_buffer.is_none()
+        {
+            self.options.receive_buffer = Some(overload::receive_buffer(guard.outstanding));
+        }
+        self.options.prefer_busy_poll = self.overload.prefer_busy_poll;
         let asked = plan.address;
         let several = self.sockets != Sockets::Shared;
         if several && !self.join && asked.port() != 0 {
@@ -251,6 +317,17 @@ impl Builder {
         if let (Sockets::SteeredByCpu(program), Some(table)) = (self.sockets, &plan.table) {
             steer::attach(&sockets, table, program)?;
         }
+        let mut backend = backend::possible(self.backend, &mut fallbacks);
+        let mut xdp = None;
+        if let Backend::Xdp(settings) = backend {
+            let (only_v6, interfaces) = (self.options.only_v6, self.interfaces.as_slice());
+            let wanted =
+                backend::xdp::Wanted { settings, address, only_v6, interfaces, placement: &plan.placement };
+            xdp = backend::xdp::open(&wanted, &mut fallbacks);
+            if xdp.is_none() {
+                backend = Backend::default();
+            }
+        }
         let reports = sockets
             .iter()
             .enumerate()
@@ -260,7 +337,8 @@ impl Builder {
                 let cpus = plan.table.as_ref().map(|table| table.cpus_of(index)).unwrap_or_default();
                 Ok(SocketReport { workers, cpus, receive_buffer_bytes, send_buffer_bytes })
             })
-            .collect::<Result<_, Error>>()?;
+            .collect::<Result<Vec<SocketReport>, Error>>()?;
+        let guard = self.guard(address, backend, (&reports, plan.workers), &mut fallbacks);
         Ok(Server {
             address,
             sockets: sockets.into_iter().map(Arc::new).collect(),
@@ -268,24 +346,50 @@ impl Builder {
             fallbacks,
             placement: plan.placement,
             shape: Shape {
-                messages: match self.backend {
-                    Backend::Recvfrom => 1,
-                    Backend::Mmsg { batch } => usize::from(batch),
-                },
+                messages: backend.messages(),
                 request: self.max_request,
                 reply: self.max_reply,
                 family: address.into(),
-                pktinfo: socket::pktinfo_for(address),
+                asked: Asked { pktinfo: socket::pktinfo_for(address), times: self.options.receive_times },
             },
-            backend: self.backend,
+            backend,
+            guard,
+            overload: self.overload,
+            xdp,
             deliver_truncated: self.deliver_truncated,
             nice: self.nice,
             drain: self.drain,
+            restart_workers: self.restart_workers,
         })
     }
 
+    /// The guard, if one was asked for and can be had.
+    fn guard(
+        &self,
+        address: SocketAddr,
+        backend: Backend,
+        (reports, workers): (&[SocketReport], usize),
+        fallbacks: &mut Vec<Fallback>,
+    ) -> Option<Attached> {
+        let guard = self.overload.guard.as_ref()?;
+        let buffers: Vec<usize> = reports.iter().map(|report| report.receive_buffer_bytes).collect();
+        let attached = match backend {
+            Backend::Xdp(_) => {
+                Err("AF_XDP takes the requests itself, and no more than its rings hold".to_owned())
+            }
+            _ => Attached::start(guard, self.overload.fairness, address, &buffers, workers),
+        };
+        let refused = |why| {
+            fallbacks.push(Fallback { what: "a guard against overload; none is used".to_owned(), why });
+        };
+        attached.map_err(refused).ok()
+    }
+
     /// [`prepare`](Self::prepare) and [`Server::start`] in one.
-    pub fn start<S: Service + 'static>(self, service: impl FnMut(usize) -> S) -> Result<Running, Error> {
+    pub fn start<S: Service + 'static>(
+        self,
+        service: impl FnMut(usize) -> S + Send + 'static,
+    ) -> Result<Running, Error> {
         self.prepare()?.start(service)
     }
 
@@ -296,6 +400,18 @@ impl Builder {
             && !(1..=1024).contains(&batch)
         {
             return Err(Error::Batch { batch });
+        }
+        if let Backend::Uring(settings) = self.backend {
+            settings.check()?;
+        }
+        if let Backend::Xdp(Xdp { frames, batch, .. }) = self.backend {
+            let limit = "a queue has a power of two of them, 128 to 65,536";
+            check_size("a number of frames", frames as usize, 128..=65_536, limit)?;
+            if !frames.is_power_of_two() {
+                return Err(Error::Size { what: "a number of frames", value: frames as usize, limit });
+            }
+            let limit = "1 to 1024 requests are answered at once";
+            check_size("an AF_XDP batch", usize::from(batch), 1..=1024, limit)?;
         }
         let datagram = "a UDP datagram has at most 65,535 bytes, and 0 would hold nothing";
         check_size("a max_request", self.max_request, 1..=65_535, datagram)?;
@@ -399,9 +515,13 @@ pub struct Server {
     pub(crate) placement: Vec<Option<u32>>,
     pub(crate) shape: Shape,
     pub(crate) backend: Backend,
+    pub(crate) guard: Option<Attached>,
+    pub(crate) overload: Overload,
+    pub(crate) xdp: Option<backend::xdp::Opened>,
     pub(crate) deliver_truncated: bool,
     pub(crate) nice: Option<i32>,
     pub(crate) drain: Duration,
+    pub(crate) restart_workers: bool,
 }
 
 impl Server {
@@ -428,9 +548,25 @@ impl Server {
         &self.fallbacks
     }
 
+    /// Its guard; none without one.
+    #[must_use]
+    pub fn guard(&self) -> Option<GuardReport> {
+        self.guard.as_ref().map(Attached::report)
+    }
+
+    /// What AF_XDP serves; none where it is not used.
+    #[must_use]
+    pub fn xdp(&self) -> Option<&XdpReport> {
+        self.xdp.as_ref().map(|opened| &opened.report)
+    }
+
     /// Starts the workers, each with the service that `service` makes for its number. Returns once all of them are
-    /// where they belong; if one fails, none is left running.
-    pub fn start<S: Service + 'static>(self, service: impl FnMut(usize) -> S) -> Result<Running, Error> {
+    /// where they belong; if one fails, none is left running. `service` is called again for a worker that is
+    /// [started anew](Builder::restart_workers), then on that worker's thread.
+    pub fn start<S: Service + 'static>(
+        self,
+        service: impl FnMut(usize) -> S + Send + 'static,
+    ) -> Result<Running, Error> {
         Running::start(self, service)
     }
 }

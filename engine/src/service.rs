@@ -1,7 +1,9 @@
 //! What a service is given, and what it may decide.
 
 use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::backend::Addresses;
 use crate::sys::control::Filled;
 use crate::sys::name::Name;
 
@@ -52,9 +54,24 @@ pub enum Action {
 #[derive(Debug)]
 pub struct Request<'a> {
     payload: &'a [u8],
-    name: &'a Name,
-    control: Option<Filled<'a>>,
+    origin: Origin<'a>,
     truncated: bool,
+}
+
+/// Where a request came from, as it was received.
+#[derive(Debug)]
+enum Origin<'a> {
+    Socket {
+        name: &'a Name,
+        control: Option<Filled<'a>>,
+    },
+    /// `wildcard`: whether the server is bound to a wildcard address.
+    Frame {
+        addresses: &'a Addresses,
+        wildcard: bool,
+        /// When it was taken, in nanoseconds of the real-time clock, where that is asked for.
+        taken_ns: Option<i64>,
+    },
 }
 
 impl<'a> Request<'a> {
@@ -65,7 +82,18 @@ impl<'a> Request<'a> {
         control: Option<Filled<'a>>,
         truncated: bool,
     ) -> Self {
-        Self { payload, name, control, truncated }
+        Self { payload, origin: Origin::Socket { name, control }, truncated }
+    }
+
+    #[inline]
+    pub(crate) fn framed(
+        payload: &'a [u8],
+        addresses: &'a Addresses,
+        wildcard: bool,
+        taken_ns: Option<i64>,
+        truncated: bool,
+    ) -> Self {
+        Self { payload, origin: Origin::Frame { addresses, wildcard, taken_ns }, truncated }
     }
 
     /// The datagram's bytes. Empty is legal.
@@ -79,7 +107,10 @@ impl<'a> Request<'a> {
     #[inline]
     #[must_use]
     pub fn source(&self) -> SocketAddr {
-        self.name.decode()
+        match &self.origin {
+            Origin::Socket { name, .. } => name.decode(),
+            Origin::Frame { addresses, .. } => addresses.source(),
+        }
     }
 
     /// The address it was sent to, where the socket is bound to a wildcard address; `None` where it is bound to one
@@ -87,7 +118,26 @@ impl<'a> Request<'a> {
     #[inline]
     #[must_use]
     pub fn destination(&self) -> Option<IpAddr> {
-        self.control.as_ref().and_then(Filled::destination)
+        match &self.origin {
+            Origin::Socket { control, .. } => control.as_ref().and_then(Filled::destination),
+            Origin::Frame { addresses, wildcard, .. } => wildcard.then(|| addresses.destination()),
+        }
+    }
+
+    /// When it was received, by the real-time clock; `None` unless [`Builder::receive_times`](crate::Builder::receive_times)
+    /// was set.
+    ///
+    /// From a socket it is when the kernel took the packet from its device, before any wait in the socket's queue
+    /// (`SO_TIMESTAMPNS`, net/core/timestamping.c; on loopback when it was sent). By AF_XDP it is when the worker took its frame,
+    /// with others of the same batch: the wait in the device's queue before that is not known.
+    #[must_use]
+    pub fn receive_time(&self) -> Option<SystemTime> {
+        let nanoseconds = match &self.origin {
+            Origin::Socket { control, .. } => control.as_ref().and_then(Filled::received_ns),
+            Origin::Frame { taken_ns, .. } => *taken_ns,
+        };
+        let nanoseconds = u64::try_from(nanoseconds?).ok()?;
+        Some(UNIX_EPOCH + Duration::from_nanos(nanoseconds))
     }
 
     /// Whether the datagram was longer than [`Builder::max_request`](crate::Builder::max_request), so that its end

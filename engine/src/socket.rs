@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::error::Error;
-use crate::sys::control::Pktinfo;
+use crate::sys::control::{self, Pktinfo};
 use crate::sys::option;
 
 /// What is done with replies that do not fit the path (`IP_MTU_DISCOVER` and `IPV6_MTU_DISCOVER`, ip(7)).
@@ -79,9 +79,13 @@ pub struct SocketReport {
 pub(crate) struct Options {
     pub(crate) path_mtu_discovery: PathMtuDiscovery,
     pub(crate) busy_poll: Option<Duration>,
+    /// Packets a poll, where polling goes before interrupts.
+    pub(crate) prefer_busy_poll: Option<u16>,
     pub(crate) receive_buffer: Option<usize>,
     pub(crate) send_buffer: Option<usize>,
     pub(crate) only_v6: bool,
+    /// Whether each request is to come with the time at which the kernel received it.
+    pub(crate) receive_times: bool,
 }
 
 /// How long a send waits for room in the send buffer. Only a link that does not take packets makes it wait so long;
@@ -117,9 +121,14 @@ impl Options {
         socket.set_write_timeout(Some(SEND_TIMEOUT)).map_err(failed("setting SO_SNDTIMEO"))?;
         self.ask_for_pktinfo(&socket, address)
             .map_err(failed("asking for the destination address (IP_PKTINFO)"))?;
+        if self.receive_times {
+            option::set(&socket, libc::SOL_SOCKET, control::SO_TIMESTAMPNS_NEW, 1)
+                .map_err(failed("asking for receive times (SO_TIMESTAMPNS_NEW, Linux 5.1)"))?;
+        }
         self.set_path_mtu_discovery(&socket, address).map_err(failed("setting IP_MTU_DISCOVER"))?;
         self.set_buffers(&socket, fallbacks).map_err(failed("setting the socket's buffers"))?;
         self.set_busy_poll(&socket, fallbacks).map_err(failed("setting SO_BUSY_POLL"))?;
+        self.set_prefer_busy_poll(&socket, fallbacks);
         bind(&socket, address)?;
         Ok(socket)
     }
@@ -213,7 +222,31 @@ impl Options {
         note(fallbacks, format!("busy polling for {microseconds} us; not used"), why.to_owned());
         Ok(())
     }
+
+    fn set_prefer_busy_poll(&self, socket: &Socket, fallbacks: &mut Vec<Fallback>) {
+        let Some(packets) = self.prefer_busy_poll else {
+            return;
+        };
+        let what = "busy polling before interrupts (SO_PREFER_BUSY_POLL); not used";
+        if self.busy_poll.is_none_or(|time| time.is_zero()) {
+            return note(fallbacks, what.to_owned(), "no time to poll was given (busy_poll)".to_owned());
+        }
+        let set = |name, value| option::set(socket, libc::SOL_SOCKET, name, value);
+        let done = set(SO_PREFER_BUSY_POLL, 1).and_then(|()| set(SO_BUSY_POLL_BUDGET, packets.into()));
+        if let Err(error) = done {
+            let why = match error.raw_os_error() {
+                Some(libc::EPERM) => "it needs CAP_NET_ADMIN".to_owned(),
+                Some(libc::ENOPROTOOPT) => "it needs Linux 5.11 with CONFIG_NET_RX_BUSY_POLL".to_owned(),
+                _ => error.to_string(),
+            };
+            note(fallbacks, what.to_owned(), why);
+        }
+    }
 }
+
+/// `SO_PREFER_BUSY_POLL` and `SO_BUSY_POLL_BUDGET` (include/uapi/asm-generic/socket.h, Linux 5.11).
+const SO_PREFER_BUSY_POLL: i32 = 69;
+const SO_BUSY_POLL_BUDGET: i32 = 70;
 
 /// Sets a buffer size, past the system's limit where privilege allows it. Returns what `getsockopt` says then.
 fn grant(

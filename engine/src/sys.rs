@@ -3,7 +3,12 @@
 pub(crate) mod batch;
 pub(crate) mod bpf;
 pub(crate) mod control;
+pub(crate) mod guard;
+pub(crate) mod interface;
 pub(crate) mod name;
 pub(crate) mod option;
 pub(crate) mod single;
+pub(crate) mod stamp;
 pub(crate) mod thread;
+pub(crate) mod uring;
+pub(crate) mod xsk;

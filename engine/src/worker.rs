@@ -1,19 +1,34 @@
-//! A worker thread: where it runs, when it ends.
+//! A worker thread: where it runs, when it ends, what becomes of it when its service panics.
 
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
+use std::sync::{Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crate::backend::{self, Job};
 use crate::counters::Counters;
 use crate::error::Error;
+use crate::overload::{Credit, Gate, Overload, Till};
 use crate::server::Backend;
 use crate::service::Service;
 use crate::sys::batch::Shape;
 use crate::sys::thread::{pin, set_nice};
+
+/// The wait before the first restart. It doubles with each that follows, up to [`LONGEST_PAUSE`].
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+
+/// The longest wait before a restart.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// A worker that has served for so long without a panic starts over with [`FIRST_PAUSE`].
+const SERVED_WELL: Duration = Duration::from_secs(10);
+
+/// Makes the service of a worker, also anew.
+pub(crate) type Maker<S> = Arc<Mutex<dyn FnMut(usize) -> S + Send>>;
 
 /// The wish to end, shared by all workers.
 #[derive(Debug)]
@@ -27,9 +42,26 @@ impl Stop {
         Self { requested: AtomicBool::new(false), drain }
     }
 
-    /// Asks the workers to end. Those that are blocked see it once their socket is shut down.
+    /// Asks the workers to end. Those that are blocked see it once their socket is shut down, those that wait for a restart
+    /// once they are unparked.
     pub(crate) fn request(&self) {
         self.requested.store(true, Ordering::Release);
+    }
+
+    fn requested(&self) -> bool {
+        self.requested.load(Ordering::Acquire)
+    }
+
+    /// Waits for so long, or until the end is wished for; whether it is.
+    fn wait(&self, pause: Duration) -> bool {
+        let until = Instant::now() + pause;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if self.requested() || left.is_zero() {
+                return self.requested();
+            }
+            thread::park_timeout(left);
+        }
     }
 }
 
@@ -60,7 +92,7 @@ impl<'a> Ending<'a> {
     /// What to do next. A load and a branch while serving.
     #[inline]
     pub(crate) fn phase(&mut self) -> Phase {
-        if self.deadline.is_none() && !self.stop.requested.load(Ordering::Acquire) {
+        if self.deadline.is_none() && !self.stop.requested() {
             return Phase::Serve;
         }
         self.drain()
@@ -93,11 +125,16 @@ pub(crate) struct Start<S> {
     pub(crate) cpu: Option<u32>,
     pub(crate) nice: Option<i32>,
     pub(crate) backend: Backend,
+    pub(crate) xdp: Option<backend::xdp::Share>,
     pub(crate) shape: Shape,
     pub(crate) deliver_truncated: bool,
     pub(crate) service: S,
+    /// What makes another service when this one has panicked; without it the worker ends then.
+    pub(crate) maker: Option<Maker<S>>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) stop: Arc<Stop>,
+    pub(crate) overload: Overload,
+    pub(crate) credit: Option<Arc<Credit>>,
 }
 
 /// A worker that is ready to serve: its number and thread id.
@@ -112,7 +149,7 @@ impl<S: Service + 'static> Start<S> {
             // Whoever waits for this may have given up already because another worker failed.
             let _ = ready.send((self.worker, placed));
             drop(ready);
-            if failed { Ok(()) } else { self.serve() }
+            if failed { Ok(()) } else { self.serve_on() }
         })
     }
 
@@ -128,8 +165,34 @@ impl<S: Service + 'static> Start<S> {
         Ok(rustix::thread::gettid().as_raw_nonzero().get())
     }
 
+    /// Serves, and after a panic again, until told to end.
+    fn serve_on(mut self) -> io::Result<()> {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let begun = Instant::now();
+            // What a panic may leave half changed is not used again: the service is replaced, buffers are made anew.
+            let panic = match catch_unwind(AssertUnwindSafe(|| self.serve())) {
+                Ok(served) => return served,
+                Err(panic) => panic,
+            };
+            self.counters.count_panic(self.deliver_truncated);
+            let Some(maker) = &self.maker else { resume_unwind(panic) };
+            if begun.elapsed() > SERVED_WELL {
+                pause = FIRST_PAUSE;
+            }
+            if self.stop.wait(pause) {
+                return Ok(());
+            }
+            pause = (pause * 2).min(LONGEST_PAUSE);
+            // A maker that panics ends the worker, and must not take the others' restarts with it.
+            self.service = maker.lock().unwrap_or_else(PoisonError::into_inner)(self.worker);
+            self.counters.count_restart();
+        }
+    }
+
     /// The buffers are made here and not before: memory lands on the NUMA node of the thread that first touches it.
-    fn serve(mut self) -> io::Result<()> {
+    fn serve(&mut self) -> io::Result<()> {
+        let till = self.credit.clone().map(|credit| Till::new(credit, self.worker));
         let job = Job {
             socket: &self.socket,
             shape: self.shape,
@@ -137,10 +200,13 @@ impl<S: Service + 'static> Start<S> {
             service: &mut self.service,
             counters: &self.counters,
             ending: Ending::new(&self.stop),
+            gate: Gate::new(&self.overload, till),
         };
         match self.backend {
             Backend::Recvfrom => backend::recvfrom::run(job),
             Backend::Mmsg { .. } => backend::mmsg::run(job),
+            Backend::Uring(settings) => backend::uring::run(job, settings),
+            Backend::Xdp(_) => backend::xdp::run(job, self.xdp.as_mut()),
         }
     }
 }

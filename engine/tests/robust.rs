@@ -2,9 +2,9 @@
 
 mod support;
 
-use linerate_engine::{Action, Backend, Request, Server};
+use linerate_engine::{Action, Request, Server};
 use proptest::prelude::*;
-use support::client;
+use support::{backends, client};
 
 /// The longest datagram that UDP over IPv4 carries.
 const LONGEST: usize = 65_507;
@@ -35,10 +35,9 @@ proptest! {
     fn good_requests_are_always_answered(
         junk in prop::collection::vec(datagram(), 1..24),
         max_request in prop::sample::select(vec![16usize, 2048, 65_535]),
-        batch in prop::option::of(1..=64u16),
+        backend in prop::sample::select(backends("good_requests_are_always_answered")),
         bind in prop::sample::select(vec!["127.0.0.1:0", "0.0.0.0:0", "[::]:0"]),
     ) {
-        let backend = batch.map_or(Backend::Recvfrom, |batch| Backend::Mmsg { batch });
         let running = Server::builder()
             .bind(bind.parse()?)
             .workers(1)

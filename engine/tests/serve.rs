@@ -6,11 +6,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::mpsc;
 
 use linerate_engine::{Action, Backend, Echo, PathMtuDiscovery, Pinning, Request, Server, Sockets, Stray};
-use support::{BACKENDS, LAYOUTS, Outcome, PATIENCE, ask, client, cpus, skip};
+use support::{LAYOUTS, Outcome, PATIENCE, ask, backends, client, cpus, skip};
 
 #[test]
 fn every_backend_and_layout_echoes() -> Outcome {
-    for backend in BACKENDS {
+    for backend in backends("every_backend_and_layout_echoes") {
         for sockets in LAYOUTS {
             let running = Server::builder()
                 .bind("127.0.0.1:0".parse()?)
@@ -34,7 +34,7 @@ fn every_backend_and_layout_echoes() -> Outcome {
 
 #[test]
 fn replies_leave_from_the_address_the_request_came_to() -> Outcome {
-    for backend in BACKENDS {
+    for backend in backends("replies_leave_from_the_address_the_request_came_to") {
         let running =
             Server::builder().bind("0.0.0.0:0".parse()?).workers(2).backend(backend).start(|_| Echo)?;
         let port = running.local_addr().port();
@@ -49,15 +49,16 @@ fn replies_leave_from_the_address_the_request_came_to() -> Outcome {
 
 #[test]
 fn one_dual_stack_server_serves_both_families() -> Outcome {
-    for backend in BACKENDS {
+    for backend in backends("one_dual_stack_server_serves_both_families") {
         let (told, tell) = mpsc::channel();
-        let running = Server::builder().bind("[::]:0".parse()?).workers(1).backend(backend).start(|_| {
-            let told = told.clone();
-            move |request: &Request<'_>, _: &mut [u8]| {
-                let _ = told.send((request.source(), request.destination()));
-                Action::Echo
-            }
-        })?;
+        let running =
+            Server::builder().bind("[::]:0".parse()?).workers(1).backend(backend).start(move |_| {
+                let told = told.clone();
+                move |request: &Request<'_>, _: &mut [u8]| {
+                    let _ = told.send((request.source(), request.destination()));
+                    Action::Echo
+                }
+            })?;
         let port = running.local_addr().port();
         for (local, to) in [("127.0.0.9:0", "127.0.0.7"), ("[::1]:0", "::1"), ("127.0.0.1:0", "127.0.0.1")] {
             let to: IpAddr = to.parse()?;
@@ -85,17 +86,18 @@ fn ipv6_alone_leaves_ipv4_alone() -> Outcome {
 
 #[test]
 fn a_reply_may_go_elsewhere() -> Outcome {
-    for backend in BACKENDS {
+    for backend in backends("a_reply_may_go_elsewhere") {
         for (bind, at) in [("127.0.0.1:0", "127.0.0.1"), ("0.0.0.0:0", "127.0.0.3"), ("[::]:0", "127.0.0.3")]
         {
             let third = client("127.0.0.1:0")?;
             let to = third.local_addr()?;
-            let running = Server::builder().bind(bind.parse()?).workers(1).backend(backend).start(|_| {
-                move |_: &Request<'_>, reply: &mut [u8]| {
-                    reply[..5].copy_from_slice(b"hello");
-                    Action::ReplyTo { length: 5, to }
-                }
-            })?;
+            let running =
+                Server::builder().bind(bind.parse()?).workers(1).backend(backend).start(move |_| {
+                    move |_: &Request<'_>, reply: &mut [u8]| {
+                        reply[..5].copy_from_slice(b"hello");
+                        Action::ReplyTo { length: 5, to }
+                    }
+                })?;
             let server = SocketAddr::new(at.parse()?, running.local_addr().port());
             client("127.0.0.1:0")?.send_to(b"tell them", server)?;
             let mut answer = [0; 16];
@@ -109,7 +111,7 @@ fn a_reply_may_go_elsewhere() -> Outcome {
 
 #[test]
 fn replies_that_cannot_be_sent_are_counted_and_the_others_go() -> Outcome {
-    for backend in BACKENDS {
+    for backend in backends("replies_that_cannot_be_sent_are_counted_and_the_others_go") {
         let six: SocketAddr = "[::1]:9".parse()?;
         let server = Server::builder()
             .bind("127.0.0.1:0".parse()?)
@@ -122,7 +124,7 @@ fn replies_that_cannot_be_sent_are_counted_and_the_others_go() -> Outcome {
         for kind in kinds {
             client.send_to(kind, server.local_addr())?;
         }
-        let running = server.start(|_| {
+        let running = server.start(move |_| {
             move |request: &Request<'_>, reply: &mut [u8]| match request.payload() {
                 b"none" => Action::Drop,
                 b"long" => Action::Reply(reply.len() + 1),
@@ -146,7 +148,7 @@ fn replies_that_cannot_be_sent_are_counted_and_the_others_go() -> Outcome {
 
 #[test]
 fn oversized_requests_are_counted_or_delivered() -> Outcome {
-    for backend in BACKENDS {
+    for backend in backends("oversized_requests_are_counted_or_delivered") {
         for deliver in [false, true] {
             let running = Server::builder()
                 .bind("127.0.0.1:0".parse()?)

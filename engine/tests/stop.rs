@@ -3,19 +3,19 @@
 mod support;
 
 use std::collections::HashSet;
-use std::sync::Barrier;
 use std::sync::atomic::{
     AtomicBool, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
 };
+use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use linerate_engine::{Action, Echo, Error, Request, Server};
-use support::{BACKENDS, LAYOUTS, Outcome, PATIENCE, ask, client};
+use support::{LAYOUTS, Outcome, PATIENCE, ask, backends, client};
 
 #[test]
 fn idle_workers_end_at_once() -> Outcome {
-    for backend in BACKENDS {
+    for backend in backends("idle_workers_end_at_once") {
         for sockets in LAYOUTS {
             let running = Server::builder()
                 .bind("127.0.0.1:0".parse()?)
@@ -31,7 +31,7 @@ fn idle_workers_end_at_once() -> Outcome {
 
 #[test]
 fn what_is_queued_is_answered_and_an_empty_datagram_is_no_stop() -> Outcome {
-    for backend in BACKENDS {
+    for backend in backends("what_is_queued_is_answered_and_an_empty_datagram_is_no_stop") {
         for bind in ["127.0.0.1:0", "0.0.0.0:0", "[::1]:0", "[::]:0"] {
             let server = Server::builder()
                 .bind(bind.parse()?)
@@ -60,7 +60,7 @@ fn what_is_queued_is_answered_and_an_empty_datagram_is_no_stop() -> Outcome {
 /// Clients keep sending while the server stops: whatever it counts as answered arrives.
 #[test]
 fn a_stop_under_load_loses_nothing_it_took() -> Outcome {
-    for backend in BACKENDS {
+    for backend in backends("a_stop_under_load_loses_nothing_it_took") {
         for sockets in LAYOUTS {
             let running =
                 Server::builder().bind("127.0.0.1:0".parse()?).sockets(sockets).backend(backend).start(
@@ -172,7 +172,7 @@ fn draining_has_an_end() -> Outcome {
 
 #[test]
 fn a_panic_names_its_worker_and_spares_the_others() -> Outcome {
-    for backend in BACKENDS {
+    for backend in backends("a_panic_names_its_worker_and_spares_the_others") {
         for sockets in LAYOUTS {
             let running = Server::builder()
                 .bind("127.0.0.1:0".parse()?)
@@ -180,6 +180,7 @@ fn a_panic_names_its_worker_and_spares_the_others() -> Outcome {
                 .cpus(support::cpus()?.into_iter().chain([9999]).take(2).collect::<Vec<_>>())
                 .sockets(sockets)
                 .backend(backend)
+                .restart_workers(false)
                 .start(|_| {
                     |request: &Request<'_>, _: &mut [u8]| {
                         assert_ne!(request.payload(), b"poison", "cannot swallow this");
@@ -206,6 +207,59 @@ fn a_panic_names_its_worker_and_spares_the_others() -> Outcome {
             }
         }
     }
+    Ok(())
+}
+
+/// The service is made anew, the socket and what it has queued stay.
+#[test]
+fn a_worker_that_panics_is_started_anew() -> Outcome {
+    for backend in backends("a_worker_that_panics_is_started_anew") {
+        let made = Arc::new(AtomicU64::new(0));
+        let counting = Arc::clone(&made);
+        let running =
+            Server::builder().bind("127.0.0.1:0".parse()?).workers(1).backend(backend).start(move |_| {
+                let number = counting.fetch_add(1, Relaxed) as u8;
+                move |request: &Request<'_>, reply: &mut [u8]| {
+                    assert_ne!(request.payload(), b"poison", "cannot swallow this");
+                    reply[0] = number;
+                    Action::Reply(1)
+                }
+            })?;
+        let (to, client) = (running.local_addr(), client("127.0.0.1:0")?);
+        for panics in 1..=3 {
+            client.send_to(b"poison", to)?;
+            while running.total().panicked < panics {
+                std::thread::yield_now();
+            }
+            // It waits in the socket while the worker does.
+            assert_eq!(ask(&client, to, b"still there?")?.0, [panics as u8], "{backend:?}");
+        }
+        assert!(running.ended().is_empty());
+        let total = running.stop()?.total();
+        assert_eq!((total.received, total.answered, total.panicked, total.restarts), (6, 3, 3, 3));
+        assert_eq!(made.load(Relaxed), 4);
+    }
+    Ok(())
+}
+
+/// A worker that waits to be started anew is told of the end all the same.
+#[test]
+fn a_stop_does_not_wait_for_a_restart() -> Outcome {
+    let running = Server::builder()
+        .bind("127.0.0.1:0".parse()?)
+        .workers(1)
+        .start(|_| |_: &Request<'_>, _: &mut [u8]| -> Action { panic!("always") })?;
+    let client = client("127.0.0.1:0")?;
+    // The waits grow to a second by then.
+    for panics in 1..=8 {
+        client.send_to(b"poison", running.local_addr())?;
+        while running.total().panicked < panics {
+            std::thread::yield_now();
+        }
+    }
+    let total = running.stop()?.total();
+    assert_eq!((total.received, total.panicked), (8, 8));
+    assert!(total.restarts < 8, "the last restart was not waited for");
     Ok(())
 }
 

@@ -130,6 +130,14 @@ impl serde::Serialize for CpuSet {
     }
 }
 
+/// From such a list.
+impl<'de> serde::Deserialize<'de> for CpuSet {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let list = String::deserialize(deserializer)?;
+        CpuSet::from_list(&list).map_err(serde::de::Error::custom)
+    }
+}
+
 impl FromIterator<u32> for CpuSet {
     fn from_iter<I: IntoIterator<Item = u32>>(cpus: I) -> Self {
         Self(cpus.into_iter().collect())

@@ -1,6 +1,6 @@
 //! All that the rules of all stages find on a host, and what could not be seen.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::finding::{Finding, Rule};
@@ -16,7 +16,7 @@ pub struct Diagnosis {
 }
 
 /// Something that could not be read.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unknown {
     /// What: its place in the state of the stages, such as `link[eth0].rings`.
     pub what: String,

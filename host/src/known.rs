@@ -1,6 +1,6 @@
 //! Unknown is a value.
 
-use serde::{Serialize, Serializer, ser::SerializeMap};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, ser::SerializeMap};
 
 /// A figure that was read, or the reason why it could not be.
 ///
@@ -89,6 +89,28 @@ impl<T: Serialize> Serialize for Known<T> {
     }
 }
 
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Known<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Written<T> {
+            Unknown { unknown: String },
+            Value(T),
+        }
+        Ok(match Written::deserialize(deserializer)? {
+            Written::Unknown { unknown: why } => Known::Unknown { why },
+            Written::Value(value) => Known::Value(value),
+        })
+    }
+}
+
+/// As where nobody has looked.
+impl<T> Default for Known<T> {
+    fn default() -> Self {
+        Known::unknown("nobody looked")
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -100,5 +122,14 @@ mod tests {
         assert_eq!(serde_json::to_string(&known).unwrap(), "3");
         assert_eq!(serde_json::to_string(&unknown).unwrap(), r#"{"unknown":"no counters"}"#);
         assert_eq!(unknown.map(|n| n + 1).why(), Some("no counters"));
+    }
+
+    #[test]
+    fn what_was_written_is_read_again() {
+        for known in [Known::Value(3_u64), Known::unknown("no counters")] {
+            let text = serde_json::to_string(&known).unwrap();
+            assert_eq!(serde_json::from_str::<Known<u64>>(&text).unwrap(), known);
+        }
+        assert!(serde_json::from_str::<Known<u64>>(r#"{"other":"no counters"}"#).is_err());
     }
 }

@@ -24,6 +24,7 @@ pub const PARSERS: &[(&str, Parser)] = &[
     ("CPU list", |bytes| drop(CpuSet::from_list(&text(bytes)))),
     ("CPU mask", |bytes| drop(CpuSet::from_mask(&text(bytes)))),
     ("capture", |bytes| drop(crate::capture::read_tar(bytes))),
+    ("netlink acknowledgement", netlink::any_acknowledgement),
     // machine
     ("machine: /proc/stat, all CPUs", |bytes| _ = machine::cpu_time(&text(bytes))),
     ("machine: /proc/stat, each CPU", |bytes| drop(machine::cpu_times(&text(bytes)))),
@@ -31,6 +32,7 @@ pub const PARSERS: &[(&str, Parser)] = &[
     ("link: ethtool answer", netlink::ethtool::any_answer),
     // rss
     ("rss: rule for a flow", crate::sys::ethtool::any_rule),
+    ("rss: rule for a flow as text", |bytes| crate::sys::ethtool::any_rule_text(&text(bytes))),
     ("rss: queue statistics", crate::netlink::qstats::any_answer),
     ("rss: counter names", |bytes| crate::stage::rss::any_name(&text(bytes))),
     ("rss: indirection table", |bytes| crate::setting::any_table(&text(bytes))),
@@ -48,6 +50,8 @@ pub const PARSERS: &[(&str, Parser)] = &[
         drop(irqbalance::banned_interrupts(&text(bytes).split('\0').collect::<Vec<_>>()));
     }),
     ("irq: environment of irqbalance", |bytes| drop(irqbalance::environment(&text(bytes)))),
+    ("irq: irqbalance's answer", |bytes| drop(crate::root::irqbalance::setup(&text(bytes)))),
+    ("irq: list of interrupts", |bytes| drop(crate::setting::any_interrupts(&text(bytes)))),
     ("irq: systemd .link file", |bytes| drop(link_file::affinity_lines(&text(bytes)))),
     ("irq: TuneD profile", |bytes| drop(tuned::settings(&text(bytes)))),
     // softirq
@@ -69,6 +73,7 @@ pub const PARSERS: &[(&str, Parser)] = &[
     ("filter: a chain of nftables", |bytes| drop(table::take_chain(bytes, &mut [NftTable::default()]))),
     ("filter: a qdisc", |bytes| drop(tc::qdisc_for_filters(bytes, 2))),
     ("filter: a tc filter", |bytes| _ = tc::count(std::iter::once(bytes))),
+    ("filter: a ruleset as text", |bytes| crate::setting::any_ruleset(&text(bytes))),
     // route
     ("route: /proc/net/snmp and netstat", |bytes| drop(route::pairs_of_lines(&text(bytes)))),
     ("route: /proc/net/snmp6", |bytes| drop(route::words(&text(bytes)))),
@@ -77,15 +82,18 @@ pub const PARSERS: &[(&str, Parser)] = &[
     ("socket: /proc/net/udp", |bytes| drop(socket::proc_net_sockets(&text(bytes), "/proc/net/udp", "07"))),
     ("socket: ip_local_port_range", |bytes| _ = socket::port_range(&text(bytes))),
     ("socket: reuseport members", |bytes| drop(socket::members(bytes))),
+    ("socket: steering table", |bytes| drop(text(bytes).parse::<crate::setting::SteeringTable>())),
     ("socket: descriptor link", |bytes| _ = socket::Descriptor::of(&text(bytes))),
     ("socket: program's fdinfo", |bytes| _ = socket::program_type(&text(bytes))),
     // thread
     ("thread: task stat", |bytes| drop(thread::Task::parse(&text(bytes)))),
+    ("thread: io_uring", |bytes| drop(thread::registered(&text(bytes)))),
     ("thread: task status", |bytes| drop(thread::allowed_in(&text(bytes)))),
     ("thread: task syscall", |bytes| _ = thread::Doing::parse(&text(bytes))),
     ("thread: epoll's fdinfo", |bytes| drop(thread::watched(&text(bytes)))),
     ("thread: an audit rule", |bytes| drop(audit::take_rule(bytes, &mut AuditRules::default()))),
     // transmit
+    ("netlink: an address", crate::netlink::address::any_answer),
     ("transmit: queueing discipline", crate::netlink::qdisc::any_answer),
     ("transmit: queue files", |bytes| crate::stage::transmit::any_file(&text(bytes))),
 ];

@@ -1,6 +1,6 @@
 //! The processes of a host, by id and name.
 
-use crate::{Host, Known};
+use crate::{Host, HostError, Known};
 
 /// A process.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,6 +21,17 @@ pub fn processes(host: &Host) -> Known<Vec<Process>> {
     pids.sort_unstable();
     let found: Vec<Process> = pids.into_iter().filter_map(|pid| process(host, pid)).collect();
     if found.is_empty() { Known::unknown("/proc: no process in it") } else { Known::Value(found) }
+}
+
+/// When it was started, in clock ticks since boot: field 22 of `/proc/PID/stat` (proc_pid_stat(5)), of a thread that of its
+/// own.
+pub(crate) fn started(host: &Host, directory: &str) -> Result<u64, HostError> {
+    let path = format!("{directory}/stat");
+    let text = host.read(&path)?;
+    // The name may hold blanks and brackets.
+    let rest = text.rsplit_once(')').map_or("", |(_, rest)| rest);
+    let field = rest.split_whitespace().nth(19).and_then(|field| field.parse().ok());
+    field.ok_or_else(|| HostError::Garbled { path, reason: "no start time in field 22".to_owned() })
 }
 
 fn process(host: &Host, pid: u32) -> Option<Process> {

@@ -1,7 +1,10 @@
 //! The handle through which every file and system call of a host passes.
 
+mod error;
 mod ethtool;
+pub(crate) mod irqbalance;
 mod program;
+mod script;
 mod tree;
 
 use std::collections::BTreeMap;
@@ -14,9 +17,13 @@ use serde::de::DeserializeOwned;
 
 use crate::capture::Aside;
 use crate::recording::{Failure, Kept, Recording};
-use crate::setting::Offload;
 use crate::stage::link::Driver;
 use crate::sys;
+pub(crate) use error::Explained;
+pub use error::HostError;
+pub use irqbalance::IrqbalanceSetup;
+pub(crate) use program::run;
+use script::{Answer, Script};
 use tree::Tree;
 
 /// No file of /proc or /sys that is read here comes near this; a captured tree might hold anything.
@@ -36,74 +43,7 @@ enum Source {
     Live { sys: PathBuf },
     Directory(Tree),
     Recorded(Recording),
-    Scripted(Mutex<Recording>),
-}
-
-/// What a host refused.
-#[derive(Debug, thiserror::Error)]
-pub enum HostError {
-    /// A file could not be read.
-    #[error("cannot read {path}: {source}")]
-    Read {
-        /// The path on the host.
-        path: String,
-        /// The system's reason.
-        source: io::Error,
-    },
-    /// A file could not be written.
-    #[error("cannot write '{value}' to {path}: {source}")]
-    Write {
-        /// The path on the host.
-        path: String,
-        /// What should have been written.
-        value: String,
-        /// The system's reason.
-        source: io::Error,
-    },
-    /// A program could not be run, or said no.
-    #[error("{program}: {reason}")]
-    Program {
-        /// The program's name.
-        program: String,
-        /// Its own words, or why it did not start.
-        reason: String,
-    },
-    /// A system call failed.
-    #[error("{what}: {source}")]
-    Call {
-        /// What was asked of the kernel.
-        what: String,
-        /// The system's reason.
-        source: io::Error,
-    },
-    /// An answer in a capture is not what it should be.
-    #[error("{path}: {reason}")]
-    Garbled {
-        /// The file in the capture.
-        path: String,
-        /// What is wrong with it, with line and column.
-        reason: String,
-    },
-    /// The handle is not of the live host.
-    #[error("{what}: not to be had from a capture")]
-    NotLive {
-        /// What was asked.
-        what: String,
-    },
-}
-
-impl HostError {
-    /// Whether the program or file is simply not there.
-    #[must_use]
-    pub fn is_missing(&self) -> bool {
-        matches!(self, HostError::Read { source, .. } if source.kind() == io::ErrorKind::NotFound)
-    }
-
-    /// Whether the host says that it has no such thing: `EOPNOTSUPP`.
-    #[must_use]
-    pub fn is_unsupported(&self) -> bool {
-        matches!(self, HostError::Call { source, .. } if source.raw_os_error() == Some(libc::EOPNOTSUPP))
-    }
+    Scripted(Script),
 }
 
 impl Host {
@@ -140,7 +80,33 @@ impl Host {
         for (path, content) in files {
             recording.insert_file(path, content.into());
         }
-        Self { source: Source::Scripted(Mutex::new(recording)), record: None }
+        Self::rehearsal(recording)
+    }
+
+    /// A fake host of which this was recorded. Writes change it, those too that are no files on a live host.
+    #[must_use]
+    pub fn rehearsal(recording: Recording) -> Self {
+        Self { source: Source::Scripted(Script::new(recording)), record: None }
+    }
+
+    /// The same fake host, on which writes to this path (`/calls/KEY.json` for what is no file) fail with an error number.
+    /// Of others nothing changes.
+    #[must_use]
+    pub fn refusing(self, path: impl Into<String>, errno: i32) -> Self {
+        self.answering(path, Answer::Refuse(errno))
+    }
+
+    /// The same fake host, on which writes to this path are taken and have no effect. Of others nothing changes.
+    #[must_use]
+    pub fn ignoring(self, path: impl Into<String>) -> Self {
+        self.answering(path, Answer::Ignore)
+    }
+
+    fn answering(mut self, path: impl Into<String>, answer: Answer) -> Self {
+        if let Source::Scripted(script) = &mut self.source {
+            script.answering(path, answer);
+        }
+        self
     }
 
     /// The same host, which keeps all that is read from now on. What was read once is not read again, so that all that is
@@ -167,7 +133,7 @@ impl Host {
             path,
             || match &self.source {
                 Source::Recorded(recording) => recording.read(path),
-                Source::Scripted(recording) => lock(recording).read(path),
+                Source::Scripted(script) => script.recording().read(path),
                 Source::Live { sys } => read_file(&locate(sys, path)),
                 Source::Directory(tree) => tree.read(path),
             },
@@ -187,7 +153,7 @@ impl Host {
             path.trim_end_matches('/'),
             || match &self.source {
                 Source::Recorded(recording) => recording.list(path),
-                Source::Scripted(recording) => lock(recording).list(path),
+                Source::Scripted(script) => script.recording().list(path),
                 Source::Live { sys } => directory_names(&locate(sys, path)),
                 Source::Directory(tree) => tree.list(path),
             },
@@ -205,7 +171,7 @@ impl Host {
             path,
             || match &self.source {
                 Source::Recorded(recording) => recording.read_link(path),
-                Source::Scripted(recording) => lock(recording).read_link(path),
+                Source::Scripted(script) => script.recording().read_link(path),
                 Source::Live { sys } => {
                     std::fs::read_link(locate(sys, path)).map(|target| target.to_string_lossy().into_owned())
                 }
@@ -254,6 +220,70 @@ impl Host {
         serde_json::from_str(&text).map_err(|error| HostError::Garbled { path, reason: error.to_string() })
     }
 
+    /// Has the kernel do something that is no file, by `act`. On a fake host `rehearse` changes the answer of
+    /// [`Host::call`] for this key instead; where that is a refusal, this is refused likewise.
+    ///
+    /// # Errors
+    /// [`HostError::Call`] with `what` was asked; a capture refuses everything.
+    pub(crate) fn act<T: Serialize + DeserializeOwned>(
+        &self,
+        key: &str,
+        what: &str,
+        act: impl FnOnce() -> io::Result<()>,
+        rehearse: impl FnOnce(&mut T),
+    ) -> Result<(), HostError> {
+        if let Source::Live { .. } = self.source {
+            return act().map_err(|source| HostError::Call { what: what.to_owned(), source });
+        }
+        let never = || Err(io::ErrorKind::Unsupported.into());
+        let mut answer = self.call::<T>(key, what, never)?;
+        rehearse(&mut answer);
+        self.act_to(key, what, act, &answer)
+    }
+
+    /// The same, where what is answered afterwards does not depend on what was answered before.
+    ///
+    /// # Errors
+    /// As [`Host::act`].
+    pub(crate) fn act_to<T: Serialize>(
+        &self,
+        key: &str,
+        what: &str,
+        act: impl FnOnce() -> io::Result<()>,
+        answer: &T,
+    ) -> Result<(), HostError> {
+        let refused = |source| HostError::Call { what: what.to_owned(), source };
+        match &self.source {
+            Source::Live { .. } => act().map_err(refused),
+            Source::Directory(_) | Source::Recorded(_) => Err(HostError::NotLive { what: what.to_owned() }),
+            Source::Scripted(script) => {
+                let json = serde_json::to_string(answer).map_err(|error| refused(error.into()))?;
+                script.answer(&format!("/calls/{key}.json"), &json).map_err(refused)
+            }
+        }
+    }
+
+    /// Has an answer of a fake host follow what was done elsewhere, where it has that answer.
+    pub(crate) fn rehearse_call<T: Serialize + DeserializeOwned>(
+        &self,
+        key: &str,
+        change: impl FnOnce(&mut T),
+    ) {
+        let never = || Err(io::ErrorKind::Unsupported.into());
+        if let (Source::Scripted(_), Ok(mut answer)) = (&self.source, self.call::<T>(key, key, never)) {
+            change(&mut answer);
+            let _ = self.act_to(key, key, || Ok(()), &answer);
+        }
+    }
+
+    /// Has a file of a fake host follow what was written elsewhere, where it has that file. A live host does that itself.
+    pub(crate) fn rehearse(&self, path: &str, content: &str) {
+        if let Source::Scripted(script) = &self.source {
+            // One that is not there need not follow.
+            let _ = script.write(path, content);
+        }
+    }
+
     /// Asks `read`, or where all is kept and this was asked before, says the same again.
     fn once<T: Clone>(
         &self,
@@ -288,33 +318,9 @@ impl Host {
             Source::Directory(_) | Source::Recorded(_) => {
                 return Err(HostError::NotLive { what: format!("writing {path}") });
             }
-            Source::Scripted(recording) => {
-                lock(recording).insert_file(path, value);
-                Ok(())
-            }
+            Source::Scripted(script) => script.write(path, value),
         };
         written.map_err(|source| HostError::Write { path: path.to_owned(), value: value.to_owned(), source })
-    }
-
-    /// Whether an offload of an interface is on (`SIOCETHTOOL`).
-    ///
-    /// # Errors
-    /// [`HostError::Call`] naming the interface.
-    pub fn offload(&self, interface: &str, offload: Offload) -> Result<bool, HostError> {
-        let what = format!("reading {offload} of {interface}");
-        self.call(&format!("ethtool/{interface}/{offload}"), &what, || {
-            sys::ethtool::offload(interface, offload)
-        })
-    }
-
-    /// Switches an offload of an interface (`SIOCETHTOOL`).
-    ///
-    /// # Errors
-    /// [`HostError::Call`] naming the interface; needs `CAP_NET_ADMIN` in its network namespace.
-    pub fn set_offload(&self, interface: &str, offload: Offload, on: bool) -> Result<(), HostError> {
-        let what = format!("switching {offload} of {interface} {}", if on { "on" } else { "off" });
-        self.must_be_live(&what)?;
-        sys::ethtool::set_offload(interface, offload, on).map_err(|source| HostError::Call { what, source })
     }
 
     /// Whether the kernel audits system calls (`AUDIT_GET`): 0 off, 1 on, 2 on and locked.
@@ -331,8 +337,7 @@ impl Host {
     /// [`HostError::Call`]; needs `CAP_AUDIT_CONTROL`, and fails when the status is locked.
     pub fn set_audit_enabled(&self, enabled: u32) -> Result<(), HostError> {
         let what = format!("setting audit enabled to {enabled}");
-        self.must_be_live(&what)?;
-        sys::audit::set_enabled(enabled).map_err(|source| HostError::Call { what, source })
+        self.act("audit/enabled", &what, || sys::audit::set_enabled(enabled), |answer| *answer = enabled)
     }
 
     /// An interface's driver (`ETHTOOL_GDRVINFO`).
@@ -342,6 +347,10 @@ impl Host {
     pub fn driver(&self, interface: &str) -> Result<Driver, HostError> {
         let what = format!("reading the driver of {interface}");
         self.call(&format!("ethtool/{interface}/driver"), &what, || sys::ethtool::driver(interface))
+    }
+
+    pub(crate) fn is_live(&self) -> bool {
+        matches!(self.source, Source::Live { .. })
     }
 
     pub(crate) fn must_be_live(&self, what: &str) -> Result<(), HostError> {

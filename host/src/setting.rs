@@ -1,23 +1,60 @@
 //! Typed knobs: the only way settings are changed, so that each change can be undone.
+//!
+//! [`Setting`] names a knob; what a kind of knob does is a file below, and `Setting::knob` the one place that maps one to the
+//! other.
 
+mod audit;
+mod channels;
+mod coalesce;
+mod error;
 mod flow_hash;
-mod named_counts;
-mod nft_table;
+mod governor;
+mod iptables;
+mod irq_affinity;
+mod irqbalance_bans;
+mod knob;
+mod nftables;
+mod ntuple_rule;
+mod number_file;
 mod offload;
+mod pairs;
+mod qdisc;
 mod queue_cpus;
+mod rings;
 mod rss_table;
+mod socket_knob;
+mod steering;
+mod sysctl;
+mod thread_cpus;
+mod value;
+mod virtual_functions;
 
+use std::borrow::Cow;
 use std::fmt;
+use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::stage::rss::HashFields;
-use crate::{Host, HostError};
+use crate::Host;
+use crate::stage::filter::IpFamily;
+use crate::stage::socket::Protocol;
+use knob::{Knob, Refusal};
 
+pub use error::SettingError;
 pub(crate) use flow_hash::any_fields;
+pub use irqbalance_bans::list as interrupts;
+pub(crate) use irqbalance_bans::parse as any_interrupts;
+pub use nftables::NftFamily;
+pub(crate) use nftables::any_ruleset;
+pub use number_file::NapiKnob;
 pub use offload::Offload;
 pub use queue_cpus::QueueDirection;
+pub use rss_table::table_entries;
 pub(crate) use rss_table::{any_table, table_value};
+pub(crate) use socket_knob::words as socket_words;
+pub use socket_knob::{SocketAt, SocketKnob};
+pub use steering::{Steered, SteeredSocket, SteeringTable, steered};
+pub use value::Value;
 
 /// One knob of a host.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -33,6 +70,27 @@ pub enum Setting {
         direction: QueueDirection,
         /// Number of the queue.
         queue: u32,
+    },
+    /// The receive queues whose sockets send by a transmit queue, as a mask (`xps_rxqs`).
+    QueueReceivers {
+        /// Name of the interface.
+        interface: String,
+        /// Number of the transmit queue.
+        queue: u32,
+    },
+    /// How many flows RFS keeps of a receive queue (`rps_flow_cnt`); `net.core.rps_sock_flow_entries` is the other half.
+    QueueFlows {
+        /// Name of the interface.
+        interface: String,
+        /// Number of the receive queue.
+        queue: u32,
+    },
+    /// How the kernel polls an interface: a number.
+    Napi {
+        /// Name of the interface.
+        interface: String,
+        /// Which one.
+        knob: NapiKnob,
     },
     /// An offload of an interface: `on` or `off`.
     Offload {
@@ -54,6 +112,13 @@ pub enum Setting {
         /// The kind of flow: `udp4`, `udp6`, `tcp4`, `tcp6`, ...
         flow: String,
     },
+    /// A rule that puts flows into a queue, such as `flow-type udp4 dst-port 53 action 3`, or nothing.
+    NtupleRule {
+        /// Name of the interface.
+        interface: String,
+        /// Its place in the NIC's table, where those that come first may go first.
+        location: u32,
+    },
     /// Lengths of an interface's rings, in descriptors: `rx 4096 tx 512`. Most drivers reset the interface to change them.
     Rings {
         /// Name of the interface.
@@ -64,15 +129,58 @@ pub enum Setting {
         /// Name of the interface.
         interface: String,
     },
-    /// An nftables table of family `inet`: its ruleset as `nft` reads it, or nothing when absent.
+    /// An interface's interrupt moderation: `adaptive-rx off rx-usecs 50`, of what its driver has.
+    Coalesce {
+        /// Name of the interface.
+        interface: String,
+    },
+    /// The queueing discipline at an interface's root, with those of its queues where that is `mq`: `fq_codel limit 1000`,
+    /// `mq of fq`, `mq of fq at 0-3; pfifo_fast at 4-7`, and ` by default` where the kernel put it there.
+    Qdisc {
+        /// Name of the interface.
+        interface: String,
+    },
+    /// How many virtual functions the device of an interface has. Those that anybody uses are left alone.
+    VirtualFunctions {
+        /// Name of the interface.
+        interface: String,
+    },
+    /// An nftables table: its ruleset as `nft` reads it, or nothing when absent.
     NftTable {
+        /// Its family.
+        #[serde(default, skip_serializing_if = "is_inet")]
+        family: NftFamily,
         /// Name of the table.
         table: String,
     },
-    /// The CPUs an interrupt may go to, as a mask (`/proc/irq/N/smp_affinity`).
+    /// All that nftables holds: tables as `nft` reads them, or nothing.
+    NftRuleset,
+    /// A rule at the end of a chain of iptables: `present` or `absent`. One that is removed and comes back is the last.
+    IptablesRule {
+        /// IPv4 or IPv6.
+        family: IpFamily,
+        /// Its table, such as `raw`.
+        table: String,
+        /// Its chain, such as `PREROUTING`.
+        chain: String,
+        /// What it says: `-p udp --dport 53 -j NOTRACK`.
+        rule: String,
+    },
+    /// A table of iptables, as `iptables-save` prints it, or nothing where it does nothing.
+    IptablesTable {
+        /// IPv4 or IPv6.
+        family: IpFamily,
+        /// Its name.
+        table: String,
+    },
+    /// The CPUs an interrupt may go to, as a mask (`/proc/irq/N/smp_affinity`), and where it is among several:
+    /// `000000ff at 3`.
     IrqAffinity {
-        /// Its number.
+        /// Its number, which counts only while the interrupt of that number has the name.
         irq: u32,
+        /// Its name in `/proc/interrupts`, such as `eth0-TxRx-3`; empty for the number alone.
+        #[serde(default)]
+        action: String,
     },
     /// The frequency governor of a CPU, such as `performance`.
     Governor {
@@ -81,63 +189,41 @@ pub enum Setting {
     },
     /// Auditing of system calls, of the whole machine: `0`, `1` or `2` (locked).
     Audit,
-}
-
-/// A knob's value in the kernel's own words, without the trailing newline.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Value(String);
-
-/// Why a knob could not be read or turned.
-#[derive(Debug, thiserror::Error)]
-pub enum SettingError {
-    /// The host refused.
-    #[error("{setting}: {source}")]
-    Host {
-        /// The knob.
-        setting: String,
-        /// Why.
-        source: HostError,
+    /// The interrupts that a running irqbalance was told by number to leave alone: `24-31,40`. Made by
+    /// [`Setting::irqbalance_bans`].
+    IrqbalanceBans {
+        /// Its process id.
+        pid: u32,
+        /// When it was started, in clock ticks since boot: one that was started later knows of nothing.
+        started: u64,
     },
-    /// The value is none that this knob takes.
-    #[error("{setting}: '{value}' is not {expected}")]
-    BadValue {
-        /// The knob.
-        setting: String,
-        /// The value offered.
-        value: String,
-        /// What it takes.
-        expected: &'static str,
+    /// What chooses the socket of a reuseport group: `none` for the kernel's hash, `by-cpu 0:41 1:42+43` for linerate's
+    /// program with the cookies of the sockets for each CPU ([`SteeringTable`]). Of others it tells `classic`,
+    /// `classic-by-cpu` or `program NAME (id N)`, and neither replaces nor restores them.
+    Steering {
+        /// Inode of the network namespace that the group is in (`/proc/PID/ns/net`): its address may be another's elsewhere.
+        namespace: u64,
+        /// UDP, or TCP for listeners.
+        protocol: Protocol,
+        /// The address its sockets are bound to.
+        local: SocketAddr,
     },
-    /// The write was accepted and had no effect.
-    #[error("{setting}: wrote '{wanted}', it still reads '{found}'")]
-    Ignored {
-        /// The knob.
-        setting: String,
-        /// The value written.
-        wanted: String,
-        /// What it reads afterwards.
-        found: String,
+    /// An option of one socket of a running process.
+    Socket {
+        /// The socket.
+        socket: SocketAt,
+        /// Which option.
+        knob: SocketKnob,
     },
-}
-
-impl Value {
-    /// A value; white space around it does not count.
-    pub fn new(text: impl AsRef<str>) -> Self {
-        Self(text.as_ref().trim().to_owned())
-    }
-
-    /// The value's text.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Display for Value {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
+    /// The CPUs that a thread may run on, as a list such as `0,4-5` (`sched_setaffinity`).
+    ThreadCpus {
+        /// Its process.
+        pid: u32,
+        /// The thread.
+        tid: u32,
+        /// When the thread was started, in clock ticks since boot: one that was started later is another.
+        started: u64,
+    },
 }
 
 impl Setting {
@@ -146,231 +232,220 @@ impl Setting {
         Setting::Sysctl(name.into())
     }
 
+    fn knob(&self) -> Box<dyn Knob + '_> {
+        match self {
+            Setting::Sysctl(name) => Box::new(sysctl::Sysctl(name)),
+            Setting::QueueCpus { interface, direction, queue } => {
+                Box::new(queue_cpus::QueueMask::cpus(interface, *direction, *queue))
+            }
+            Setting::QueueReceivers { interface, queue } => {
+                Box::new(queue_cpus::QueueMask::receive_queues(interface, *queue))
+            }
+            Setting::QueueFlows { interface, queue } => {
+                Box::new(number_file::NumberFile::flows(interface, *queue))
+            }
+            Setting::Napi { interface, knob } => Box::new(number_file::NumberFile::napi(interface, *knob)),
+            Setting::Offload { interface, offload } => {
+                Box::new(offload::Switch { interface, offload: *offload })
+            }
+            Setting::RssTable { interface } => Box::new(rss_table::RssTable { interface }),
+            Setting::FlowHash { interface, flow } => Box::new(flow_hash::FlowHash { interface, flow }),
+            Setting::NtupleRule { interface, location } => {
+                Box::new(ntuple_rule::Rule { interface, location: *location })
+            }
+            Setting::Rings { interface } => Box::new(rings::Rings { interface }),
+            Setting::Channels { interface } => Box::new(channels::Channels { interface }),
+            Setting::Coalesce { interface } => Box::new(coalesce::Moderation { interface }),
+            Setting::Qdisc { interface } => Box::new(qdisc::Root { interface }),
+            Setting::VirtualFunctions { interface } => {
+                Box::new(virtual_functions::VirtualFunctions { interface })
+            }
+            Setting::NftTable { family, table } => Box::new(nftables::Table { family: *family, table }),
+            Setting::NftRuleset => Box::new(nftables::Ruleset),
+            Setting::IptablesRule { family, table, chain, rule } => {
+                Box::new(iptables::Rule { family: *family, table, chain, rule })
+            }
+            Setting::IptablesTable { family, table } => Box::new(iptables::Table { family: *family, table }),
+            Setting::IrqAffinity { irq, action } => Box::new(irq_affinity::IrqAffinity { irq: *irq, action }),
+            Setting::Governor { cpu } => Box::new(governor::Governor { cpu: *cpu }),
+            Setting::Audit => Box::new(audit::Audit),
+            Setting::IrqbalanceBans { pid, started } => {
+                Box::new(irqbalance_bans::IrqbalanceBans { pid: *pid, started: *started })
+            }
+            Setting::Steering { namespace, protocol, local } => {
+                Box::new(steering::Group { namespace: *namespace, protocol: *protocol, local: *local })
+            }
+            Setting::Socket { socket, knob } => Box::new(socket_knob::OnSocket { socket, knob: *knob }),
+            Setting::ThreadCpus { pid, tid, started } => {
+                Box::new(thread_cpus::Thread { pid: *pid, tid: *tid, started: *started })
+            }
+        }
+    }
+
+    /// Where the name of the interface that it belongs to is kept; sysctls have it in theirs.
+    fn interface_field(&mut self) -> Option<&mut String> {
+        match self {
+            Setting::QueueCpus { interface, .. }
+            | Setting::Offload { interface, .. }
+            | Setting::RssTable { interface }
+            | Setting::FlowHash { interface, .. }
+            | Setting::NtupleRule { interface, .. }
+            | Setting::Rings { interface }
+            | Setting::Channels { interface }
+            | Setting::QueueReceivers { interface, .. }
+            | Setting::QueueFlows { interface, .. }
+            | Setting::Napi { interface, .. }
+            | Setting::Coalesce { interface }
+            | Setting::Qdisc { interface }
+            | Setting::VirtualFunctions { interface } => Some(interface),
+            Setting::Sysctl(_)
+            | Setting::NftTable { .. }
+            | Setting::NftRuleset
+            | Setting::IptablesRule { .. }
+            | Setting::IptablesTable { .. }
+            | Setting::IrqAffinity { .. }
+            | Setting::Governor { .. }
+            | Setting::Audit
+            | Setting::IrqbalanceBans { .. }
+            | Setting::Steering { .. }
+            | Setting::Socket { .. }
+            | Setting::ThreadCpus { .. } => None,
+        }
+    }
+
+    /// The interface that it belongs to; none where it belongs to none, as an interrupt, whose name only seems to say.
+    #[must_use]
+    pub fn interface(&self) -> Option<Cow<'_, str>> {
+        match self {
+            Setting::Sysctl(name) => sysctl::Sysctl(name).interface(),
+            other => other.clone().interface_field().map(|name| Cow::Owned(std::mem::take(name))),
+        }
+    }
+
+    /// Whether it is of a process that runs, and ends with it, its socket or its thread: nothing of it can last, and nothing
+    /// is left to be put back.
+    #[must_use]
+    pub fn is_of_process(&self) -> bool {
+        matches!(self, Setting::Steering { .. } | Setting::Socket { .. } | Setting::ThreadCpus { .. })
+    }
+
+    /// The same knob of an interface under another name; itself where it belongs to none.
+    #[must_use]
+    pub fn on_interface(&self, new: &str) -> Setting {
+        if let Setting::Sysctl(name) = self {
+            let renamed = sysctl::Sysctl(name).on_interface(new);
+            return renamed.map_or_else(|| self.clone(), Setting::Sysctl);
+        }
+        let mut setting = self.clone();
+        if let Some(interface) = setting.interface_field() {
+            new.clone_into(interface);
+        }
+        setting
+    }
+
     /// Reads the knob.
     ///
     /// # Errors
-    /// [`SettingError::Host`] when it is not there or may not be read.
+    /// [`SettingError::Host`] when it is not there or may not be read, [`SettingError::BadName`] when there can be none.
     pub fn read(&self, host: &Host) -> Result<Value, SettingError> {
-        let value = match self {
-            Setting::Sysctl(name) => host.read(&sysctl_path(name)).map(Value::new),
-            Setting::QueueCpus { interface, direction, queue } => {
-                queue_cpus::read(host, interface, *direction, *queue)
-            }
-            Setting::Offload { interface, offload } => {
-                host.offload(interface, *offload).map(|on| Value::new(if on { "on" } else { "off" }))
-            }
-            Setting::RssTable { interface } => rss_table::read(host, interface),
-            Setting::FlowHash { interface, flow } => flow_hash::read(host, interface, flow),
-            Setting::Rings { interface } => host.rings(interface).map(Value::from),
-            Setting::Channels { interface } => host.channels(interface).map(Value::from),
-            Setting::NftTable { table } => nft_table::read(host, table),
-            Setting::IrqAffinity { irq } => host.read(&irq_path(*irq)).map(Value::new),
-            Setting::Governor { cpu } => host.read(&governor_path(*cpu)).map(Value::new),
-            Setting::Audit => host.audit_enabled().map(|enabled| Value::new(enabled.to_string())),
-        };
-        value.map_err(|source| self.host_error(source))
+        let knob = self.named_knob()?;
+        knob.read(host).map_err(|source| SettingError::Host { setting: knob.name(), source })
+    }
+
+    /// Whether the value is one that the knob takes, on whatever host; what a device takes only it can tell.
+    ///
+    /// # Errors
+    /// [`SettingError::BadValue`], [`SettingError::BadName`].
+    pub fn check(&self, value: &Value) -> Result<(), SettingError> {
+        let knob = self.named_knob()?;
+        knob.check(value).map_err(|expected| bad_value(&*knob, value, expected))
     }
 
     /// Turns the knob and reads it back.
     ///
     /// # Errors
     /// [`SettingError::BadValue`] for a value the knob does not take, [`SettingError::Host`] when
-    /// the host refuses, [`SettingError::Ignored`] when it accepts and does nothing.
+    /// the host refuses, [`SettingError::Refused`] when it would not work or could not be undone, [`SettingError::Ignored`]
+    /// when the host accepts and does nothing, [`SettingError::Partly`] when it does something else.
     pub fn write(&self, host: &Host, value: &Value) -> Result<(), SettingError> {
-        match self {
-            Setting::Sysctl(name) => host.write(&sysctl_path(name), value.as_str()),
-            Setting::QueueCpus { interface, direction, queue } => {
-                queue_cpus::write(host, interface, *direction, *queue, &self.mask(value)?)
-            }
-            Setting::Offload { interface, offload } => match value.as_str() {
-                "on" => host.set_offload(interface, *offload, true),
-                "off" => host.set_offload(interface, *offload, false),
-                _ => return Err(self.bad_value(value, "on or off")),
-            },
-            Setting::RssTable { interface } => match rss_table::Table::parse(value.as_str()) {
-                Some(table) => rss_table::write(host, interface, &table),
-                None => {
-                    return Err(
-                        self.bad_value(value, "'equal N', 'start S equal N' or a queue for each entry")
-                    );
-                }
-            },
-            Setting::FlowHash { interface, flow } => match HashFields::from_letters(value.as_str()) {
-                Some(fields) => flow_hash::write(host, interface, flow, fields),
-                None => return Err(self.bad_value(value, "letters of ethtool's rx-flow-hash such as sdfn")),
-            },
-            Setting::Rings { interface } => match named_counts::parse(value, &named_counts::RINGS) {
-                Some(lengths) => named_counts::write_rings(host, interface, &lengths),
-                None => return Err(self.bad_value(value, "lengths such as rx 4096 tx 512")),
-            },
-            Setting::Channels { interface } => match named_counts::parse(value, &named_counts::CHANNELS) {
-                Some(counts) => named_counts::write_channels(host, interface, &counts),
-                None => return Err(self.bad_value(value, "numbers such as combined 8")),
-            },
-            Setting::NftTable { table } => nft_table::write(host, table, value),
-            Setting::IrqAffinity { irq } => host.write(&irq_path(*irq), &self.mask(value)?.to_mask()),
-            Setting::Governor { cpu } => host.write(&governor_path(*cpu), value.as_str()),
-            Setting::Audit => match value.as_str().parse::<u32>() {
-                Ok(enabled @ 0..=2) => host.set_audit_enabled(enabled),
-                _ => return Err(self.bad_value(value, "0, 1 or 2")),
-            },
-        }
-        .map_err(|source| self.host_error(source))?;
+        self.check(value)?;
+        let knob = self.named_knob()?;
+        let before = knob.read(host).ok();
+        knob.write(host, value).map_err(|refusal| match refusal {
+            Refusal::Host(source) => SettingError::Host { setting: knob.name(), source },
+            Refusal::BadValue(expected) => bad_value(&*knob, value, expected),
+            Refusal::Reason(why) => SettingError::Refused { setting: knob.name(), why },
+        })?;
         let found = self.read(host)?;
-        if self.same(value, &found) {
-            Ok(())
-        } else {
-            Err(SettingError::Ignored {
-                setting: self.to_string(),
-                wanted: value.to_string(),
-                found: found.to_string(),
-            })
+        if knob.took(value, &found) {
+            return Ok(());
         }
+        let changed = before.is_some_and(|before| !knob.same(&before, &found));
+        let (setting, wanted, found) = (knob.name(), value.to_string(), found.to_string());
+        Err(if changed {
+            SettingError::Partly { setting, wanted, found }
+        } else {
+            SettingError::Ignored { setting, wanted, found }
+        })
     }
 
     /// Whether two values mean the same to this knob.
     #[must_use]
     pub fn same(&self, one: &Value, other: &Value) -> bool {
-        match self {
-            Setting::QueueCpus { .. } | Setting::IrqAffinity { .. } => {
-                let set = |value: &Value| crate::CpuSet::from_mask(value.as_str()).ok();
-                set(one).is_some() && set(one) == set(other)
-            }
-            Setting::RssTable { .. } => rss_table::same(one.as_str(), other.as_str()),
-            Setting::FlowHash { .. } => flow_hash::same(one.as_str(), other.as_str()),
-            Setting::Rings { .. } => named_counts::same(one, other, &named_counts::RINGS),
-            Setting::Channels { .. } => named_counts::same(one, other, &named_counts::CHANNELS),
-            // nft prints a ruleset in its own layout and with names for numbers; what can be told
-            // apart without parsing it is whether the table is there.
-            Setting::NftTable { .. } => one.as_str().is_empty() == other.as_str().is_empty(),
-            Setting::Sysctl(_) => one.as_str().split_whitespace().eq(other.as_str().split_whitespace()),
-            Setting::Offload { .. } | Setting::Governor { .. } | Setting::Audit => one == other,
-        }
+        self.knob().same(one, other)
+    }
+
+    /// Whether a write of `to` that broke off, as of a program that was killed, may have left `found`: some kinds get from one
+    /// value to another only by way of a third.
+    #[must_use]
+    pub fn passes(&self, to: &Value, found: &Value) -> bool {
+        self.knob().passes(to, found)
     }
 
     /// What a person would type to turn the knob; none where no single command does.
     #[must_use]
     pub fn command(&self, value: &Value) -> Option<String> {
-        let echo = |path: &str| format!("echo {value} > {path}");
-        match self {
-            Setting::Sysctl(name) => Some(format!("sysctl -w {name}={}", quoted(value.as_str()))),
-            Setting::QueueCpus { interface, direction, queue } => {
-                Some(echo(&queue_cpus::path(interface, *direction, *queue)))
-            }
-            Setting::Offload { interface, offload } => {
-                Some(format!("ethtool -K {interface} {offload} {value}"))
-            }
-            Setting::RssTable { interface } => rss_table::command(interface, value),
-            Setting::FlowHash { interface, flow } => (!value.as_str().is_empty())
-                .then(|| format!("ethtool -N {interface} rx-flow-hash {flow} {value}")),
-            Setting::Rings { interface } => Some(format!("ethtool -G {interface} {value}")),
-            Setting::Channels { interface } => Some(format!("ethtool -L {interface} {value}")),
-            Setting::NftTable { table } => {
-                value.as_str().is_empty().then(|| format!("nft delete table inet {table}"))
-            }
-            Setting::IrqAffinity { irq } => Some(echo(&irq_path(*irq))),
-            Setting::Governor { cpu } => Some(echo(&governor_path(*cpu))),
-            Setting::Audit => Some(format!("auditctl -e {value}")),
+        self.knob().command(value)
+    }
+
+    /// The knob, if its name can be one: a plan is a file that anybody may have edited, and must name no file elsewhere.
+    fn named_knob(&self) -> Result<Box<dyn Knob + '_>, SettingError> {
+        let knob = self.knob();
+        let interface = self.interface().filter(|interface| !is_interface_name(interface));
+        let why = interface.map(|interface| format!("'{interface}' is no name of an interface"));
+        match why.or_else(|| knob.wrong_name()) {
+            None => Ok(knob),
+            Some(why) => Err(SettingError::BadName { setting: knob.name(), why }),
         }
-    }
-
-    fn mask(&self, value: &Value) -> Result<crate::CpuSet, SettingError> {
-        crate::CpuSet::from_mask(value.as_str())
-            .map_err(|_| self.bad_value(value, "a mask of CPUs such as 00000003"))
-    }
-
-    fn host_error(&self, source: HostError) -> SettingError {
-        SettingError::Host { setting: self.to_string(), source }
-    }
-
-    fn bad_value(&self, value: &Value, expected: &'static str) -> SettingError {
-        SettingError::BadValue { setting: self.to_string(), value: value.to_string(), expected }
     }
 }
 
 impl fmt::Display for Setting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Setting::Sysctl(name) => f.write_str(name),
-            Setting::QueueCpus { interface, direction, queue } => {
-                write!(f, "{interface} {}", queue_cpus::file(*direction, *queue))
-            }
-            Setting::Offload { interface, offload } => write!(f, "{interface} {offload}"),
-            Setting::RssTable { interface } => write!(f, "{interface} indirection table"),
-            Setting::FlowHash { interface, flow } => write!(f, "{interface} hash fields of {flow}"),
-            Setting::Rings { interface } => write!(f, "rings of {interface}"),
-            Setting::Channels { interface } => write!(f, "channels of {interface}"),
-            Setting::NftTable { table } => write!(f, "nftables table inet {table}"),
-            Setting::IrqAffinity { irq } => write!(f, "affinity of IRQ {irq}"),
-            Setting::Governor { cpu } => write!(f, "governor of CPU {cpu}"),
-            Setting::Audit => f.write_str("audit enabled"),
-        }
+        f.pad(&self.knob().name())
     }
 }
 
-fn irq_path(irq: u32) -> String {
-    format!("/proc/irq/{irq}/smp_affinity")
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_inet(family: &NftFamily) -> bool {
+    *family == NftFamily::Inet
 }
 
-fn governor_path(cpu: u32) -> String {
-    format!("/sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor")
+fn bad_value(knob: &dyn Knob, value: &Value, expected: &'static str) -> SettingError {
+    SettingError::BadValue { setting: knob.name(), value: value.to_string(), expected }
 }
 
-/// A word a shell takes as one.
-fn quoted(word: &str) -> String {
-    if word.contains(char::is_whitespace) { format!("'{word}'") } else { word.to_owned() }
-}
-
-/// The file of a sysctl. As `sysctl(8)` has it: a slash in the name stands for a dot in the path,
-/// so that interfaces such as `eth0.5` can be named.
-fn sysctl_path(name: &str) -> String {
-    let path: String = name
-        .chars()
-        .map(|letter| match letter {
-            '.' => '/',
-            '/' => '.',
-            other => other,
-        })
-        .collect();
-    format!("/proc/sys/{path}")
+/// As the kernel has it (`dev_valid_name` of net/core/dev.c, Linux 6.18).
+fn is_interface_name(name: &str) -> bool {
+    const LONGEST: usize = 15;
+    !matches!(name, "" | "." | "..")
+        && name.len() <= LONGEST
+        && !name.contains(|letter: char| matches!(letter, '/' | ':') || letter.is_ascii_whitespace())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn host() -> Host {
-        Host::scripted([
-            ("/proc/sys/net/ipv4/conf/eth0.5/rp_filter", "1\n"),
-            ("/sys/class/net/eth0/queues/rx-0/rps_cpus", "00000000,00000001\n"),
-        ])
-    }
-
-    #[test]
-    fn a_sysctl_is_read_and_written_by_its_dotted_name() {
-        let setting = Setting::sysctl("net.ipv4.conf.eth0/5.rp_filter");
-        let host = host();
-        assert_eq!(setting.read(&host).expect("read").as_str(), "1");
-        setting.write(&host, &Value::new("0")).expect("written");
-        assert_eq!(setting.read(&host).expect("read").as_str(), "0");
-    }
-
-    #[test]
-    fn queue_masks_compare_by_meaning() {
-        let setting =
-            Setting::QueueCpus { interface: "eth0".into(), direction: QueueDirection::Receive, queue: 0 };
-        assert_eq!(setting.to_string(), "eth0 rx-0/rps_cpus");
-        assert!(setting.same(&Value::new("1"), &setting.read(&host()).expect("read")));
-        setting.write(&host(), &Value::new("3")).expect("written");
-        let error = setting.write(&host(), &Value::new("zz")).expect_err("not a mask");
-        assert_eq!(error.to_string(), "eth0 rx-0/rps_cpus: 'zz' is not a mask of CPUs such as 00000003");
-    }
-
-    #[test]
-    fn a_missing_knob_names_itself() {
-        let error = Setting::sysctl("net.nothing").read(&host()).expect_err("not there");
-        assert!(error.to_string().starts_with("net.nothing: cannot read /proc/sys/net/nothing: "), "{error}");
-    }
 
     #[test]
     fn a_setting_survives_a_journal() {
@@ -378,5 +453,36 @@ mod tests {
             Setting::QueueCpus { interface: "eth0".into(), direction: QueueDirection::Transmit, queue: 3 };
         let text = serde_json::to_string(&setting).expect("written");
         assert_eq!(serde_json::from_str::<Setting>(&text).expect("read"), setting);
+    }
+
+    #[test]
+    fn a_knob_moves_with_its_interface() {
+        let rings = Setting::Rings { interface: "eth0".into() };
+        assert_eq!(rings.interface().as_deref(), Some("eth0"));
+        assert_eq!(rings.on_interface("lan0"), Setting::Rings { interface: "lan0".into() });
+        let irq = Setting::IrqAffinity { irq: 30, action: "eth0-TxRx-0".into() };
+        assert_eq!((irq.interface(), irq.on_interface("lan0")), (None, irq.clone()));
+    }
+
+    #[test]
+    fn no_interface_leads_to_another_directory() {
+        for interface in ["", "..", "../../../etc", "a b", "sixteen-letters-"] {
+            let queue = 0;
+            let setting =
+                Setting::QueueCpus { interface: interface.into(), direction: QueueDirection::Receive, queue };
+            let error = setting.write(&Host::live(), &Value::new("0")).expect_err(interface);
+            assert!(matches!(error, SettingError::BadName { .. }), "{interface}: {error}");
+        }
+    }
+
+    #[test]
+    fn what_is_taken_in_part_is_told_from_what_is_ignored() {
+        let path = "/proc/sys/net/core/rmem_max";
+        let setting = Setting::sysctl("net.core.rmem_max");
+        let host = Host::scripted([(path, "1\n")]).ignoring(path);
+        let error = setting.write(&host, &Value::new("2")).expect_err("ignored");
+        assert!(matches!(error, SettingError::Ignored { .. }), "{error}");
+        let denied = host.refusing(path, libc::EACCES);
+        assert!(setting.write(&denied, &Value::new("2")).expect_err("denied").is_denied());
     }
 }

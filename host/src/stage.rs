@@ -8,6 +8,7 @@ pub mod route;
 pub mod rss;
 pub mod socket;
 pub mod softirq;
+pub mod spread;
 pub mod thread;
 pub mod transmit;
 
@@ -64,7 +65,7 @@ pub struct PacketPath {
 }
 
 /// A stage's name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[allow(missing_docs, reason = "each is explained where its Stage is")]
 pub enum StageName {
@@ -142,7 +143,7 @@ impl PacketPath {
     }
 }
 
-fn uptime(host: &Host) -> Known<f64> {
+pub(crate) fn uptime(host: &Host) -> Known<f64> {
     const PATH: &str = "/proc/uptime";
     match host.read(PATH) {
         Ok(text) => text

@@ -1,7 +1,11 @@
 //! System calls that no library wraps. All unsafe code of the crate is below this module.
 
+pub(crate) mod affinity;
 pub(crate) mod audit;
+pub(crate) mod child;
 pub(crate) mod ethtool;
+pub(crate) mod interface;
 pub(crate) mod iptables;
+pub(crate) mod socket_array;
 pub(crate) mod sockopt;
 pub(crate) mod tcx;

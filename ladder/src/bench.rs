@@ -1,10 +1,15 @@
 //! What a ladder needs of the place where it is climbed.
 
+mod counted;
+pub(crate) mod measuring;
+pub(crate) mod server;
+
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use linerate_host::Known;
 use linerate_host::stage::machine::CpuTime;
-use linerate_measure::Latency;
+use linerate_measure::{Description, Latency};
 
 use crate::configuration::Configuration;
 use crate::report::Warning;
@@ -41,6 +46,35 @@ pub trait Bench {
 
     /// What casts doubt on a rung because of where it is climbed.
     fn warnings(&self, rung: &Rung, configuration: &Configuration) -> Vec<Warning>;
+}
+
+/// A bench that a report can be made of.
+pub trait Place: Bench {
+    /// What the report tells of it.
+    fn facts(&self) -> PlaceFacts;
+}
+
+/// What a report tells of a bench.
+#[derive(Debug, Clone)]
+pub struct PlaceFacts {
+    /// `lab` or `host`.
+    pub bench: &'static str,
+    /// The CPUs that the climb may use.
+    pub cpus: Vec<u32>,
+    /// Those of the server's workers.
+    pub server_cpus: Vec<u32>,
+    /// Queues of the receiver's interface.
+    pub queues: u32,
+    /// Address of the server.
+    pub address: SocketAddr,
+    /// What sends the load; none where nothing did.
+    pub generator: Option<Description>,
+    /// The hosts that send; none in a lab.
+    pub generator_hosts: Vec<String>,
+    /// Whether server and generator run on the same CPUs.
+    pub shares_cpus: bool,
+    /// What casts doubt on the whole climb.
+    pub warnings: Vec<Warning>,
 }
 
 /// How one sample is to be taken.
@@ -98,7 +132,41 @@ pub enum BenchError {
     /// The generator could not be run.
     #[error("generator: {0}")]
     Generator(String),
+    /// A generator died, or the way to it: there is nothing to measure with any more.
+    #[error("generator lost: {0}")]
+    GeneratorLost(String),
+    /// The host refused a setting.
+    #[error("{setting}: {why}")]
+    Refused {
+        /// Which.
+        setting: String,
+        /// The host's words.
+        why: String,
+    },
+    /// A change could not be written down, or somebody else changed the setting since.
+    #[error(transparent)]
+    Tune(#[from] linerate_tune::transaction::TuneError),
+    /// Nothing that was sent came back.
+    #[error("{0}")]
+    Unanswered(String),
+    /// The interface has no link.
+    #[error("{0}")]
+    NoLink(String),
     /// The lab failed.
     #[error("lab: {0}")]
     Lab(String),
+}
+
+impl BenchError {
+    /// Whether no other rung could be measured either.
+    #[must_use]
+    pub fn ends_the_climb(&self) -> bool {
+        matches!(
+            self,
+            BenchError::Cancelled
+                | BenchError::GeneratorLost(_)
+                | BenchError::Tune(_)
+                | BenchError::NoLink(_)
+        )
+    }
 }

@@ -82,13 +82,15 @@ pub struct Climbed {
     pub rungs: Vec<RungReport>,
     /// Doubts about the whole climb.
     pub warnings: Vec<Warning>,
+    /// What stayed in place.
+    pub kept: Configuration,
 }
 
 /// Climbs `rungs` in order.
 ///
 /// # Errors
-/// When the baseline cannot be measured. A rung that fails by itself is reported as skipped; a
-/// climb that cannot go on, or is told to stop, reports what it has.
+/// When nothing of the baseline could be measured. A rung that fails by itself is reported as skipped; a
+/// climb that cannot go on, or is told to stop, reports what it has, of the rung it was at too.
 pub fn climb(
     bench: &mut dyn Bench,
     rungs: &[&'static Rung],
@@ -105,29 +107,36 @@ pub fn climb(
         kept_rate: None,
         taken: 0,
     };
-    let mut climbed = Climbed { rungs: Vec::new(), warnings: Vec::new() };
+    let (mut reports, mut warnings) = (Vec::new(), Vec::new());
     for (index, rung) in rungs.iter().enumerate() {
         (climber.observer)(&Event::Rung { index, of: rungs.len(), rung });
-        let weight = rungs.len() - index;
-        let report = match climber.rung(rung, weight) {
-            Ok(report) => report,
+        let Reached { report, ended } = climber.rung(rung, rungs.len() - index);
+        if let Some(error) = ended {
             // What was measured by then is worth having.
-            Err(error) if !climbed.rungs.is_empty() => {
-                climbed.warnings.push(Warning {
-                    kind: WarningKind::Interrupted,
-                    detail: format!(
-                        "ended while measuring {}, the rungs from there on are missing: {error}",
-                        rung.id
-                    ),
-                });
-                break;
+            if reports.is_empty() && !report.applied {
+                return Err(error);
             }
-            Err(error) => return Err(error),
-        };
+            warnings.push(Warning {
+                kind: WarningKind::Interrupted,
+                detail: format!(
+                    "ended while measuring {}, the rungs from there on are not measured: {error}",
+                    rung.id
+                ),
+            });
+            (climber.observer)(&Event::Done(&report));
+            reports.push(report);
+            break;
+        }
         (climber.observer)(&Event::Done(&report));
-        climbed.rungs.push(report);
+        reports.push(report);
     }
-    Ok(climbed)
+    Ok(Climbed { rungs: reports, warnings, kept: climber.kept })
+}
+
+/// A rung as far as it came, and what ended the climb there, if something did.
+struct Reached {
+    report: RungReport,
+    ended: Option<BenchError>,
 }
 
 struct Climber<'a> {
@@ -167,28 +176,34 @@ const GRID: f64 = 1.05;
 const STEP_BRACKET: (f64, f64) = (0.5, 2.0);
 
 impl Climber<'_> {
-    fn rung(&mut self, rung: &'static Rung, rungs_left: usize) -> Result<RungReport, BenchError> {
+    fn rung(&mut self, rung: &'static Rung, rungs_left: usize) -> Reached {
         if let Some(why) = self.bench.refusal(rung) {
-            return Ok(skipped(rung, why));
+            return Reached { report: skipped(rung, why), ended: None };
         }
         let mut above = self.kept.clone();
         (rung.change)(&mut above);
         let time_before = self.bench.cpu_time();
-        if rung.id == BASELINE {
-            let samples = self.baseline(&above, rungs_left)?;
-            let mut report = self.report(rung, &above, &samples, time_before)?;
-            report.kept = true;
-            self.kept_rate = samples.median();
-            return Ok(report);
-        }
         let share = self.share(rungs_left);
-        let (below, samples) = match self.alternate(&above, share) {
-            Ok(both) => both,
-            Err(Failed::Below(error) | Failed::Above(error @ BenchError::Cancelled)) => return Err(error),
-            Err(Failed::Above(error)) => return Ok(skipped(rung, error.to_string())),
-        };
-        let mut report = self.report(rung, &above, &samples, time_before)?;
-        let comparison = stats::compare(&below.rates(), &samples.rates());
+        let is_baseline = rung.id == BASELINE;
+        let taken = if is_baseline { self.baseline(&above, share) } else { self.alternate(&above, share) };
+        if let Some(failed) = taken.failed {
+            return self.broken_off(rung, &above, &taken.above, failed);
+        }
+        let (mut report, ended) = self.report(rung, &above, &taken.above, time_before);
+        report.kept = is_baseline || self.compared(&mut report, &taken);
+        if report.kept {
+            self.kept = above;
+            self.kept_id = rung.id;
+            self.kept_rate = taken.above.median();
+        } else {
+            self.kept_rate = taken.below.median();
+        }
+        Reached { report, ended }
+    }
+
+    /// Writes the comparison into the report, and tells whether the rung stays.
+    fn compared(&self, report: &mut RungReport, taken: &Taken) -> bool {
+        let comparison = stats::compare(&taken.below.rates(), &taken.above.rates());
         match &comparison {
             Ok(comparison) => report.versus_previous = Some(summary::versus(self.kept_id, comparison)),
             Err(error) => report.warnings.push(Warning {
@@ -196,45 +211,67 @@ impl Climber<'_> {
                 detail: format!("no comparison with {}: {error}", self.kept_id),
             }),
         }
-        report.kept = match self.options.policy {
+        match self.options.policy {
             Policy::KeepAll => true,
             Policy::KeepBetter => comparison.is_ok_and(|comparison| comparison.verdict == Verdict::Better),
-        };
-        if report.kept {
-            self.kept = above;
-            self.kept_id = rung.id;
-            self.kept_rate = samples.median();
-        } else {
-            self.kept_rate = below.median();
         }
-        Ok(report)
+    }
+
+    /// A rung whose samples are not all there.
+    fn broken_off(
+        &mut self,
+        rung: &'static Rung,
+        above: &Configuration,
+        samples: &Samples,
+        failed: Failed,
+    ) -> Reached {
+        let error = match failed {
+            Failed::Above(error) if rung.id != BASELINE && !error.ends_the_climb() => {
+                return Reached { report: skipped(rung, error.to_string()), ended: None };
+            }
+            Failed::Above(error) | Failed::Below(error) => error,
+        };
+        let kind = match error {
+            BenchError::GeneratorLost(_) => WarningKind::GeneratorLost,
+            _ => WarningKind::Interrupted,
+        };
+        let taken = samples.0.len();
+        let mut report = if taken == 0 {
+            skipped(rung, format!("the climb ended before it was measured: {error}"))
+        } else {
+            self.measured(rung, above, samples)
+        };
+        let detail = format!("ended after {taken} of {} samples: {error}", self.samples());
+        report.warnings.push(Warning { kind, detail });
+        Reached { report, ended: Some(error) }
     }
 
     /// The baseline has nothing below it to be alternated with.
-    fn baseline(&mut self, configuration: &Configuration, rungs_left: usize) -> Result<Samples, BenchError> {
-        let mut samples = Samples::default();
-        self.bench.switch(configuration)?;
-        samples.0.push(self.sample(None, FIRST_SEARCH)?);
-        let budget = (self.share(rungs_left) / self.samples()).max(self.options.least_sample);
-        while samples.0.len() < self.samples() as usize {
-            let hint = samples.median().map(|rate| bracket(rate, OWN_BRACKET, self.taken));
-            samples.0.push(self.sample(hint, budget)?);
-        }
-        Ok(samples)
+    fn baseline(&mut self, configuration: &Configuration, share: Duration) -> Taken {
+        let mut taken = Taken::default();
+        let budget = (share / self.samples()).max(self.options.least_sample);
+        let sampled = self.bench.switch(configuration).and_then(|()| {
+            taken.above.0.push(self.sample(None, FIRST_SEARCH)?);
+            while taken.above.0.len() < self.samples() as usize {
+                let hint = taken.above.median().map(|rate| bracket(rate, OWN_BRACKET, self.taken));
+                taken.above.0.push(self.sample(hint, budget)?);
+            }
+            Ok(())
+        });
+        taken.failed = sampled.err().map(Failed::Above);
+        taken
     }
 
     /// A B B A, until there are samples enough.
-    fn alternate(&mut self, above: &Configuration, share: Duration) -> Result<(Samples, Samples), Failed> {
+    fn alternate(&mut self, above: &Configuration, share: Duration) -> Taken {
         let below = self.kept.clone();
-        let mut samples = (Samples::default(), Samples::default());
+        let mut taken = Taken::default();
         let blocks = self.samples().div_ceil(2);
         // One part in ten is for switching and for the overload that follows.
         let budget = (share * 9 / 10 / (blocks * 4 + 1)).max(self.options.least_sample);
         for _ in 0..blocks {
             for is_above in [false, true, true, false] {
-                let failed = if is_above { Failed::Above } else { Failed::Below };
-                self.bench.switch(if is_above { above } else { &below }).map_err(failed)?;
-                let mine = if is_above { &samples.1 } else { &samples.0 };
+                let mine = if is_above { &taken.above } else { &taken.below };
                 // Of what is below there are samples from its own rung; of what is above none yet.
                 let known = mine.median().or(self.kept_rate.filter(|_| !is_above));
                 let (hint, time) = match (known, self.kept_rate) {
@@ -242,11 +279,18 @@ impl Climber<'_> {
                     (None, Some(rate)) => (Some(bracket(rate, STEP_BRACKET, self.taken)), budget * 2),
                     (None, None) => (None, budget * 2),
                 };
-                let sample = self.sample(hint, time).map_err(failed)?;
-                if is_above { &mut samples.1 } else { &mut samples.0 }.0.push(sample);
+                let switched = self.bench.switch(if is_above { above } else { &below });
+                match switched.and_then(|()| self.sample(hint, time)) {
+                    Ok(sample) if is_above => taken.above.0.push(sample),
+                    Ok(sample) => taken.below.0.push(sample),
+                    Err(error) => {
+                        taken.failed = Some(if is_above { Failed::Above } else { Failed::Below }(error));
+                        return taken;
+                    }
+                }
             }
         }
-        Ok(samples)
+        taken
     }
 
     fn sample(&mut self, hint: Option<(f64, f64)>, budget: Duration) -> Result<Sample, BenchError> {
@@ -263,25 +307,40 @@ impl Climber<'_> {
         self.bench.sample(&mut SampleRequest { hint: None, budget: FIRST_SEARCH, probing: &mut probing })
     }
 
+    /// What the samples alone tell.
+    fn measured(&self, rung: &'static Rung, above: &Configuration, samples: &Samples) -> RungReport {
+        let mut report = empty(rung);
+        report.applied = true;
+        report.changes = changes(&self.bench.describe(&self.kept), &self.bench.describe(above));
+        summary::fill(&mut report, &samples.0, self.options);
+        report.warnings.extend(self.bench.warnings(rung, above));
+        report
+    }
+
+    /// The same, and what happens under overload. Where that cannot be told, the rest still holds.
     fn report(
         &mut self,
         rung: &'static Rung,
         above: &Configuration,
         samples: &Samples,
         time_before: Known<CpuTime>,
-    ) -> Result<RungReport, BenchError> {
-        let mut report = empty(rung);
-        report.applied = true;
-        report.changes = changes(&self.bench.describe(&self.kept), &self.bench.describe(above));
-        summary::fill(&mut report, &samples.0, self.options);
-        report.warnings.extend(self.bench.warnings(rung, above));
+    ) -> (RungReport, Option<BenchError>) {
+        let mut report = self.measured(rung, above, samples);
+        let mut ended = None;
         if let Some(capacity) = samples.median() {
-            self.bench.switch(above)?;
-            let goodput = self.bench.overload(capacity, &self.options.overload)?;
-            report.goodput_at_overload = overload(&goodput, &mut report.warnings);
+            let factors = &self.options.overload;
+            let offered = self.bench.switch(above).and_then(|()| self.bench.overload(capacity, factors));
+            match offered {
+                Ok(goodput) => report.goodput_at_overload = overload(&goodput, &mut report.warnings),
+                Err(error) => {
+                    let detail = format!("goodput above the capacity: {error}");
+                    report.warnings.push(Warning { kind: WarningKind::Unknown, detail });
+                    ended = Some(error);
+                }
+            }
         }
         report.warnings.extend(summary::steal(time_before, self.bench.cpu_time()));
-        Ok(report)
+        (report, ended)
     }
 
     fn samples(&self) -> u32 {
@@ -298,7 +357,15 @@ impl Climber<'_> {
     }
 }
 
-/// Which of the two alternated configurations failed.
+/// Samples of the two configurations that were alternated, as far as it came.
+#[derive(Default)]
+struct Taken {
+    below: Samples,
+    above: Samples,
+    failed: Option<Failed>,
+}
+
+/// Which of the two failed.
 enum Failed {
     Below(BenchError),
     Above(BenchError),

@@ -15,6 +15,8 @@ struct Fake {
     /// The sample, counted from 1, in which no rate holds; 0 for none.
     hiccup_at: u32,
     budgets: Vec<Duration>,
+    /// How many samples are taken before the generator is gone.
+    lost_after: u32,
 }
 
 impl Fake {
@@ -28,6 +30,7 @@ impl Fake {
             taken: 0,
             hiccup_at: 0,
             budgets: Vec::new(),
+            lost_after: u32::MAX,
         }
     }
 }
@@ -47,6 +50,9 @@ impl Bench for Fake {
     }
 
     fn sample(&mut self, request: &mut SampleRequest<'_>) -> Result<Sample, BenchError> {
+        if self.taken == self.lost_after {
+            return Err(BenchError::GeneratorLost("198.18.0.2 does not answer".into()));
+        }
         self.order.push(self.configuration.sharing);
         self.taken += 1;
         self.budgets.push(request.budget);
@@ -169,8 +175,47 @@ fn a_climb_told_to_stop_keeps_what_it_has() {
     let mut fake = Fake::new(by_sharing);
     fake.fails = |configuration| configuration.pinned.then_some(BenchError::Cancelled);
     let climbed = climb_fake(&mut fake, &["reuseport", "pin-threads", "ip-id-skip"], Policy::KeepAll);
-    assert_eq!(climbed.rungs.len(), 2);
+    let ids: Vec<&str> = climbed.rungs.iter().map(|rung| rung.id.as_str()).collect();
+    assert_eq!(ids, ["baseline", "reuseport", "pin-threads"]);
     assert_eq!(climbed.warnings[0].kind, WarningKind::Interrupted);
+    let stopped = &climbed.rungs[2];
+    assert_eq!(
+        stopped.skipped_because.as_deref(),
+        Some("the climb ended before it was measured: interrupted")
+    );
+    assert_eq!(stopped.warnings[0].kind, WarningKind::Interrupted);
+    assert_eq!(climbed.kept.sharing, Sharing::Reuseport);
+    assert!(!climbed.kept.pinned);
+}
+
+#[test]
+fn a_rung_whose_generator_is_lost_keeps_its_samples_and_ends_the_climb() {
+    let mut fake = Fake::new(by_sharing);
+    // Four of the baseline, then below, above, above.
+    fake.lost_after = 7;
+    let climbed = climb_fake(&mut fake, &["reuseport", "pin-threads"], Policy::KeepAll);
+    assert_eq!(climbed.rungs.len(), 2);
+    let cut = &climbed.rungs[1];
+    assert!(cut.applied && !cut.kept && cut.versus_previous.is_none());
+    assert_eq!(cut.transactions_per_second.expect("measured").samples, 2);
+    let marked = cut.warnings.iter().find(|warning| warning.kind == WarningKind::GeneratorLost);
+    assert_eq!(
+        marked.expect("marked").detail,
+        "ended after 2 of 4 samples: generator lost: 198.18.0.2 does not answer"
+    );
+    assert_eq!(climbed.kept, Configuration::baseline());
+}
+
+#[test]
+fn a_baseline_cut_short_is_reported_and_one_without_a_sample_is_an_error() {
+    let rungs = rung::select(["reuseport"]).expect("known rungs");
+    let climbed = |lost_after| {
+        let mut fake = Fake::new(by_sharing);
+        fake.lost_after = lost_after;
+        climb(&mut fake, &rungs, &options(Policy::KeepAll), &mut |_| {})
+    };
+    assert_eq!(climbed(2).expect("two samples").rungs.len(), 1);
+    assert!(matches!(climbed(0), Err(BenchError::GeneratorLost(_))));
 }
 
 #[test]

@@ -1,41 +1,36 @@
 //! The lab as a place to climb: a server on the receiver, a generator on the sender.
 
-mod counted;
 mod placement;
-mod server;
 mod setup;
 mod stock;
 #[cfg(test)]
 mod tests;
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use linerate_engine::{Echo, Running};
 use linerate_host::stage::machine::CpuTime;
 use linerate_host::{Host, Known, Setting, SettingError, Value};
 use linerate_lab::Lab;
-use linerate_measure::capacity::{self, Ended, Event, SearchOptions};
+use linerate_measure::Generator;
 use linerate_measure::generator::Backend;
-use linerate_measure::{Description, Generator};
 
-use crate::bench::{Bench, BenchError, Goodput, Sample, SampleRequest};
+use crate::bench::measuring::Measuring;
+use crate::bench::{Bench, BenchError, Goodput, Place, PlaceFacts, Sample, SampleRequest, server};
 use crate::configuration::Configuration;
 use crate::report::{Warning, WarningKind};
 use crate::rung::{Rung, Touches};
-use counted::Counted;
 use stock::{Receiver, Settable};
 
 pub use placement::Placement;
+pub(crate) use placement::senders;
 
 /// Longest wait for stragglers after a slot.
-const DRAIN: Duration = Duration::from_millis(60);
+pub(crate) const DRAIN: Duration = Duration::from_millis(60);
 /// Where a search without a hint starts, transactions a second.
-const START: f64 = 8_000.0;
+pub(crate) const START: f64 = 8_000.0;
 
 /// What to set up.
 #[derive(Debug, Clone)]
@@ -52,16 +47,10 @@ pub struct LabBenchOptions {
     pub backend: Backend,
     /// Whether to refuse what would be fragmented.
     pub no_fragment: bool,
-    /// Highest loss ratio at which a rate holds.
-    pub max_loss: f64,
-    /// Length of one probe of a rate.
-    pub slot: Duration,
-    /// Ratio of a rate that does not hold to one that does at which a search ends.
-    pub resolution: f64,
+    /// How rates are offered and judged.
+    pub measuring: Measuring,
     /// Whether host-wide settings may be changed.
     pub host_wide: bool,
-    /// Raised to stop.
-    pub cancel: Arc<AtomicBool>,
 }
 
 /// A lab that is ready to be climbed in.
@@ -93,34 +82,6 @@ struct Refusals {
 }
 
 impl LabBench {
-    /// What sends the load.
-    #[must_use]
-    pub fn generator(&self) -> Description {
-        self.generator.describe()
-    }
-
-    /// Who runs where.
-    #[must_use]
-    pub fn placement(&self) -> &Placement {
-        &self.placement
-    }
-
-    /// Address of the server.
-    #[must_use]
-    pub fn address(&self) -> SocketAddr {
-        self.address
-    }
-
-    /// Queues of the receiver's interface.
-    #[must_use]
-    pub fn queues(&self) -> u32 {
-        self.receiver.queues
-    }
-
-    fn cancelled(&self) -> bool {
-        self.options.cancel.load(Ordering::Relaxed)
-    }
-
     /// Writes what differs from what was written last.
     fn apply(&mut self, configuration: &Configuration) -> Result<(), BenchError> {
         let wanted = stock::settings(&self.receiver, &self.placement, &self.settable, configuration);
@@ -194,72 +155,19 @@ impl Bench for LabBench {
     }
 
     fn switch(&mut self, configuration: &Configuration) -> Result<(), BenchError> {
-        if self.cancelled() {
-            return Err(BenchError::Cancelled);
-        }
-        if let Some(running) = self.server.take() {
-            running.stop().map_err(|error| BenchError::Server(error.to_string()))?;
-        }
+        self.options.measuring.go_on()?;
+        server::stop(&mut self.server)?;
         self.apply(configuration)?;
         self.serve(configuration)
     }
 
     fn sample(&mut self, request: &mut SampleRequest<'_>) -> Result<Sample, BenchError> {
-        let probing = RefCell::new(&mut *request.probing);
-        let observer = |event: Event<'_>| {
-            if let Event::Offering { per_second, .. } = event {
-                (probing.borrow_mut())(per_second);
-            }
-        };
-        let options = SearchOptions {
-            max_loss: self.options.max_loss,
-            slot: self.options.slot,
-            drain: DRAIN,
-            start_per_second: START,
-            bracket: request.hint,
-            resolution: self.options.resolution,
-            confirm: 1,
-            budget: request.budget,
-            cancel: Some(&self.options.cancel),
-            observer: Some(&observer),
-            ..SearchOptions::default()
-        };
-        let mut counted = Counted::new(&mut *self.generator);
-        let found = capacity::search(&mut counted, &options)
-            .map_err(|error| BenchError::Generator(error.to_string()))?;
-        if found.ended == Ended::Cancelled {
-            return Err(BenchError::Cancelled);
-        }
-        let (cycles_per_transaction, instructions_per_transaction) = counted.at(found.offered_per_second);
-        let generator_bound = found.generator_bound.then(|| {
-            let reasons = found.slots.iter().flat_map(|slot| &slot.bound_because);
-            reasons.last().map_or_else(|| "it could not offer more".to_owned(), ToString::to_string)
-        });
-        let fallbacks = self.server.as_ref().map_or_else(Vec::new, |server| {
-            server.fallbacks().iter().map(|fallback| format!("{}: {}", fallback.what, fallback.why)).collect()
-        });
-        Ok(Sample {
-            transactions_per_second: found.transactions_per_second,
-            loss_ratio: found.loss_ratio,
-            latency: found.latency_ns,
-            cycles_per_transaction,
-            instructions_per_transaction,
-            generator_bound,
-            unconfirmed: found.ended == Ended::OutOfTime,
-            fallbacks,
-        })
+        let fallbacks = server::fallbacks(self.server.as_ref());
+        self.options.measuring.sample(&mut *self.generator, request, fallbacks)
     }
 
     fn overload(&mut self, capacity: f64, factors: &[f64]) -> Result<Vec<Goodput>, BenchError> {
-        if self.cancelled() {
-            return Err(BenchError::Cancelled);
-        }
-        let measured = capacity::overload(&mut *self.generator, capacity, factors, self.options.slot)
-            .map_err(|error| BenchError::Generator(error.to_string()))?;
-        Ok(measured
-            .into_iter()
-            .map(|overload| Goodput { factor: overload.factor, ratio: overload.goodput_ratio })
-            .collect())
+        self.options.measuring.overload(&mut *self.generator, capacity, factors)
     }
 
     fn cpu_time(&self) -> Known<CpuTime> {
@@ -275,5 +183,36 @@ impl Bench for LabBench {
             });
         }
         warnings
+    }
+}
+
+impl Place for LabBench {
+    fn facts(&self) -> PlaceFacts {
+        let generator = self.generator.describe();
+        let mut warnings = Vec::new();
+        if self.placement.shared {
+            warnings.push(Warning {
+                kind: WarningKind::SharedCpus,
+                detail:
+                    "generator and server ran on the same CPUs: rates are what the machine does for both, \
+                         not what the server could do alone"
+                        .to_owned(),
+            });
+        }
+        warnings.extend(generator.fallbacks.iter().map(|fallback| Warning {
+            kind: WarningKind::Fallback,
+            detail: format!("generator: {fallback}"),
+        }));
+        PlaceFacts {
+            bench: "lab",
+            cpus: self.options.cpus.clone(),
+            server_cpus: self.placement.server.clone(),
+            queues: self.receiver.queues,
+            address: self.address,
+            generator: Some(generator),
+            generator_hosts: Vec::new(),
+            shares_cpus: self.placement.shared,
+            warnings,
+        }
     }
 }

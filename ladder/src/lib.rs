@@ -3,12 +3,17 @@
 //! Puts `engine`, `host`, `lab` and `measure` together. Prints nothing: progress goes to an
 //! observer, the result is a [`report::Report`].
 
+pub mod ascent;
 pub mod bench;
 pub mod climb;
 pub mod configuration;
+pub mod cpus;
+pub mod host_bench;
+pub mod host_climb;
 pub mod lab_bench;
 pub mod lab_climb;
 pub mod published;
+pub mod remote;
 pub mod report;
 pub mod rung;
 mod summary;

@@ -30,6 +30,9 @@ pub struct Report {
     pub generator: GeneratorFacts,
     /// What was measured and how.
     pub method: Method,
+    /// What became of the host's settings; none in a lab, which is gone.
+    #[serde(default)]
+    pub settings: Option<SettingsFacts>,
     /// One entry a rung asked for, in order of climbing; skipped ones too.
     pub rungs: Vec<RungReport>,
     /// Published ladders, for their shape only: never measured here.
@@ -72,12 +75,26 @@ pub struct GeneratorFacts {
     pub payload_bytes: u32,
     /// Whether generator and server have CPUs in common.
     pub shares_cpus_with_server: bool,
+    /// The other hosts that sent, as they were named; none in a lab.
+    #[serde(default)]
+    pub hosts: Vec<String>,
+}
+
+/// What became of the settings of a host that is no lab.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SettingsFacts {
+    /// Number of the tune, in the journal, that the climb's changes were written down as.
+    pub tune: u64,
+    /// Whether all of them are as they were before.
+    pub restored: bool,
+    /// Number of the tune that keeps what proved better; none where nothing is kept.
+    pub kept_tune: Option<u64>,
 }
 
 /// What was measured and how.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Method {
-    /// `lab` here; a real NIC later has its own.
+    /// `lab`, or `host` for a real interface.
     pub bench: String,
     /// CPUs of the server.
     pub server_cpus: Vec<u32>,
@@ -230,6 +247,12 @@ pub enum WarningKind {
     NoEffectExpected,
     /// The climb was interrupted; what was measured is here.
     Interrupted,
+    /// A generator died, or the way to it, and the climb ended there.
+    GeneratorLost,
+    /// Something that a tune would set belongs to no rung, or cannot be alternated, and was left as found.
+    LeftAsFound,
+    /// A setting was not put back.
+    NotRestored,
 }
 
 /// A ladder somebody published, on other hardware.

@@ -16,7 +16,7 @@ mod tests;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 use crate::latency::{Latency, quantiles_only};
@@ -171,7 +171,7 @@ pub struct CapacitySample {
 }
 
 /// How a search ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Ended {
     /// A rate holds and was confirmed, and one a little higher does not.

@@ -4,6 +4,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 
 use crate::header::{HEADER_BYTES, MAX_PAYLOAD_BYTES};
+use crate::outcome::SlotOutcome;
 
 /// Why a generator could not be made or a slot could not be run. One line each: what, where, what to do.
 #[derive(Debug, thiserror::Error)]
@@ -176,6 +177,16 @@ pub enum Error {
     /// A thread of the generator is gone.
     #[error("a generator thread ended unexpectedly; start a new generator")]
     Worker,
+    /// One of several generators that send together failed, and with it the slot.
+    #[error("{who}: {why}")]
+    Incomplete {
+        /// Which.
+        who: String,
+        /// What it failed of and when, and what the others measured, in one line.
+        why: String,
+        /// What the others measured of the same slot; none if nothing was sent by them.
+        others: Option<Box<SlotOutcome>>,
+    },
     /// Stopped from outside before anything was measured.
     #[error("cancelled")]
     Cancelled,

@@ -39,7 +39,6 @@
 #![deny(unsafe_code)]
 
 pub mod capacity;
-pub mod destination;
 mod error;
 pub mod generator;
 pub mod header;

@@ -26,6 +26,9 @@ pub struct LoadDocument {
     pub version: String,
     /// How it was called.
     pub argv: Vec<String>,
+    /// What the host that offered the load calls itself, several of them one after the other; none where it was not told.
+    #[serde(default)]
+    pub host: Option<String>,
     /// What offered the load.
     pub generator: Description,
     /// What came of it.

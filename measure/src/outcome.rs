@@ -138,6 +138,17 @@ pub struct Interval {
     pub latency_ns: Quantiles,
 }
 
+impl Interval {
+    /// Adds what another generator did in the same stretch of time.
+    pub fn join(&mut self, other: &Interval) {
+        self.sent += other.sent;
+        self.received += other.received;
+        self.answered = self.answered.zip(other.answered).map(|(a, b)| a + b);
+        self.seconds = self.seconds.max(other.seconds);
+        self.latency_ns = self.latency_ns.joined(&other.latency_ns);
+    }
+}
+
 /// The quantiles of a distribution of latencies, ns; none without samples.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Quantiles {
@@ -151,6 +162,17 @@ pub struct Quantiles {
     pub p999: Option<u64>,
     /// The longest.
     pub max: Option<u64>,
+}
+
+impl Quantiles {
+    /// Of two distributions only the longest is known together, unless one is empty.
+    fn joined(&self, other: &Quantiles) -> Quantiles {
+        match (self.max, other.max) {
+            (_, None) => *self,
+            (None, _) => *other,
+            (a, b) => Quantiles { max: a.max(b), ..Quantiles::default() },
+        }
+    }
 }
 
 /// Requests that could not be sent, by reason.

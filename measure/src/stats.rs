@@ -17,7 +17,7 @@ pub fn median(samples: &[f64]) -> Option<f64> {
 }
 
 /// An estimate with its 95 % interval.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Interval {
     /// The estimate.
     pub median: f64,

@@ -2,6 +2,7 @@
 
 use std::io::Write as _;
 use std::net::SocketAddr;
+use std::process::{Child, Command};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -9,11 +10,12 @@ use linerate_lab::Lab;
 use linerate_measure::generator::{Backend, Builder};
 use linerate_measure::{Error, Generator, Mode, Slot, SlotOutcome, Workload, stats};
 use linerate_reflector::{Account, Frozen, Reflector, Running, XdpService};
+use rustix::process::{Pid, Signal};
 
 const PAYLOAD: usize = 100;
 
 /// Measurements of which the middle one counts: a machine with other work spoils some.
-const ATTEMPTS: usize = 5;
+const ATTEMPTS: usize = 9;
 
 /// Says that a test cannot run here, past the test runner's capture so that it is always seen.
 fn skip(test: &str, why: &str) {
@@ -77,6 +79,32 @@ fn two_cpus() -> Option<(u32, usize)> {
     Some((u32::try_from(cpus.next()?).ok()?, cpus.next()?))
 }
 
+/// Keeps CPUs from going idle, behind everything else that would run there: how long one takes to wake, and how warm its
+/// caches then are, depends on how long it was idle, and so on the delay that is to be told from it.
+struct Awake(Vec<Child>);
+
+impl Awake {
+    fn keep(cpus: &[usize]) -> std::io::Result<Self> {
+        let spin = |cpu: &usize| {
+            Command::new("chrt")
+                .args(["--idle", "0", "taskset", "--cpu-list", &cpu.to_string()])
+                .args(["timeout", "120", "sh", "-c", "while :; do :; done"])
+                .spawn()
+        };
+        cpus.iter().map(spin).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+impl Drop for Awake {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            // `timeout` passes it on to the shell.
+            let ended = rustix::process::kill_process(Pid::from_child(child), Signal::TERM);
+            ended.and_then(|()| child.wait().map(drop).map_err(|_| rustix::io::Errno::CHILD)).unwrap();
+        }
+    }
+}
+
 /// With time for what a service holds back.
 fn slot(mode: Mode, milliseconds: u64) -> Slot {
     Slot { drain: Duration::from_secs(3), ..Slot::new(mode, Duration::from_millis(milliseconds)) }
@@ -124,6 +152,10 @@ fn a_known_delay_is_what_latency_grows_by() {
     let test = "a_known_delay_is_what_latency_grows_by";
     let Some((near, far)) = two_cpus() else { return skip(test, "two CPUs are needed") };
     with_each_backend(test, |scene| {
+        let _awake = match Awake::keep(&[near as usize, far]) {
+            Ok(awake) => awake,
+            Err(why) => return skip(test, &format!("chrt of util-linux: {why}")),
+        };
         let delays = [0, 100, 1_000].map(Duration::from_micros);
         let mut errors = [Vec::new(), Vec::new()];
         for _ in 0..ATTEMPTS {

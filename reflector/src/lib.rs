@@ -19,6 +19,10 @@
 //!
 //! An [`XdpService`] does the like where frames arrive, at millions a second.
 //!
+//! A [`Prefork`] is a program of forked workers, for what looks at a server from outside.
+//!
+//! [`installed`] has real servers, as tests start them.
+//!
 //! For tests and benches: it answers anybody who reaches it.
 
 #![deny(unsafe_code)]
@@ -30,8 +34,10 @@ mod clock;
 mod error;
 mod faults;
 mod freeze;
+pub mod installed;
 mod outbox;
 mod pairs;
+mod prefork;
 mod running;
 mod service;
 mod sys;
@@ -40,5 +46,6 @@ mod xdp;
 pub use account::{Account, Frozen};
 pub use builder::{Builder, Reflector};
 pub use error::Error;
+pub use prefork::Prefork;
 pub use running::Running;
 pub use xdp::{XdpAccount, XdpBuilder, XdpService};

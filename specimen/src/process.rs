@@ -1,5 +1,7 @@
 //! Processes with their threads and descriptors: `/proc/PID`.
 
+use serde_json::json;
+
 use crate::cpus::{list, mask};
 use crate::{Cpus, Tree};
 
@@ -58,6 +60,11 @@ impl Process {
         }
         for thread in &self.threads {
             self.write_thread(tree, cpus, &format!("{path}/task/{}", thread.tid), thread);
+        }
+        if self.name == "irqbalance" {
+            // What it answers on its socket: that it was told of no interrupt by number.
+            let setup = json!({ "interval_seconds": 10, "banned": [] });
+            tree.call(&format!("irqbalance/{}/setup", self.pid), &setup);
         }
     }
 

@@ -2,8 +2,12 @@
 
 mod bench;
 mod bpf;
+mod deb;
+mod findings;
 mod fuzz;
 mod guest;
+mod man;
+mod soak;
 mod specimen;
 mod sys;
 mod user_tests;
@@ -27,11 +31,19 @@ enum Chore {
     Bench(bench::Bench),
     /// Build the BPF objects, or check that they are what their sources make.
     Bpf(bpf::Bpf),
+    /// Build the Debian package, and try it in a throw-away installation.
+    Deb(deb::Deb),
+    /// Write docs/findings, a page for each of doctor's rules, or check that it is what the rules say.
+    Findings(findings::Findings),
     /// Run a fuzz target for a while, on the stable toolchain.
     Fuzz(fuzz::Fuzz),
     /// Boot a machine of many CPUs and NUMA nodes, and run something there.
     #[command(subcommand)]
     Guest(guest::GuestChore),
+    /// Write the manual pages and docs/exit-status.md, or check that they fit the command.
+    Man(man::Man),
+    /// Keep a server loaded while its host changes under it and its workers panic; takes root.
+    Soak(soak::Soak),
     /// Write a host with known faults into a directory, for `linerate doctor --root`.
     Specimen(specimen::Specimen),
     /// Run the workspace's tests as nobody; takes root.
@@ -42,8 +54,12 @@ fn main() -> anyhow::Result<ExitCode> {
     match Arguments::parse().chore {
         Chore::Bench(bench) => bench.run(),
         Chore::Bpf(bpf) => bpf.run(),
+        Chore::Deb(deb) => deb.run(),
+        Chore::Findings(findings) => findings.run(),
         Chore::Fuzz(fuzz) => fuzz.run(),
         Chore::Guest(guest) => guest.run(),
+        Chore::Man(man) => man.run(),
+        Chore::Soak(soak) => soak.run(),
         Chore::Specimen(specimen) => specimen.run(),
         Chore::UserTests(tests) => tests.run(),
     }

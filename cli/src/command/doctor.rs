@@ -1,10 +1,10 @@
 //! `linerate doctor`: what is wrong along the packet path, worst first. Changes nothing.
 
-mod arguments;
+pub(super) mod arguments;
 mod capture;
 mod document;
 mod explain;
-mod reading;
+pub(super) mod reading;
 mod waiting;
 
 use std::process::ExitCode;
@@ -18,7 +18,7 @@ use crate::output::{self, Target};
 use crate::render::style::Style;
 use crate::render::{doctor_html, doctor_text};
 use arguments::{Level, Sight};
-pub(crate) use document::Document;
+pub(crate) use document::{Document, SCHEMA};
 pub(crate) use explain::rules_of;
 use reading::Subject;
 
@@ -76,10 +76,10 @@ impl Doctor {
             target.json(&document)?;
         }
         if let Some(target) = &html {
-            target.write(&doctor_html::doctor(&document, &readings.view())?)?;
+            target.write(&doctor_html::doctor(&document)?)?;
         }
         if on_stdout == 0 {
-            output::print(&doctor_text::doctor(&document, &readings.view(), self.full, Style::stdout()))?;
+            output::print(&doctor_text::doctor(&document, self.full, Style::stdout()))?;
         }
         Ok(ExitCode::from(u8::from(failed)))
     }

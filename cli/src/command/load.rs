@@ -3,6 +3,7 @@
 mod arguments;
 mod destinations;
 mod merge;
+mod on_demand;
 mod outputs;
 pub(crate) mod overload;
 mod ports;
@@ -14,6 +15,8 @@ mod start;
 mod workload;
 
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result, ensure};
 use clap::{Args, Subcommand};
@@ -60,6 +63,9 @@ impl Load {
         if let Some(Other::Merge(merge)) = self.other {
             return merge.run();
         }
+        if self.pace.on_demand {
+            return self.on_demand();
+        }
         ensure!(
             self.bounds.overload.is_empty() || self.pace.search || self.pace.capacity.is_some(),
             "--overload needs the capacity to exceed: find it with --search, or give it with --capacity"
@@ -72,7 +78,7 @@ impl Load {
             Workload::Exchange(exchange) => exchange.notes.clone(),
             Workload::Echo { .. } => Vec::new(),
         };
-        let builder = self.builder(&interrupt)?.workload(workload);
+        let builder = self.builder(interrupt.flag())?.workload(workload);
         let start_at_realtime_ns = match self.times.start_at {
             Some(start) => Some(start.realtime_ns().map_err(anyhow::Error::msg)?),
             None => None,
@@ -89,7 +95,7 @@ impl Load {
         run.carry_out(&plan)
     }
 
-    fn builder(&self, interrupt: &Interrupt) -> Result<Builder> {
+    fn builder(&self, cancel: Arc<AtomicBool>) -> Result<Builder> {
         let flows = &self.flows;
         let targets = destinations::targets(&self.targets, flows.targets_file.as_deref())?;
         let cpus: Option<Vec<u32>> = match &flows.cpus {
@@ -107,7 +113,7 @@ impl Load {
             .backend(flows.backend.into())
             .live_frames(!flows.no_live_frames)
             .no_fragment(flows.no_fragment)
-            .cancel(interrupt.flag());
+            .cancel(cancel);
         if let Some(ports) = &flows.source_ports {
             builder = builder.source_ports(ports.0.clone());
         }

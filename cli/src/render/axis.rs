@@ -72,13 +72,7 @@ impl Axis {
     /// Round values to draw a line at, in order; at most `most` on a logarithmic axis.
     pub(crate) fn ticks(&self, most: usize) -> Vec<f64> {
         match self.scale {
-            Scale::Linear => {
-                let step = round_step(self.high - self.low);
-                // A hair of slack, so that a tick at an end is not lost to rounding.
-                let first = (self.low / step - 1e-9).ceil() as usize;
-                let last = (self.high / step + 1e-9).floor() as usize;
-                (first..=last).map(|index| index as f64 * step).collect()
-            }
+            Scale::Linear => self.even_ticks(),
             Scale::Log => {
                 let candidates = [&[1.0, 2.0, 5.0][..], &[1.0, 3.0][..], &[1.0][..]].map(|mantissas| {
                     let first = self.low.log10().floor() as i32;
@@ -92,6 +86,8 @@ impl Axis {
                 });
                 let [finest, middle, decades] = candidates;
                 match () {
+                    // On a stretch as short as that ratios and differences look alike.
+                    () if finest.len() < 3 => self.even_ticks(),
                     () if finest.len() <= most => finest,
                     () if middle.len() <= most => middle,
                     () => {
@@ -101,6 +97,15 @@ impl Axis {
                 }
             }
         }
+    }
+
+    /// Round values at equal distances.
+    fn even_ticks(&self) -> Vec<f64> {
+        let step = round_step(self.high - self.low);
+        // A hair of slack, so that a tick at an end is not lost to rounding.
+        let first = (self.low / step - 1e-9).ceil() as usize;
+        let last = (self.high / step + 1e-9).floor() as usize;
+        (first..=last).map(|index| index as f64 * step).collect()
     }
 }
 
@@ -149,6 +154,11 @@ mod tests {
         let wide = Axis::log([1.0, 1e12]);
         assert!(wide.ticks(4).len() <= 4);
         assert!((2..=5).contains(&Axis::log([58_000.0, 2_410_000.0]).ticks(5).len()));
+    }
+
+    #[test]
+    fn a_short_stretch_of_a_log_axis_has_ticks_too() {
+        assert_eq!(Axis::log([60.0, 80.0]).ticks(6), [50.0, 60.0, 70.0, 80.0, 90.0, 100.0]);
     }
 
     #[test]

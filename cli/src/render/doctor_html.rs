@@ -2,31 +2,86 @@
 
 use anyhow::{Context, Result};
 use askama::Template;
-use linerate_host::{Finding, Severity, View};
+use linerate_host::diagnosis::Unknown;
+use linerate_host::finding::Evidence;
+use linerate_host::{CpuSet, Known, Severity};
+use serde::Deserialize;
 
 use super::doctor_picture::{Drawing, Picture};
 use super::doctor_text;
 use super::doctor_value::value;
 use super::format;
-use super::style::unbroken;
+use super::page::{self, Facts, Head, Part, Place, Tile};
+use super::style::{Tone, unbroken};
 use crate::command::doctor::Document;
+
+/// What a page shows of what doctor found; read from its JSON, which has more.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Found {
+    schema: String,
+    version: String,
+    argv: Vec<String>,
+    read_unix_seconds: Option<u64>,
+    seconds_between_readings: Option<f64>,
+    host: FoundHost,
+    findings: Vec<Finding>,
+    unknown: Vec<Unknown>,
+    /// None in a document of a linerate that did not draw it yet.
+    #[serde(default)]
+    picture: Option<Picture>,
+}
+
+/// The host it is about.
+#[derive(Debug, Clone, Deserialize)]
+struct FoundHost {
+    #[serde(default)]
+    name: Option<String>,
+    live: bool,
+    kernel: Known<String>,
+    cpu_model: Known<String>,
+    cpus: Known<CpuSet>,
+    numa_nodes: Known<u32>,
+}
+
+/// A finding, without the settings that only a program needs.
+#[derive(Debug, Clone, Deserialize)]
+struct Finding {
+    id: String,
+    severity: Severity,
+    title: String,
+    evidence: Vec<Evidence>,
+    effect: String,
+    published_ratio: Option<f64>,
+    source: String,
+    kernels: String,
+    remedy: String,
+    commands: Vec<String>,
+    unless: String,
+}
 
 #[derive(Template)]
 #[template(path = "doctor.html")]
-struct Page<'a> {
-    schema: &'a str,
-    version: &'a str,
-    heading: String,
-    read: String,
-    tiles: Vec<(usize, &'static str)>,
+struct Body<'a> {
+    place: &'a Place,
+    tiles: Vec<Tile>,
+    no_picture: Option<&'static str>,
     drawings: Vec<Drawing>,
     service: Option<String>,
     others: Vec<String>,
     rates: bool,
     findings: Vec<Item<'a>>,
     unknown: Vec<(&'a str, Vec<&'a str>)>,
-    facts: Vec<(&'static str, String)>,
-    command: String,
+    facts: Facts,
+}
+
+/// The picture of the path alone.
+#[derive(Template)]
+#[template(path = "path.html")]
+struct Path<'a> {
+    place: &'a Place,
+    drawings: Vec<Drawing>,
+    service: Option<String>,
+    rates: bool,
 }
 
 /// A finding with its evidence as text.
@@ -40,26 +95,124 @@ struct Item<'a> {
 ///
 /// # Errors
 /// Only if formatting fails, which no document is known to cause.
-pub(crate) fn doctor(document: &Document<'_>, view: &View<'_>) -> Result<String> {
-    let picture = Picture::of(view);
-    let service = picture.service.as_ref();
-    let online = picture.interfaces.first().map(|ways| ways.online.clone()).unwrap_or_default();
-    let page = Page {
-        schema: document.schema,
-        version: document.version,
-        heading: doctor_text::summary(document),
-        read: read(document),
-        tiles: tiles(document.findings),
-        drawings: picture.interfaces.iter().map(|ways| Drawing::of(ways, service)).collect(),
-        service: service.map(|service| service.line(&online)),
-        others: picture.others.iter().map(|service| service.line(&online)).collect(),
-        rates: view.seconds().is_some(),
-        findings: document.findings.iter().map(Item::new).collect(),
-        unknown: doctor_text::unseen_groups(document.unknown),
-        facts: facts(document),
-        command: format::command_line(&document.argv),
+pub(crate) fn doctor(document: &Document<'_>) -> Result<String> {
+    page::alone(|place| part(&Found::from(document), place))
+}
+
+/// The result in a page.
+///
+/// # Errors
+/// Only if formatting fails, which no document is known to cause.
+pub(crate) fn part(found: &Found, place: &Place) -> Result<Part> {
+    let drawn = found.picture.as_ref().filter(|_| !place.picture_elsewhere);
+    let body = Body {
+        place,
+        tiles: tiles(&found.findings),
+        no_picture: found
+            .picture
+            .is_none()
+            .then_some("The linerate that made this did not keep the picture of the path."),
+        drawings: drawn.map(drawings).unwrap_or_default(),
+        service: drawn.and_then(service),
+        others: found.picture.as_ref().map(others).unwrap_or_default(),
+        rates: found.has_rates(),
+        findings: found.findings.iter().map(Item::new).collect(),
+        unknown: doctor_text::unseen_groups(&found.unknown),
+        facts: facts(found),
     };
-    page.render().context("the page cannot be formatted")
+    page::part(head(found), &body)
+}
+
+impl From<&Document<'_>> for Found {
+    fn from(document: &Document<'_>) -> Self {
+        let host = &document.host;
+        Self {
+            schema: document.schema.to_owned(),
+            version: document.version.to_owned(),
+            argv: document.argv.clone(),
+            read_unix_seconds: document.read_unix_seconds,
+            seconds_between_readings: document.seconds_between_readings,
+            host: FoundHost {
+                name: host.name.clone(),
+                live: host.live,
+                kernel: host.kernel.clone(),
+                cpu_model: host.cpu_model.clone(),
+                cpus: host.cpus.clone(),
+                numa_nodes: host.numa_nodes.clone(),
+            },
+            findings: document.findings.iter().map(Finding::from).collect(),
+            unknown: document.unknown.to_vec(),
+            picture: Some(document.picture.clone()),
+        }
+    }
+}
+
+impl From<&linerate_host::Finding> for Finding {
+    fn from(finding: &linerate_host::Finding) -> Self {
+        Self {
+            id: finding.id.to_owned(),
+            severity: finding.severity,
+            title: finding.title.clone(),
+            evidence: finding.evidence.clone(),
+            effect: finding.effect.to_owned(),
+            published_ratio: finding.published_ratio,
+            source: finding.source.to_owned(),
+            kernels: finding.kernels.to_owned(),
+            remedy: finding.remedy.to_owned(),
+            commands: finding.commands.clone(),
+            unless: finding.unless.to_owned(),
+        }
+    }
+}
+
+impl Found {
+    /// When the last reading was made.
+    pub(crate) fn unix_seconds(&self) -> Option<u64> {
+        self.read_unix_seconds
+    }
+
+    /// Whether the path can be drawn.
+    pub(crate) fn has_picture(&self) -> bool {
+        self.picture.as_ref().is_some_and(|picture| !picture.interfaces.is_empty())
+    }
+
+    fn has_rates(&self) -> bool {
+        self.seconds_between_readings.is_some()
+    }
+
+    /// The picture of the path by itself; none where there is nothing to draw.
+    ///
+    /// # Errors
+    /// Only if formatting fails, which no document is known to cause.
+    pub(crate) fn path(&self, place: &Place) -> Result<Option<String>> {
+        let Some(picture) = self.picture.as_ref().filter(|picture| !picture.interfaces.is_empty()) else {
+            return Ok(None);
+        };
+        let path =
+            Path { place, drawings: drawings(picture), service: service(picture), rates: self.has_rates() };
+        path.render().map(Some).context("the page cannot be formatted")
+    }
+}
+
+fn drawings(picture: &Picture) -> Vec<Drawing> {
+    picture.interfaces.iter().map(|ways| Drawing::of(ways, picture.service.as_ref())).collect()
+}
+
+fn online(picture: &Picture) -> CpuSet {
+    picture.interfaces.first().map(|ways| ways.online.clone()).unwrap_or_default()
+}
+
+/// The service that all is drawn to, in a line.
+fn service(picture: &Picture) -> Option<String> {
+    picture.service.as_ref().map(|service| service.line(&online(picture)))
+}
+
+/// All of several, none of which is drawn to.
+fn others(picture: &Picture) -> Vec<String> {
+    if picture.service.is_some() {
+        return Vec::new();
+    }
+    picture.others.iter().map(|service| service.line(&online(picture))).collect()
 }
 
 impl<'a> Item<'a> {
@@ -75,32 +228,67 @@ impl<'a> Item<'a> {
     }
 }
 
-fn read(document: &Document<'_>) -> String {
-    let when = document.read_unix_seconds.map_or_else(|| "at a time unknown".to_owned(), format::utc);
-    let between = document.seconds_between_readings.map_or_else(
+fn head(found: &Found) -> Head {
+    let host = &found.host;
+    let cpus = host.cpus.value().map(CpuSet::len);
+    let known = |text: &'_ Known<String>| text.value().cloned();
+    let between = found.seconds_between_readings.map_or_else(
         || "one reading, so that counters are since boot".to_owned(),
         |seconds| format!("two readings {seconds:.1} s apart"),
     );
-    let what = if document.host.live { "this host" } else { "a captured host" };
-    unbroken(&format!("{what}, {when}, {between}"))
-}
-
-fn tiles(findings: &[Finding]) -> Vec<(usize, &'static str)> {
-    let count = |severity| findings.iter().filter(|finding| finding.severity == severity).count();
-    Severity::ALL.into_iter().map(|severity| (count(severity), severity.name())).collect()
-}
-
-fn facts(document: &Document<'_>) -> Vec<(&'static str, String)> {
-    let host = &document.host;
-    let unknown = |why: Option<&str>| format!("unknown: {}", why.unwrap_or("no reason recorded"));
-    vec![
-        ("kernel", host.kernel.value().cloned().unwrap_or_else(|| unknown(host.kernel.why()))),
-        ("CPU", host.cpu_model.value().cloned().unwrap_or_else(|| unknown(host.cpu_model.why()))),
-        ("CPUs online", host.cpus.value().map_or_else(|| unknown(host.cpus.why()), ToString::to_string)),
-        (
-            "NUMA nodes",
-            host.numa_nodes.value().map_or_else(|| unknown(host.numa_nodes.why()), ToString::to_string),
+    let what = if host.live { "this host" } else { "a captured host" };
+    let counts = severities(&found.findings);
+    Head {
+        schema: found.schema.clone(),
+        version: found.version.clone(),
+        title: "What is wrong along the packet path",
+        verdict: unbroken(doctor_text::summary(&counts, found.unknown.len()).trim_end_matches('.')),
+        mark: match found.findings.iter().map(|finding| finding.severity).max() {
+            None => Head::mark(Tone::Good, "nothing found"),
+            Some(Severity::High) => Head::mark(Tone::Bad, "high"),
+            Some(Severity::Medium) => Head::mark(Tone::Warn, "medium"),
+            Some(severity) => Head::mark(Tone::Plain, severity.name()),
+        },
+        host: page::host(
+            host.name.as_deref(),
+            known(&host.kernel).as_deref(),
+            known(&host.cpu_model).as_deref(),
+            cpus,
         ),
+        time: page::time(found.read_unix_seconds),
+        unix_seconds: found.read_unix_seconds,
+        about: unbroken(&format!("{what}, {between}")),
+        command: format::command_line(&found.argv),
+    }
+}
+
+fn severities(findings: &[Finding]) -> Vec<Severity> {
+    findings.iter().map(|finding| finding.severity).collect()
+}
+
+fn tiles(findings: &[Finding]) -> Vec<Tile> {
+    let count = |severity| findings.iter().filter(|finding| finding.severity == severity).count();
+    let tile = |severity: Severity| {
+        let count = count(severity);
+        let class = if count == 0 { "none" } else { severity.name() };
+        Tile::new(count.to_string(), "", severity.name()).of_class(class)
+    };
+    Severity::ALL.into_iter().map(tile).collect()
+}
+
+fn facts(found: &Found) -> Facts {
+    fn told<T: ToString>(known: &Known<T>) -> String {
+        match known {
+            Known::Value(value) => value.to_string(),
+            Known::Unknown { why } => format!("unknown: {why}"),
+        }
+    }
+    let host = &found.host;
+    vec![
+        ("kernel", told(&host.kernel)),
+        ("CPU", told(&host.cpu_model)),
+        ("CPUs online", told(&host.cpus)),
+        ("NUMA nodes", told(&host.numa_nodes)),
     ]
 }
 

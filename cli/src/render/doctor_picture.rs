@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 
 use linerate_host::stage::link::Link;
 use linerate_host::{CpuSet, View};
+use serde::{Deserialize, Serialize};
 
 use super::format;
 pub(crate) use drawing::Drawing;
@@ -17,6 +18,7 @@ pub(crate) use service::Served;
 pub(crate) use text::lines;
 
 /// The ways in and out of a host.
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Picture {
     /// An item an interface of which something is known.
     pub(crate) interfaces: Vec<Ways>,
@@ -27,6 +29,7 @@ pub(crate) struct Picture {
 }
 
 /// The ways of an interface.
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Ways {
     pub(crate) interface: String,
     /// Driver, speed, node, in words.
@@ -46,7 +49,7 @@ pub(crate) struct Ways {
 }
 
 /// A receive queue and where its packets go.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Queue {
     pub(crate) queue: u32,
     /// CPUs that handle its interrupt; none where that is unknown, empty where it has none.
@@ -60,6 +63,8 @@ pub(crate) struct Queue {
 }
 
 /// Which transmit queue a CPU's packets leave by.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum Transmit {
     Unknown,
     /// The flow's hash chooses among so many.
@@ -238,4 +243,4 @@ pub(crate) fn packets_per_second(rate: f64) -> String {
 }
 
 #[cfg(test)]
-mod tests;
+pub(in crate::render) mod tests;

@@ -3,17 +3,18 @@
 mod finding;
 mod unseen;
 
-use linerate_host::{Severity, View};
+use linerate_host::Severity;
 
 pub(crate) use unseen::groups as unseen_groups;
 
-use super::doctor_picture::{self, Picture};
+use super::doctor_picture;
 use super::style::{Style, Tone};
 use crate::command::doctor::Document;
 
 /// The picture, findings worst first, what could not be seen, and a line that sums up. In `full`, nothing is left out.
-pub(crate) fn doctor(document: &Document<'_>, view: &View<'_>, full: bool, style: Style) -> String {
-    let mut lines = doctor_picture::lines(&Picture::of(view), style);
+pub(crate) fn doctor(document: &Document<'_>, full: bool, style: Style) -> String {
+    let mut lines = doctor_picture::lines(&document.picture, style);
+    let severities: Vec<Severity> = document.findings.iter().map(|finding| finding.severity).collect();
     for finding in document.findings {
         lines.extend(if full { finding::full(finding, style) } else { finding::short(finding, style) });
         lines.push(String::new());
@@ -23,12 +24,13 @@ pub(crate) fn doctor(document: &Document<'_>, view: &View<'_>, full: bool, style
         lines.extend(unseen);
         lines.push(String::new());
     }
-    lines.push(style.paint(Tone::Strong, &summary(document)));
+    lines.push(style.paint(Tone::Strong, &summary(&severities, document.unknown.len())));
     if !full && !document.findings.is_empty() {
         lines.push(
             style.paint(
                 Tone::Faint,
-                "All evidence, commands and sources: --full. Why it matters: --explain ID.",
+                "All evidence, commands and sources: --full. Why it matters: --explain ID. To have settings made, \
+                 and undone: linerate tune.",
             ),
         );
     }
@@ -37,19 +39,19 @@ pub(crate) fn doctor(document: &Document<'_>, view: &View<'_>, full: bool, style
 }
 
 /// How many of which severity.
-pub(crate) fn summary(document: &Document<'_>) -> String {
-    let unseen = match document.unknown.len() {
+pub(crate) fn summary(findings: &[Severity], unknown: usize) -> String {
+    let unseen = match unknown {
         0 => String::new(),
         1 => "; one thing could not be seen".to_owned(),
         many => format!("; {many} things could not be seen"),
     };
-    let total = document.findings.len();
+    let total = findings.len();
     if total == 0 {
         return format!("Nothing found{unseen}.");
     }
     let counts: Vec<String> = Severity::ALL
         .iter()
-        .map(|severity| (severity, document.findings.iter().filter(|one| one.severity == *severity).count()))
+        .map(|severity| (severity, findings.iter().filter(|one| *one == severity).count()))
         .filter(|(_, count)| *count > 0)
         .map(|(severity, count)| format!("{count} {severity}"))
         .collect();

@@ -1,28 +1,30 @@
 //! A climb as one self-contained page: no script, nothing fetched, light and dark.
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use askama::Template;
 use linerate_ladder::report::{PublishedAside, PublishedLadder, Report, RungReport};
 
 use super::chart::{self, Badge, Chart};
-use super::style::unbroken;
+use super::page::{self, Facts, Head, Note, Part, Place, Tile};
+use super::style::{Tone, unbroken};
 use super::{format, summary};
 
 /// The page, as one HTML document.
 ///
 /// # Errors
-/// Only if formatting fails, which no report is known to cause.
+/// As [`part`].
 pub(crate) fn ladder(report: &Report) -> Result<String> {
-    let page = Page {
-        schema: &report.schema,
-        version: &report.version,
-        started: format::utc(report.started_unix_seconds),
-        elapsed: unbroken(&format::elapsed(report.elapsed_seconds)),
-        command: format::command_line(&report.argv),
-        machine: unbroken(&summary::machine(report)),
-        heading: unbroken(&summary::best(report)),
-        caveat: summary::caveat(report).as_deref().map(unbroken),
-        interrupted: summary::was_interrupted(report),
+    page::alone(|place| part(report, place))
+}
+
+/// A climb in a page.
+///
+/// # Errors
+/// Only if formatting fails, which no report is known to cause.
+pub(crate) fn part(report: &Report, place: &Place) -> Result<Part> {
+    let body = Body {
+        place,
+        notes: notes(report),
         tiles: tiles(report),
         ladder: chart::ladder(report),
         published: published(report),
@@ -37,21 +39,39 @@ pub(crate) fn ladder(report: &Report) -> Result<String> {
             .collect(),
         facts: facts(report),
     };
-    page.render().context("the page cannot be formatted")
+    page::part(head(report), &body)
+}
+
+fn head(report: &Report) -> Head {
+    Head {
+        schema: report.schema.clone(),
+        version: report.version.clone(),
+        title: "The ladder",
+        verdict: unbroken(&summary::best(report)),
+        mark: if summary::was_interrupted(report) { Head::mark(Tone::Warn, "interrupted") } else { None },
+        host: unbroken(&summary::machine(report)),
+        time: page::time(Some(report.started_unix_seconds)),
+        unix_seconds: Some(report.started_unix_seconds),
+        about: unbroken(&format!(
+            "{}, took {}",
+            report.method.bench,
+            format::elapsed(report.elapsed_seconds)
+        )),
+        command: format::command_line(&report.argv),
+    }
+}
+
+fn notes(report: &Report) -> Vec<Note> {
+    const STOPPED: &str = "The climb was stopped before its end; what was measured until then is here.";
+    let interrupted = summary::was_interrupted(report).then(|| Note::alarm("Interrupted.", STOPPED));
+    interrupted.into_iter().chain(summary::caveat(report).map(Note::new)).collect()
 }
 
 #[derive(Template)]
 #[template(path = "ladder.html")]
-struct Page<'a> {
-    schema: &'a str,
-    version: &'a str,
-    started: String,
-    elapsed: String,
-    command: String,
-    machine: String,
-    heading: String,
-    caveat: Option<String>,
-    interrupted: bool,
+struct Body<'a> {
+    place: &'a Place,
+    notes: Vec<Note>,
     tiles: Vec<Tile>,
     ladder: Chart,
     published: Vec<Published<'a>>,
@@ -61,14 +81,7 @@ struct Page<'a> {
     sources: String,
     lines: Vec<Line<'a>>,
     doubts: Vec<(&'static str, String, String)>,
-    facts: Vec<(&'static str, Vec<(&'static str, String)>)>,
-}
-
-/// A figure large enough to be read across a room.
-struct Tile {
-    figure: String,
-    unit: &'static str,
-    label: String,
+    facts: Vec<(&'static str, Facts)>,
 }
 
 struct Published<'a> {
@@ -149,38 +162,19 @@ fn tiles(report: &Report) -> Vec<Tile> {
         return Vec::new();
     };
     let bound = if summary::is_lower_bound(best) { "≥" } else { "" };
-    let mut tiles = vec![Tile {
-        figure: format!("{bound}{}", format::rate(rate.median)),
-        unit: "tps",
-        label: format!("highest rate held: {}", best.id),
-    }];
+    let highest = format!("highest rate held: {}", best.id);
+    let mut tiles = vec![Tile::new(format!("{bound}{}", format::rate(rate.median)), "tps", highest)];
     if let Some((first, ratio)) = summary::gain(report) {
-        tiles.push(Tile {
-            figure: format::ratio(ratio),
-            unit: "",
-            label: format!("the rate of {}", first.id),
-        });
+        tiles.push(Tile::new(format::ratio(ratio), "", format!("the rate of {}", first.id)));
     }
     if let Some((wire, share)) = best.wire_bits_per_second.zip(best.line_rate_ratio) {
-        tiles.push(Tile {
-            figure: format::megabits(wire),
-            unit: "Mbit/s",
-            label: format!(
-                "on the wire, {} of {}",
-                format::percent(share),
-                format::link(report.method.link_bits_per_second)
-            ),
-        });
+        let link = format::link(report.method.link_bits_per_second);
+        let label = format!("on the wire, {} of {link}", format::percent(share));
+        tiles.push(Tile::new(format::megabits(wire), "Mbit/s", label));
     }
     if let Some(latency) = best.latency_ns {
-        tiles.push(Tile {
-            figure: format::microseconds(latency.p99),
-            unit: "us",
-            label: format!("99 % answered within, half within {}", format::microseconds(latency.p50)),
-        });
-    }
-    for tile in &mut tiles {
-        tile.label = unbroken(&tile.label);
+        let label = format!("99 % answered within, half within {}", format::microseconds(latency.p50));
+        tiles.push(Tile::new(format::microseconds(latency.p99), "us", label));
     }
     tiles
 }
@@ -201,7 +195,7 @@ fn aside(aside: &PublishedAside) -> Aside<'_> {
     }
 }
 
-fn facts(report: &Report) -> Vec<(&'static str, Vec<(&'static str, String)>)> {
+fn facts(report: &Report) -> Vec<(&'static str, Facts)> {
     let Report { host, generator, method, .. } = report;
     let unknown = || "unknown".to_owned();
     vec![

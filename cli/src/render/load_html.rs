@@ -1,67 +1,47 @@
 //! A run of load as one self-contained page: no script, nothing fetched, light and dark.
 
+mod head;
 mod run;
 mod search;
 #[cfg(test)]
 mod tests;
 
-use anyhow::{Context, Result};
 use askama::Template;
 use linerate_measure::{Description, Latency};
 
 use super::axis::Axis;
 use super::curve::{Curves, Direction};
 use super::format;
-use super::style::unbroken;
+use super::page::{Facts, Head, Note, Place, Table, Tile};
+use super::style::Tone;
 
-pub(crate) use run::{overload, ramp, slot};
-pub(crate) use search::search;
+pub(crate) use run::{overload, overload_part, ramp, ramp_part, slot, slot_part};
+pub(crate) use search::{Found, search, search_part};
 
 #[derive(Template)]
 #[template(path = "load.html")]
-struct Page<'a> {
-    schema: &'a str,
-    version: &'a str,
-    heading: String,
-    made_of: String,
+struct Body<'a> {
+    place: &'a Place,
     tiles: Vec<Tile>,
-    missed: &'a [String],
-    warnings: &'a [String],
+    notes: Vec<Note>,
     charts: Vec<Curves>,
     tables: Vec<Table>,
-    facts: Vec<(&'static str, String)>,
-    command: String,
+    facts: Facts,
 }
 
-/// A figure large enough to be read across a room.
-struct Tile {
-    figure: String,
-    unit: &'static str,
-    label: String,
+/// Thresholds that were missed, then warnings.
+fn notes(missed: &[String], warnings: &[String]) -> Vec<Note> {
+    let missed = missed.iter().map(|missed| Note::alarm("Missed.", format!("{missed}.")));
+    missed.chain(warnings.iter().map(|warning| Note::new(format!("{warning}.")))).collect()
 }
 
-struct Table {
-    heading: &'static str,
-    columns: Vec<&'static str>,
-    rows: Vec<Vec<String>>,
-}
-
-impl Page<'_> {
-    fn rendered(mut self) -> Result<String> {
-        for tile in &mut self.tiles {
-            tile.label = unbroken(&tile.label);
-        }
-        self.heading = unbroken(&self.heading);
-        self.render().context("the page cannot be formatted")
-    }
-}
-
-fn tile(figure: String, unit: &'static str, label: impl Into<String>) -> Tile {
-    Tile { figure, unit, label: label.into() }
+/// Whether thresholds were kept.
+fn mark(missed: &[String]) -> Option<(&'static str, String)> {
+    if missed.is_empty() { None } else { Head::mark(Tone::Bad, "threshold missed") }
 }
 
 /// What offered the load, for the facts.
-fn generator_facts(generator: &Description) -> Vec<(&'static str, String)> {
+fn generator_facts(generator: &Description) -> Facts {
     let list = |items: Vec<String>| {
         const MOST: usize = 8;
         let more = items.len().saturating_sub(MOST);

@@ -1,9 +1,9 @@
 //! What a search found, as text.
 
-use linerate_measure::capacity::{Capacity, Probe, Verdict};
+use linerate_measure::capacity::{Probe, Verdict};
 
 use super::{format, load_text};
-use crate::command::load::search::SearchDocument;
+use crate::command::load::search::{Method, SearchDocument};
 
 /// The names of the columns of [`probe`].
 pub(crate) const HEADER: &str = "offered/s  answered/s      loss     p99 us  verdict";
@@ -36,7 +36,10 @@ pub(crate) fn verdict(verdict: Verdict) -> &'static str {
 pub(crate) fn text(document: &SearchDocument) -> String {
     let capacity = &document.capacity;
     let rate = &capacity.transactions_per_second;
-    let mut lines = vec![load_text::made_of(&document.generator), format!("capacity {}", headline(capacity))];
+    let mut lines = vec![
+        load_text::made_of(&document.generator),
+        format!("capacity {}", headline(rate.median, capacity.generator_bound)),
+    ];
     if let (Some(low), Some(high)) = (rate.low, rate.high) {
         lines.push(format!(
             "doubt    {}/s (95 %)   spread {} over {} searches, {} confirmed",
@@ -46,7 +49,7 @@ pub(crate) fn text(document: &SearchDocument) -> String {
             capacity.confirmed,
         ));
     }
-    lines.push(format!("bound    {}", bounds(document)));
+    lines.push(format!("bound    {}", bounds(&document.method)));
     if rate.median > 0.0 {
         lines.push(format!("there    loss {}", format::percent(capacity.loss_ratio)));
         lines.push(load_text::latency(&capacity.latency_ns));
@@ -56,9 +59,8 @@ pub(crate) fn text(document: &SearchDocument) -> String {
 }
 
 /// The figure, with whether it is more than that.
-pub(crate) fn headline(capacity: &Capacity) -> String {
-    let found = capacity.transactions_per_second.median;
-    match (found > 0.0, capacity.generator_bound) {
+pub(crate) fn headline(found: f64, lower_bound: bool) -> String {
+    match (found > 0.0, lower_bound) {
         (false, _) => "none: no rate holds".to_owned(),
         (true, true) => format!("at least {}/s", exact(found)),
         (true, false) => format!("{}/s", exact(found)),
@@ -72,8 +74,7 @@ fn exact(per_second: f64) -> String {
 }
 
 /// What a rate had to keep to hold.
-pub(crate) fn bounds(document: &SearchDocument) -> String {
-    let method = &document.method;
+pub(crate) fn bounds(method: &Method) -> String {
     let p99 = method
         .max_p99_ns
         .map_or_else(String::new, |p99| format!(", 99 % answered within {}", format::time_span(p99 as f64)));

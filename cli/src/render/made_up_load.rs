@@ -78,6 +78,7 @@ pub(crate) fn document() -> LoadDocument {
         schema: SCHEMA.to_owned(),
         version: "0.0.0".to_owned(),
         argv: ["linerate", "load", "10.0.0.1:53", "--rate", "1k"].map(str::to_owned).to_vec(),
+        host: Some("gen1".to_owned()),
         generator: generator(),
         outcome: outcome(1_000.0, 30),
         missed: vec!["1.0 % of the requests were lost, over --max-loss 0.10 %".to_owned()],

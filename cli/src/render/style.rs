@@ -35,7 +35,15 @@ impl Style {
     /// The style that suits standard output: colour for a terminal unless `NO_COLOR` is set (to
     /// anything but nothing, as no-color.org asks) or the terminal is `dumb`.
     pub(crate) fn stdout() -> Self {
-        let terminal = std::io::stdout().is_terminal();
+        Self::of(std::io::stdout().is_terminal())
+    }
+
+    /// The same for standard error.
+    pub(crate) fn stderr() -> Self {
+        Self::of(std::io::stderr().is_terminal())
+    }
+
+    fn of(terminal: bool) -> Self {
         let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let dumb = std::env::var_os("TERM").is_some_and(|value| value == "dumb");
         let width = comfy_table::Table::new().width().map(usize::from).filter(|&width| width > 0);

@@ -93,6 +93,9 @@ pub(crate) fn kind_name(kind: WarningKind) -> &'static str {
         WarningKind::Fallback => "fallback",
         WarningKind::NoEffectExpected => "no-effect-expected",
         WarningKind::Interrupted => "interrupted",
+        WarningKind::GeneratorLost => "generator-lost",
+        WarningKind::LeftAsFound => "left-as-found",
+        WarningKind::NotRestored => "not-restored",
     }
 }
 
@@ -253,7 +256,8 @@ pub(crate) fn machine(report: &Report) -> String {
 /// The method in one line.
 pub(crate) fn method(report: &Report) -> String {
     let (method, generator) = (&report.method, &report.generator);
-    [
+    let hosts = (!generator.hosts.is_empty()).then(|| format!("load from {}", generator.hosts.join(", ")));
+    let facts = [
         format!("{} B payload", format::grouped(generator.payload_bytes.into())),
         plural(generator.flows.into(), "flow"),
         plural(method.workers.into(), "worker"),
@@ -262,8 +266,8 @@ pub(crate) fn method(report: &Report) -> String {
         format!("line rate {}", format::link(method.link_bits_per_second)),
         plural(method.samples.into(), "sample"),
         format!("took {}", format::elapsed(report.elapsed_seconds)),
-    ]
-    .join(" · ")
+    ];
+    hosts.into_iter().chain(facts).collect::<Vec<_>>().join(" · ")
 }
 
 fn plural(count: u64, noun: &str) -> String {
@@ -304,6 +308,13 @@ mod tests {
 
     fn warning(kind: WarningKind, detail: &str) -> Warning {
         Warning { kind, detail: detail.to_owned() }
+    }
+
+    #[test]
+    fn hosts_that_sent_are_named() {
+        let mut report = made_up::climb();
+        report.generator.hosts = vec!["ssh://a".to_owned(), "ssh://b".to_owned()];
+        assert!(method(&report).starts_with("load from ssh://a, ssh://b · "), "{}", method(&report));
     }
 
     #[test]

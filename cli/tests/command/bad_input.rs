@@ -31,3 +31,75 @@ fn a_port_in_use_is_named() {
     assert_eq!((output.status.code(), errors.lines().count()), (Some(2), 1), "{errors}");
     assert!(errors.contains(&address) && errors.contains("in use"), "{errors}");
 }
+
+/// Every command that help lists, by its words.
+fn commands() -> Vec<Vec<String>> {
+    let mut found = vec![Vec::new()];
+    let mut next = 0;
+    while next < found.len() {
+        let words: Vec<String> = found[next].clone();
+        let mut asked: Vec<&str> = words.iter().map(String::as_str).collect();
+        asked.push("-h");
+        let help = String::from_utf8(support::linerate(&asked).stdout).expect("text");
+        let listed =
+            help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+        // What is set further in goes on with the line above.
+        let names = listed.filter(|line| line.starts_with("  ") && !line.starts_with("   "));
+        let names = names.filter_map(|line| line.split_whitespace().next()).filter(|name| *name != "help");
+        found.extend(names.map(|name| words.iter().cloned().chain([name.to_owned()]).collect()));
+        next += 1;
+    }
+    found
+}
+
+#[test]
+fn every_command_refuses_what_it_does_not_know() {
+    let commands = commands();
+    assert!(commands.len() > 25, "{commands:?}");
+    for words in commands {
+        let mut arguments: Vec<&str> = words.iter().map(String::as_str).collect();
+        arguments.push("--no-such-option");
+        let output = support::linerate(&arguments);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {errors}");
+        assert!(output.stdout.is_empty(), "{arguments:?}");
+        assert!(errors.starts_with("linerate: ") && errors.lines().count() == 1, "{arguments:?}: {errors}");
+    }
+}
+
+#[test]
+fn help_and_version_are_no_errors() {
+    for arguments in [["--help"], ["--version"]] {
+        let output = support::linerate(&arguments);
+        assert_eq!((output.status.code(), output.stderr.len()), (Some(0), 0), "{arguments:?}");
+    }
+    let version = String::from_utf8(support::linerate(&["--version"]).stdout).expect("text");
+    let version = version.trim().strip_prefix("linerate ").expect("the program's name");
+    assert!(version.starts_with(env!("CARGO_PKG_VERSION")), "{version}");
+    if let Some((_, commit)) = version.split_once(" (") {
+        let (hash, date) = commit.strip_suffix(')').and_then(|commit| commit.split_once(' ')).expect(version);
+        assert!(hash.len() >= 7 && hash.bytes().all(|byte| byte.is_ascii_hexdigit()), "{version}");
+        assert!(date.len() == 10 && date.bytes().filter(|byte| *byte == b'-').count() == 2, "{version}");
+    }
+}
+
+#[test]
+fn completions_know_the_commands() {
+    for shell in ["bash", "zsh", "fish", "elvish"] {
+        let output = support::linerate(&["completions", shell]);
+        assert!(output.status.success(), "{shell}");
+        let script = String::from_utf8(output.stdout).expect("text");
+        for word in ["doctor", "persist", "max-loss"] {
+            assert!(script.contains(word), "{shell}: no {word}");
+        }
+    }
+    let taken = std::process::Command::new("bash")
+        .args(["-c", "set -e; source <(\"$0\" completions bash); complete -p linerate"])
+        .arg(support::program())
+        .output();
+    let Ok(taken) = taken else {
+        return support::skip("completions_know_the_commands", "bash is not installed");
+    };
+    let said = String::from_utf8_lossy(&taken.stdout);
+    assert!(said.contains("linerate"), "{said}{}", String::from_utf8_lossy(&taken.stderr));
+}

@@ -9,6 +9,7 @@ use std::process::{Command, Output, Stdio};
 use linerate_specimen::specimen;
 use serde_json::Value;
 
+use crate::schema::conforms;
 use crate::support::{self, linerate, skip};
 
 fn json(output: &Output) -> Value {
@@ -63,12 +64,23 @@ fn an_anonymous_capture_leads_to_the_same_findings_without_the_names() {
     assert!(named.to_string().contains("udpecho") && !anonymous.to_string().contains("udpecho"));
 }
 
+/// What a capture says of itself.
+fn manifest(file: &Path) -> Value {
+    let archive = std::fs::File::open(file).expect("a capture");
+    let mut archive = tar::Archive::new(zstd::Decoder::new(archive).expect("zstd"));
+    let is_manifest =
+        |entry: &tar::Entry<'_, _>| entry.path().is_ok_and(|path| path.ends_with("capture.json"));
+    let entry = archive.entries().expect("a tar").map(|entry| entry.expect("an entry")).find(is_manifest);
+    serde_json::from_reader(entry.expect("a manifest")).expect("JSON")
+}
+
 #[test]
 fn a_capture_of_this_machine_is_read_back() {
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("here.tar.zst");
     let captured = linerate(&["doctor", "capture", text(&file), "--watch", "0.2"]);
     assert_eq!(captured.status.code(), Some(0), "{}", String::from_utf8_lossy(&captured.stderr));
+    conforms(&manifest(&file), "linerate.capture/1");
     let read = json(&linerate(&["doctor", "--root", text(&file), "--json", "-"]));
     assert_eq!(read["host"]["live"], false);
     assert!(
@@ -88,7 +100,7 @@ fn the_document_holds_what_the_schema_says() {
     let output = linerate(&["doctor", "--root", text(tree.path()), "--json", "-"]);
     assert_eq!(output.status.code(), Some(1));
     let document = json(&output);
-    assert_eq!(document["schema"], "linerate.doctor/1");
+    conforms(&document, "linerate.doctor/1");
     for key in [
         "version",
         "argv",

@@ -115,12 +115,14 @@ fn an_interrupted_climb_reports_and_leaves_nothing() {
     let mut line = String::new();
     std::io::BufRead::read_line(&mut errors, &mut line).expect("a line");
     assert!(line.starts_with("baseline"), "{line}");
-    let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill starts");
+    let pid = child.id();
+    let sent = Command::new("kill").args(["-INT", &pid.to_string()]).status().expect("kill starts");
     assert!(sent.success());
     let output = child.wait_with_output().expect("ended");
     assert_eq!(output.status.code(), Some(2));
     let report: Value = serde_json::from_slice(&output.stdout).expect("a report");
     assert_eq!(report["rungs"][0]["id"], "baseline");
     assert_eq!(report["warnings"][0]["kind"], "interrupted");
-    assert!(listed(runtime.path()).is_empty());
+    // Root has one list for all labs, those of others who work beside this too.
+    assert!(listed(runtime.path()).iter().all(|lab| lab["process"]["pid"] != pid));
 }

@@ -7,6 +7,7 @@ use std::process::Output;
 use linerate_reflector::{Builder, Reflector, Running};
 use serde_json::Value;
 
+use crate::schema::conforms;
 use crate::support;
 
 fn service(builder: Builder) -> (Running, String) {
@@ -55,7 +56,7 @@ fn a_search_finds_a_known_capacity() {
     // Half of what --min-rate asks for is not there.
     assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
     let found = document(&output);
-    assert_eq!(found["schema"], "linerate.load-search/1");
+    conforms(&found, "linerate.load-search/1");
     let rate = found["transactions_per_second"]["median"].as_f64().expect("a rate");
     // The loose lower bound is for machines that do other things, too.
     assert!(rate < capacity * 1.04 && rate > capacity * 0.8, "{rate} of {capacity}: {found}");
@@ -86,8 +87,9 @@ fn a_stream_tells_what_happens_and_adds_up() {
         .map(|line| serde_json::from_str(line).expect("an object a line"))
         .collect();
     let (start, end) = (&lines[0], lines.last().expect("an end"));
-    assert_eq!((&start["event"], &start["schema"]), (&"start".into(), &"linerate.load-stream/1".into()));
-    assert_eq!((&end["event"], &end["schema"]), (&"end".into(), &"linerate.load/1".into()));
+    assert_eq!((&start["event"], &end["event"]), (&"start".into(), &"end".into()));
+    conforms(start, "linerate.load-stream/1");
+    conforms(end, "linerate.load/1");
     let intervals: Vec<&Value> = lines.iter().filter(|line| line["event"] == "interval").collect();
     assert_eq!(intervals.len(), 4, "{lines:?}");
     // What leaves late is not there yet when its interval is told, but is in the account at the end.
@@ -118,7 +120,7 @@ fn runs_that_start_together_merge_into_one() {
     let output = load(&["merge", names[0], names[1], "--json", "-", "--html", names[2]]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let (merged, a, b) = (document(&output), read(&a), read(&b));
-    assert_eq!(merged["schema"], "linerate.load/1");
+    conforms(&merged, "linerate.load/1");
     for key in ["sent", "answered", "lost", "duplicate", "corrupt"] {
         assert_eq!(count(&merged, key), count(&a, key) + count(&b, key), "{key}");
     }
@@ -151,12 +153,21 @@ fn a_threshold_that_is_missed_is_the_exit_status() {
 }
 
 #[test]
+fn overload_by_a_capacity_from_elsewhere_is_a_document() {
+    let (_service, address) = service(Reflector::builder());
+    let output = load(&[&address, "--capacity", "1k", "--overload", "2", "--duration", "0.3", "--json", "-"]);
+    let found = document(&output);
+    conforms(&found, "linerate.load-overload/1");
+    assert_eq!(found["overload"].as_array().map(Vec::len), Some(1), "{found}");
+}
+
+#[test]
 fn a_ramp_accounts_for_each_rate() {
     let (service, address) = service(Reflector::builder());
     let output = load(&[&address, "--ramp", "500-1500/3", "--duration", "0.3", "--json", "-"]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let ramp = document(&output);
-    assert_eq!(ramp["schema"], "linerate.load-ramp/1");
+    conforms(&ramp, "linerate.load-ramp/1");
     let steps = ramp["steps"].as_array().expect("steps");
     let asked: Vec<Option<f64>> = steps.iter().map(|step| step["asked_per_second"].as_f64()).collect();
     assert_eq!(asked, [Some(500.0), Some(1_000.0), Some(1_500.0)]);

@@ -1,9 +1,23 @@
 //! The command, run as a user runs it.
 
 mod bad_input;
+mod boost;
+mod boost_servers;
+mod cost;
 mod doctor;
 mod documents;
+mod drops;
+mod export;
+mod flame;
+mod flame_input;
 mod host_wide;
 mod kill;
+mod ladder;
 mod load;
+mod remote;
+mod report;
+mod schema;
+mod serve;
 mod support;
+mod top;
+mod tune;

@@ -2,27 +2,41 @@
 
 use std::io;
 
-use super::{Job, Receive, Tally, judge, too_long};
-use crate::service::{Action, Request, Service};
-use crate::sys::batch::{Batch, Kind, Off, Outgoing, V4, V6};
-use crate::sys::control::Pktinfo;
+use super::{Job, Receive, Tally, decide, judge};
+use crate::overload::{Open, Policy};
+use crate::service::Service;
+use crate::sys::batch::{Batch, Kind, Off, Outgoing, Timed, V4, V6};
+use crate::sys::control::{Filled, Pktinfo};
 use crate::worker::Phase;
 
 /// Serves until told to end and everything queued is answered.
-pub(crate) fn run<S: Service>(job: Job<'_, S>) -> io::Result<()> {
-    match job.shape.pktinfo {
-        Pktinfo::Off => run_with(Batch::<Off>::new(job.shape), job),
-        Pktinfo::V4 => run_with(Batch::<V4>::new(job.shape), job),
-        Pktinfo::V6 => run_with(Batch::<V6>::new(job.shape), job),
+pub(crate) fn run<S: Service>(mut job: Job<'_, S>) -> io::Result<()> {
+    match job.gate.take() {
+        None => run_by(Open, job),
+        Some(gate) => run_by(gate, job),
     }
 }
 
-fn run_with<S: Service, K: Kind>(mut batch: Batch<K>, mut job: Job<'_, S>) -> io::Result<()> {
+fn run_by<S: Service, P: Policy>(policy: P, job: Job<'_, S>) -> io::Result<()> {
+    match job.shape.asked.pktinfo {
+        _ if job.shape.asked.times => run_with(Batch::<Timed>::new(job.shape), policy, job),
+        Pktinfo::Off => run_with(Batch::<Off>::new(job.shape), policy, job),
+        Pktinfo::V4 => run_with(Batch::<V4>::new(job.shape), policy, job),
+        Pktinfo::V6 => run_with(Batch::<V6>::new(job.shape), policy, job),
+    }
+}
+
+fn run_with<S: Service, K: Kind, P: Policy>(
+    mut batch: Batch<K>,
+    mut policy: P,
+    mut job: Job<'_, S>,
+) -> io::Result<()> {
     let mut tally = Tally::new(job.counters);
     loop {
         let flags = match job.ending.phase() {
             // Waits for the first message only and takes what else is there.
-            Phase::Serve => libc::MSG_WAITFORONE,
+            Phase::Serve if !policy.looks() => libc::MSG_WAITFORONE,
+            Phase::Serve => libc::MSG_DONTWAIT,
             Phase::Drain => libc::MSG_DONTWAIT,
             Phase::End => return Ok(()),
         };
@@ -30,12 +44,16 @@ fn run_with<S: Service, K: Kind>(mut batch: Batch<K>, mut job: Job<'_, S>) -> io
         match batch.receive(job.socket, flags) {
             Ok(0) => job.ending.woken(),
             Ok(received) => {
-                answer(&mut batch, received, &mut job, &mut tally);
+                policy.received(job.socket, received, received == job.shape.messages);
+                answer(&mut batch, received, &mut policy, &mut job, &mut tally);
                 tally.publish();
             }
             Err(error) => match judge(error) {
                 Receive::Again => {}
-                Receive::Empty => job.ending.empty(),
+                Receive::Empty => {
+                    policy.nothing();
+                    job.ending.empty();
+                }
                 Receive::Failed => {
                     tally.counts.receive_errors += 1;
                     tally.rest = true;
@@ -48,9 +66,10 @@ fn run_with<S: Service, K: Kind>(mut batch: Batch<K>, mut job: Job<'_, S>) -> io
 }
 
 #[inline(always)]
-fn answer<S: Service, K: Kind>(
+pub(super) fn answer<S: Service, K: Kind, P: Policy>(
     batch: &mut Batch<K>,
     received: usize,
+    policy: &mut P,
     job: &mut Job<'_, S>,
     tally: &mut Tally<'_>,
 ) {
@@ -59,29 +78,12 @@ fn answer<S: Service, K: Kind>(
     let deliver_truncated = job.deliver_truncated;
     let service = &mut *job.service;
     batch.process(|incoming| {
-        if incoming.truncated && !tally.truncated(deliver_truncated) {
-            return Outgoing::Nothing;
+        policy.arrived(|| incoming.control.as_ref().and_then(Filled::received_ns));
+        if policy.admits(incoming.name) {
+            return decide(service, deliver_truncated, tally, incoming);
         }
-        let space = incoming.reply.len();
-        let request = Request::new(incoming.payload, incoming.name, incoming.control, incoming.truncated);
-        match service.answer(&request, incoming.reply) {
-            Action::Echo => Outgoing::Same,
-            Action::Reply(length) if length <= space => Outgoing::Reply(length),
-            Action::ReplyTo { length, to } if length <= space => {
-                tally.counts.redirected += 1;
-                tally.rest = true;
-                Outgoing::ReplyTo(length, to)
-            }
-            Action::Reply(_) | Action::ReplyTo { .. } => {
-                tally.send_failed(&too_long());
-                Outgoing::Nothing
-            }
-            Action::Drop => {
-                tally.counts.dropped += 1;
-                tally.rest = true;
-                Outgoing::Nothing
-            }
-        }
+        tally.shed();
+        Outgoing::Nothing
     });
     while batch.unsent() > 0 {
         tally.counts.syscalls += 1;

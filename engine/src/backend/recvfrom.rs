@@ -5,6 +5,7 @@
 use std::io;
 
 use super::{Job, Receive, Tally, judge, too_long};
+use crate::overload::{Open, Policy};
 use crate::service::{Action, Request, Service};
 use crate::sys::control::{Control, Filled, Pktinfo};
 use crate::sys::name::Name;
@@ -21,6 +22,13 @@ struct Buffers {
 
 /// Serves until told to end and everything queued is answered.
 pub(crate) fn run<S: Service>(mut job: Job<'_, S>) -> io::Result<()> {
+    match job.gate.take() {
+        None => run_by(Open, job),
+        Some(gate) => run_by(gate, job),
+    }
+}
+
+fn run_by<S: Service, P: Policy>(mut policy: P, mut job: Job<'_, S>) -> io::Result<()> {
     let mut buffers = Buffers {
         request: vec![0; job.shape.request].into_boxed_slice(),
         reply: vec![0; job.shape.reply].into_boxed_slice(),
@@ -30,25 +38,30 @@ pub(crate) fn run<S: Service>(mut job: Job<'_, S>) -> io::Result<()> {
     let mut tally = Tally::new(job.counters);
     loop {
         let flags = match job.ending.phase() {
-            Phase::Serve => 0,
-            Phase::Drain => libc::MSG_DONTWAIT,
+            Phase::Serve if !policy.looks() => 0,
+            Phase::Serve | Phase::Drain => libc::MSG_DONTWAIT,
             Phase::End => return Ok(()),
         };
         tally.counts.syscalls += 1;
         let Buffers { request, name, control, .. } = &mut buffers;
-        let received = match job.shape.pktinfo {
-            Pktinfo::Off => receive_from(job.socket, request, name, flags),
-            pktinfo => receive_message(job.socket, request, name, control, pktinfo, flags),
+        let received = if job.shape.asked.is_nothing() {
+            receive_from(job.socket, request, name, flags)
+        } else {
+            receive_message(job.socket, request, name, control, job.shape.asked, flags)
         };
         match received {
             Ok(Received { named: false, .. }) => job.ending.woken(),
             Ok(received) => {
-                answer(&mut buffers, &received, &mut job, &mut tally);
+                policy.received(job.socket, 1, true);
+                answer(&mut buffers, &received, &mut policy, &mut job, &mut tally);
                 tally.publish();
             }
             Err(error) => match judge(error) {
                 Receive::Again => {}
-                Receive::Empty => job.ending.empty(),
+                Receive::Empty => {
+                    policy.nothing();
+                    job.ending.empty();
+                }
                 Receive::Failed => {
                     tally.counts.receive_errors += 1;
                     tally.rest = true;
@@ -60,27 +73,29 @@ pub(crate) fn run<S: Service>(mut job: Job<'_, S>) -> io::Result<()> {
     }
 }
 
-fn answer<S: Service>(
+fn answer<S: Service, P: Policy>(
     buffers: &mut Buffers,
     received: &Received,
+    policy: &mut P,
     job: &mut Job<'_, S>,
     tally: &mut Tally<'_>,
 ) {
     let Buffers { request, reply, name, control } = buffers;
-    let pktinfo = job.shape.pktinfo;
+    let asked = job.shape.asked;
+    let came = (!asked.is_nothing()).then_some(Filled { control, length: received.control });
     tally.counts.batches += 1;
     tally.counts.received += 1;
     let truncated = received.length > request.len();
     if truncated && !tally.truncated(job.deliver_truncated) {
         return;
     }
+    policy.arrived(|| came.as_ref().and_then(Filled::received_ns));
+    if !policy.admits(name) {
+        tally.shed();
+        return;
+    }
     let payload = &request[..received.length.min(request.len())];
-    let seen = Request::new(
-        payload,
-        name,
-        (pktinfo != Pktinfo::Off).then_some(Filled { control, length: received.control }),
-        truncated,
-    );
+    let seen = Request::new(payload, name, came, truncated);
     let mut filled = received.control;
     let outgoing = match job.service.answer(&seen, reply) {
         Action::Drop => {
@@ -104,10 +119,10 @@ fn answer<S: Service>(
         tally.send_failed(&too_long());
         return;
     };
-    let control_length = control.make_reply(pktinfo, filled);
+    let control_length = control.make_reply(asked, filled);
     loop {
         tally.counts.syscalls += 1;
-        let sent = match pktinfo {
+        let sent = match asked.pktinfo {
             Pktinfo::Off => send_to(job.socket, outgoing, name, job.shape.family),
             _ => send_message(job.socket, outgoing, name, job.shape.family, control, control_length),
         };

@@ -18,7 +18,7 @@ use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd};
 use std::{ptr, slice};
 
-use super::control::{Control, Filled, Pktinfo};
+use super::control::{Asked, Control, Filled, Pktinfo};
 use super::name::{Family, Name};
 
 /// The shape of a batch.
@@ -31,7 +31,7 @@ pub(crate) struct Shape {
     /// Bytes a reply may have.
     pub(crate) reply: usize,
     pub(crate) family: Family,
-    pub(crate) pktinfo: Pktinfo,
+    pub(crate) asked: Asked,
 }
 
 /// What belongs to one header for good.
@@ -83,7 +83,8 @@ pub(crate) struct Batch<K> {
 
 /// The control data a batch handles, as a type: which it is then costs nothing to find out for each message.
 pub(crate) trait Kind {
-    const PKTINFO: Pktinfo;
+    /// What the socket was asked for; `shape` says the same.
+    fn asked(shape: &Shape) -> Asked;
 }
 
 /// [`Pktinfo::Off`].
@@ -92,15 +93,32 @@ pub(crate) struct Off;
 pub(crate) struct V4;
 /// [`Pktinfo::V6`].
 pub(crate) struct V6;
+/// Receive times, and any of the others, which is looked up for each message.
+pub(crate) struct Timed;
 
 impl Kind for Off {
-    const PKTINFO: Pktinfo = Pktinfo::Off;
+    #[inline(always)]
+    fn asked(_: &Shape) -> Asked {
+        Asked { pktinfo: Pktinfo::Off, times: false }
+    }
 }
 impl Kind for V4 {
-    const PKTINFO: Pktinfo = Pktinfo::V4;
+    #[inline(always)]
+    fn asked(_: &Shape) -> Asked {
+        Asked { pktinfo: Pktinfo::V4, times: false }
+    }
 }
 impl Kind for V6 {
-    const PKTINFO: Pktinfo = Pktinfo::V6;
+    #[inline(always)]
+    fn asked(_: &Shape) -> Asked {
+        Asked { pktinfo: Pktinfo::V6, times: false }
+    }
+}
+impl Kind for Timed {
+    #[inline(always)]
+    fn asked(shape: &Shape) -> Asked {
+        shape.asked
+    }
 }
 
 /// The length of a header's control data. An integer of another width in some C libraries.
@@ -112,12 +130,13 @@ fn control_length(header: &libc::mmsghdr) -> usize {
 
 /// Distance between two buffers in bytes. An odd number of cache lines: with a power of two the first line of every
 /// buffer, the only one that short requests use, would fall in the same few sets of the cache.
-fn stride(length: usize) -> usize {
+pub(super) fn stride(length: usize) -> usize {
     (length.div_ceil(64) | 1) * 64
 }
 
 impl<K: Kind> Batch<K> {
     pub(crate) fn new(shape: Shape) -> Self {
+        let asked = K::asked(&shape);
         let reply_offset = stride(shape.request);
         // Two odd numbers of lines make an even one: one line more.
         let pair = reply_offset + stride(shape.reply) + 64;
@@ -147,9 +166,9 @@ impl<K: Kind> Batch<K> {
                 header.msg_hdr.msg_namelen = shape.family.name_length();
                 header.msg_hdr.msg_iov = first.wrapping_add(index).cast();
                 header.msg_hdr.msg_iovlen = 1;
-                if K::PKTINFO != Pktinfo::Off {
+                if !asked.is_nothing() {
                     header.msg_hdr.msg_control = slot.control.as_mut_ptr();
-                    header.msg_hdr.msg_controllen = K::PKTINFO.capacity() as _;
+                    header.msg_hdr.msg_controllen = asked.capacity() as _;
                 }
                 header
             })
@@ -193,7 +212,7 @@ impl<K: Kind> Batch<K> {
         if first.msg_hdr.msg_namelen == 0 {
             // A datagram has a sender, even one without bytes. The blocking first receive came back from shutdown.
             first.msg_hdr.msg_namelen = self.shape.family.name_length();
-            first.msg_hdr.msg_controllen = K::PKTINFO.capacity() as _;
+            first.msg_hdr.msg_controllen = K::asked(&self.shape).capacity() as _;
             self.received.start = 1;
         }
         Ok(self.received.len())
@@ -204,6 +223,7 @@ impl<K: Kind> Batch<K> {
     #[inline(always)]
     pub(crate) fn process(&mut self, mut decide: impl FnMut(Incoming<'_>) -> Outgoing) {
         let (reply_offset, reply_length) = (self.reply_offset, self.shape.reply);
+        let asked = K::asked(&self.shape);
         // SAFETY: the kernel fills no more headers than there are, so both are within them or one past them.
         let (mut at, end) =
             unsafe { (self.headers.add(self.received.start), self.headers.add(self.received.end)) };
@@ -230,8 +250,7 @@ impl<K: Kind> Batch<K> {
             let outgoing = decide(Incoming {
                 payload,
                 name: &slot.name,
-                control: (K::PKTINFO != Pktinfo::Off)
-                    .then_some(Filled { control: &slot.control, length: filled }),
+                control: (!asked.is_nothing()).then_some(Filled { control: &slot.control, length: filled }),
                 truncated: header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0,
                 reply,
             });
@@ -257,8 +276,8 @@ impl<K: Kind> Batch<K> {
                 }
             };
             slot.iov.iov_len = length;
-            if K::PKTINFO != Pktinfo::Off {
-                let length = slot.control.make_reply(K::PKTINFO, filled);
+            if !asked.is_nothing() {
+                let length = slot.control.make_reply(asked, filled);
                 if length != came {
                     header.msg_hdr.msg_controllen = length as _;
                 }
@@ -311,11 +330,11 @@ impl<K: Kind> Batch<K> {
         if std::mem::take(&mut self.moved) {
             self.each(|_, slot| slot.iov.iov_base = slot.request.cast());
         }
-        let request = self.shape.request;
+        let (request, asked) = (self.shape.request, K::asked(&self.shape));
         self.each(|header, slot| {
             slot.iov.iov_len = request;
-            if K::PKTINFO != Pktinfo::Off {
-                header.msg_hdr.msg_controllen = K::PKTINFO.capacity() as _;
+            if !asked.is_nothing() {
+                header.msg_hdr.msg_controllen = asked.capacity() as _;
             }
         });
     }
@@ -354,7 +373,7 @@ mod tests {
     use std::net::UdpSocket;
 
     fn shape() -> Shape {
-        Shape { messages: 8, request: 64, reply: 32, family: Family::V4, pktinfo: Pktinfo::Off }
+        Shape { messages: 8, request: 64, reply: 32, family: Family::V4, asked: Asked::NOTHING }
     }
 
     #[test]

@@ -14,6 +14,7 @@ pub(crate) const SK_SELECT_REUSEPORT: i32 = 82;
 const CMD_MAP_CREATE: libc::c_int = 0;
 const CMD_MAP_UPDATE_ELEM: libc::c_int = 2;
 const CMD_PROG_LOAD: libc::c_int = 5;
+const CMD_LINK_CREATE: libc::c_int = 28;
 /// None of the functions the program calls asks for a GPL one.
 const LICENSE: &CStr = c"MIT OR Apache-2.0";
 
@@ -110,6 +111,14 @@ struct ProgLoad {
     flags: u32,
 }
 
+#[repr(C)]
+struct LinkCreate {
+    program: u32,
+    target: u32,
+    kind: u32,
+    flags: u32,
+}
+
 /// # Safety
 /// `attributes` must be the form of `union bpf_attr` that `command` takes, and the addresses in it must be valid for
 /// what the kernel does with them until the call returns.
@@ -151,6 +160,14 @@ pub(crate) fn update_map<const N: usize>(map: &OwnedFd, key: u32, value: &[u8; N
     // SAFETY: BPF_MAP_UPDATE_ELEM takes these fields; it reads 4 bytes of key and at most 8 of value (the largest value
     // size maps are made with here), both of which live until the call returns.
     unsafe { bpf(CMD_MAP_UPDATE_ELEM, &attributes) }.map(drop)
+}
+
+/// Attaches a program to a target by a link, which holds it until closed (Linux 5.7).
+pub(crate) fn create_link(program: RawFd, target: u32, kind: u32, flags: u32) -> io::Result<OwnedFd> {
+    let program = u32::try_from(program).map_err(|_| io::Error::from_raw_os_error(libc::EBADF))?;
+    let attributes = LinkCreate { program, target, kind, flags };
+    // SAFETY: BPF_LINK_CREATE takes these fields, without addresses, and returns a new descriptor.
+    unsafe { own(bpf(CMD_LINK_CREATE, &attributes)?) }
 }
 
 /// Why a program was not loaded.

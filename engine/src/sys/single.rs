@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
-use super::control::{Control, Pktinfo};
+use super::control::{Asked, Control};
 use super::name::{Family, Name};
 
 /// A received datagram.
@@ -66,7 +66,7 @@ pub(crate) fn receive_message(
     buffer: &mut [u8],
     name: &mut Name,
     control: &mut Control,
-    pktinfo: Pktinfo,
+    asked: Asked,
     flags: i32,
 ) -> io::Result<Received> {
     let mut iov = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
@@ -77,7 +77,7 @@ pub(crate) fn receive_message(
     header.msg_iov = &raw mut iov;
     header.msg_iovlen = 1;
     header.msg_control = control.as_mut_ptr();
-    header.msg_controllen = pktinfo.capacity() as _;
+    header.msg_controllen = asked.capacity() as _;
     // SAFETY: the header's pointers and lengths describe `buffer`, `name` and `control`, borrowed mutably for the
     // call; `capacity` is at most what a Control holds.
     let length =

@@ -6,7 +6,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use linerate_engine::{Action, Backend, Request, Server};
+use linerate_engine::{Action, Backend, Request, Server, Uring};
 use sys::ALLOCATIONS;
 
 /// Every kind of action in turn, by the request's first byte.
@@ -42,13 +42,16 @@ fn allocations(client: &UdpSocket, server: SocketAddr, transactions: u32) -> std
 
 #[test]
 fn ten_times_the_transactions_allocate_no_more() -> Result<(), Box<dyn std::error::Error>> {
-    for backend in [Backend::Recvfrom, Backend::Mmsg { batch: 64 }] {
+    for backend in [Backend::Recvfrom, Backend::Mmsg { batch: 64 }, Backend::Uring(Uring::default())] {
         for bind in ["127.0.0.1:0", "0.0.0.0:0", "[::]:0"] {
             let client = UdpSocket::bind("127.0.0.1:0")?;
             client.set_read_timeout(Some(Duration::from_secs(5)))?;
             let to = client.local_addr()?;
-            let running =
-                Server::builder().bind(bind.parse()?).workers(1).backend(backend).start(|_| answer(to))?;
+            let running = Server::builder()
+                .bind(bind.parse()?)
+                .workers(1)
+                .backend(backend)
+                .start(move |_| answer(to))?;
             let server = SocketAddr::from(([127, 0, 0, 1], running.local_addr().port()));
             // What is set up on first use is over then.
             allocations(&client, server, 80)?;

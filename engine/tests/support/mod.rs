@@ -5,15 +5,34 @@ use std::io::Write as _;
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
-use linerate_engine::{Backend, Program, Sockets};
+use linerate_engine::{Backend, Program, Server, Sockets, Uring};
 
 pub(crate) type Outcome = Result<(), Box<dyn std::error::Error>>;
 
 /// Long enough that only a lost datagram takes so long.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
-pub(crate) const BACKENDS: [Backend; 3] =
-    [Backend::Recvfrom, Backend::Mmsg { batch: 1 }, Backend::Mmsg { batch: 64 }];
+/// The backends that run here. For those that do not, `test` is said to skip them.
+pub(crate) fn backends(test: &str) -> Vec<Backend> {
+    let everywhere = [Backend::Recvfrom, Backend::Mmsg { batch: 1 }, Backend::Mmsg { batch: 64 }];
+    let here = [("uring", Backend::Uring(Uring::default()))];
+    let here = here.into_iter().filter(|(name, backend)| match lacking(*backend) {
+        None => true,
+        Some(why) => {
+            skip(&format!("{test} over {name}"), why);
+            false
+        }
+    });
+    everywhere.into_iter().chain(here.map(|(_, backend)| backend)).collect()
+}
+
+/// Why a server would not run on `backend` here.
+pub(crate) fn lacking(backend: Backend) -> Option<String> {
+    match Server::builder().bind(([0, 0, 0, 0], 0).into()).backend(backend).prepare() {
+        Ok(server) => server.fallbacks().first().map(|fallback| fallback.why.clone()),
+        Err(error) => Some(error.to_string()),
+    }
+}
 
 pub(crate) const LAYOUTS: [Sockets; 3] =
     [Sockets::Shared, Sockets::Reuseport, Sockets::SteeredByCpu(Program::Cbpf)];

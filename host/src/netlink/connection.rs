@@ -4,6 +4,8 @@ use std::io;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
+use super::generic::{attribute, text};
+use crate::root::Explained;
 use netlink_packet_core::{NLM_F_ACK, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR, NetlinkBuffer};
 use netlink_sys::{Socket, SocketAddr};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -29,6 +31,11 @@ pub(crate) struct Answer {
     pub(crate) body: Vec<u8>,
 }
 
+/// `NLM_F_CAPPED` and `NLM_F_ACK_TLVS` of an acknowledgement, and its attribute with words.
+const CAPPED: u16 = 0x100;
+const HAS_ATTRIBUTES: u16 = 0x200;
+const MESSAGE: u16 = 1;
+
 #[derive(Default)]
 struct Answers {
     received: Vec<Answer>,
@@ -41,6 +48,12 @@ impl Connection {
         let mut socket = Socket::new(protocol)?;
         socket.bind(&SocketAddr::new(0, 0))?;
         Ok(Self { socket, sequence: 0 })
+    }
+
+    /// Has the kernel say in words why it refuses, where it has any (`NETLINK_EXT_ACK`, Linux 4.12), and not repeat the
+    /// request. An older one says no more than the error number.
+    pub(crate) fn explain(&mut self) {
+        let _ = self.socket.set_cap_ack(true).and_then(|()| self.socket.set_ext_ack(true));
     }
 
     /// Sends a request of this type and reads its answers up to the acknowledgement, or of a dump up to its end.
@@ -72,7 +85,7 @@ impl Connection {
                 answers.interrupted |= part.flags() & INTERRUPTED != 0;
                 match part.message_type() {
                     // The end of a dump carries an error as an acknowledgement does.
-                    NLMSG_ERROR | NLMSG_DONE => return acknowledgement(body).map(|()| true),
+                    NLMSG_ERROR | NLMSG_DONE => return acknowledgement(body, part.flags()).map(|()| true),
                     kind => answers.received.push(Answer { kind, body: body.to_vec() }),
                 }
             }
@@ -108,11 +121,77 @@ fn message(kind: u16, flags: u16, sequence: u32, body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Reads the body of an `NLMSG_ERROR`: struct nlmsgerr, whose error is 0 where it only acknowledges.
-fn acknowledgement(body: &[u8]) -> io::Result<()> {
+/// Reads the body of an `NLMSG_ERROR`: struct nlmsgerr, whose error is 0 where it only acknowledges. After it come the
+/// request, or its header alone, and attributes, as the flags say.
+fn acknowledgement(body: &[u8], flags: u16) -> io::Result<()> {
     let code = body.first_chunk::<4>().ok_or(io::ErrorKind::UnexpectedEof)?;
-    match i32::from_ne_bytes(*code) {
-        0 => Ok(()),
-        code => Err(io::Error::from_raw_os_error(code.saturating_neg())),
+    let errno = match i32::from_ne_bytes(*code) {
+        0 => return Ok(()),
+        code => code.saturating_neg(),
+    };
+    Err(match words(body, flags) {
+        Some(words) => Explained { errno, words }.into(),
+        None => io::Error::from_raw_os_error(errno),
+    })
+}
+
+/// The kernel's words (`NLMSGERR_ATTR_MSG`).
+fn words(body: &[u8], flags: u16) -> Option<String> {
+    const CODE_BYTES: usize = 4;
+    let request = body.get(CODE_BYTES..)?;
+    if flags & HAS_ATTRIBUTES == 0 {
+        return None;
+    }
+    let length = if flags & CAPPED == 0 {
+        let length = u32::from_ne_bytes(*request.first_chunk()?);
+        usize::try_from(length).ok()?.next_multiple_of(4)
+    } else {
+        HEADER_BYTES
+    };
+    let words = attribute(request.get(length..)?, MESSAGE).map(text)?;
+    (!words.is_empty()).then_some(words)
+}
+
+/// Reads any bytes as an acknowledgement, for tests that nothing in them makes a panic.
+pub(crate) fn any_acknowledgement(bytes: &[u8]) {
+    let flags = bytes.first_chunk().copied().map_or(0, u16::from_ne_bytes);
+    let _ = acknowledgement(bytes.get(2..).unwrap_or_default(), flags);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What Linux 6.18 says of 9 receive channels for a veth that can have 8, without the request.
+    fn refusal(capped: bool) -> Vec<u8> {
+        let text = b"requested channel count exceeds maximum\0";
+        let request = message(20, 5, 1, if capped { &[] } else { &[1, 2, 3, 4, 5, 6] });
+        let mut body = (-libc::EINVAL).to_ne_bytes().to_vec();
+        body.extend(&request);
+        body.resize(body.len().next_multiple_of(4), 0);
+        body.extend(u16::try_from(4 + text.len()).expect("short").to_ne_bytes());
+        body.extend(MESSAGE.to_ne_bytes());
+        body.extend(text);
+        body
+    }
+
+    #[test]
+    fn the_kernels_words_are_told_with_its_number() {
+        for (capped, flags) in [(true, CAPPED | HAS_ATTRIBUTES), (false, HAS_ATTRIBUTES)] {
+            let error = acknowledgement(&refusal(capped), flags).expect_err("refused");
+            let explained = Explained::of(&error).expect("words");
+            assert_eq!(explained.errno, libc::EINVAL);
+            assert!(error.to_string().ends_with(": requested channel count exceeds maximum"), "{error}");
+        }
+    }
+
+    #[test]
+    fn without_words_there_is_the_number() {
+        let error = acknowledgement(&refusal(true), CAPPED).expect_err("refused");
+        assert_eq!(error.raw_os_error(), Some(libc::EINVAL));
+        assert!(acknowledgement(&[0; 20], HAS_ATTRIBUTES).is_ok());
+        for length in 0..refusal(true).len() {
+            any_acknowledgement(&[&[0, 3], &refusal(true)[..length]].concat());
+        }
     }
 }

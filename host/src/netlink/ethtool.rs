@@ -16,6 +16,9 @@ const GET_FEATURES: u8 = 11;
 const GET_RINGS: u8 = 15;
 const GET_CHANNELS: u8 = 17;
 const GET_COALESCE: u8 = 19;
+const SET_RINGS: u8 = 16;
+const SET_CHANNELS: u8 = 18;
+const SET_COALESCE: u8 = 20;
 
 /// A connection to the family.
 pub(crate) struct Ethtool(Family);
@@ -34,9 +37,23 @@ impl Ethtool {
         interface: &str,
         more: impl FnOnce(Attributes) -> Attributes,
     ) -> io::Result<Vec<u8>> {
-        let header = Attributes::default().text(HEADER_DEVICE_NAME, interface);
-        self.0.ask(command, &more(Attributes::default().nested(HEADER, &header)))
+        self.0.ask(command, &more(about(interface)))
     }
+
+    /// Has something set; the kernel's words are in the error where it refuses with any.
+    fn act(
+        &mut self,
+        command: u8,
+        interface: &str,
+        more: impl FnOnce(Attributes) -> Attributes,
+    ) -> io::Result<()> {
+        self.0.act(command, &more(about(interface)))
+    }
+}
+
+fn about(interface: &str) -> Attributes {
+    let header = Attributes::default().text(HEADER_DEVICE_NAME, interface);
+    Attributes::default().nested(HEADER, &header)
 }
 
 /// Channels.
@@ -57,6 +74,44 @@ pub(crate) fn coalesce(interface: &str) -> io::Result<Coalesce> {
 /// Features by the kernel's names, and whether they are on.
 pub(crate) fn features(interface: &str) -> io::Result<BTreeMap<String, bool>> {
     get(GET_FEATURES, interface).map(|answer| read_features(&answer))
+}
+
+/// Sets lengths of rings; what is none stays as it is.
+pub(crate) fn set_rings(interface: &str, rx: Option<u32>, tx: Option<u32>) -> io::Result<()> {
+    set(SET_RINGS, interface, |header| numbers(header, &[(6, rx), (9, tx)]))
+}
+
+/// Sets numbers of channels; what is none stays as it is.
+pub(crate) fn set_channels(
+    interface: &str,
+    rx: Option<u32>,
+    tx: Option<u32>,
+    combined: Option<u32>,
+) -> io::Result<()> {
+    set(SET_CHANNELS, interface, |header| numbers(header, &[(6, rx), (7, tx), (9, combined)]))
+}
+
+/// Sets interrupt moderation; what is none stays as it is.
+pub(crate) fn set_coalesce(interface: &str, wanted: &Coalesce) -> io::Result<()> {
+    let words = [(2, wanted.rx_usecs), (3, wanted.rx_frames), (6, wanted.tx_usecs), (7, wanted.tx_frames)];
+    let flags = [(11, wanted.adaptive_rx), (12, wanted.adaptive_tx)];
+    set(SET_COALESCE, interface, |header| {
+        flags.iter().fold(numbers(header, &words), |attributes, (kind, flag)| match flag {
+            Some(flag) => attributes.bytes(*kind, &[u8::from(*flag)]),
+            None => attributes,
+        })
+    })
+}
+
+fn numbers(attributes: Attributes, numbers: &[(u16, Option<u32>)]) -> Attributes {
+    numbers.iter().fold(attributes, |attributes, (kind, number)| match number {
+        Some(number) => attributes.u32(*kind, *number),
+        None => attributes,
+    })
+}
+
+fn set(command: u8, interface: &str, more: impl FnOnce(Attributes) -> Attributes) -> io::Result<()> {
+    Ethtool::open()?.act(command, interface, more)
 }
 
 fn get(command: u8, interface: &str) -> io::Result<Vec<u8>> {

@@ -51,6 +51,12 @@ impl Family {
         Ok(after_header(&answer.body).to_vec())
     }
 
+    /// Sends a command that has no answer, and has refusals explained.
+    pub(crate) fn act(&mut self, id: u8, attributes: &Attributes) -> io::Result<()> {
+        self.connection.explain();
+        self.connection.request(self.id, 0, &command(id, attributes)).map(|_| ())
+    }
+
     /// Sends a command that lists; the attributes of each answer.
     pub(crate) fn dump(&mut self, id: u8, attributes: &Attributes) -> io::Result<Vec<Vec<u8>>> {
         let body = command(id, attributes);

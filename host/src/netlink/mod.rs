@@ -3,6 +3,7 @@
 //! A socket belongs to the network namespace of the thread that opens it, so that all of this is about the calling
 //! thread's namespace.
 
+pub(crate) mod address;
 mod connection;
 pub(crate) mod ethtool;
 mod generic;
@@ -15,6 +16,8 @@ mod sock_diag;
 pub(crate) mod tc;
 mod xdp;
 
+pub use address::addresses;
+pub(crate) use connection::any_acknowledgement;
 pub use path::{Mac, Path, PathError, path_to};
 pub use sock_diag::DiagSocket;
 pub(crate) use sock_diag::{State as SocketState, parse as diag_socket, sockets as diag_sockets};

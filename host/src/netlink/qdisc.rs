@@ -1,18 +1,21 @@
 //! Queueing disciplines, told by rtnetlink (`RTM_GETQDISC`; linux/rtnetlink.h, linux/gen_stats.h).
 
+pub(crate) mod parameters;
+
 use std::io;
 
-use netlink_packet_core::NLM_F_DUMP;
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_DUMP, NLM_F_REPLACE};
 use netlink_sys::protocols::NETLINK_ROUTE;
 
 use super::connection::Connection;
-use super::generic::{attribute, number, text};
+use super::generic::{Attributes, attribute, number, text};
 use crate::stage::link::Link;
 use crate::stage::transmit::Discipline;
-use crate::{Host, Known};
+use crate::{Host, HostError, Known};
 
 const GET: u16 = 38;
 const NEW: u16 = 36;
+const DELETE: u16 = 37;
 
 /// Bytes of struct tcmsg, and where its fields are.
 const MESSAGE_BYTES: usize = 20;
@@ -20,8 +23,9 @@ const INDEX: usize = 4;
 const HANDLE: usize = 8;
 const PARENT: usize = 12;
 
-/// `TCA_KIND`, `TCA_STATS2` and the attributes in it.
+/// `TCA_KIND`, `TCA_OPTIONS`, `TCA_STATS2` and the attributes in it.
 const KIND: u16 = 1;
+const OPTIONS: u16 = 2;
 const STATISTICS: u16 = 7;
 const BASIC: u16 = 1;
 const QUEUE: u16 = 3;
@@ -37,14 +41,74 @@ pub(crate) fn disciplines(host: &Host, link: &Link) -> Known<Vec<Discipline>> {
     let what = format!("reading the queueing disciplines of {interface}");
     let index = link.index.clone();
     let answer = host.call(&format!("qdisc/{interface}"), &what, || match index {
-        Known::Value(index) => ask(index),
+        Known::Value(index) => list(index),
         Known::Unknown { why } => Err(io::Error::other(why)),
     });
     answer.into()
 }
 
+/// The disciplines of an interface, by its name.
+pub(crate) fn of_interface(host: &Host, interface: &str) -> Result<Vec<Discipline>, HostError> {
+    let what = format!("reading the queueing disciplines of {interface}");
+    host.call(&format!("qdisc/{interface}"), &what, || list(index_of(interface)?))
+}
+
+/// The index of an interface of the calling thread's network namespace.
+pub(crate) fn index_of(interface: &str) -> io::Result<u32> {
+    crate::sys::interface::index(interface)
+}
+
+/// A place for a discipline.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// The interface's own.
+    Root,
+    /// That of a transmit queue, below an `mq` of this handle.
+    Queue { root: u16, queue: u16 },
+}
+
+impl Place {
+    fn parent(self) -> u32 {
+        match self {
+            Place::Root => ROOT,
+            Place::Queue { root, queue } => u32::from(root) << 16 | (u32::from(queue) + 1),
+        }
+    }
+}
+
+/// Puts a discipline in a place that has one by default; the kernel chooses its handle.
+///
+/// One that somebody put there would be changed where it is of the same kind (`tc_modify_qdisc` of net/sched/sch_api.c),
+/// which not every kind lets happen to all of its parameters.
+pub(crate) fn put(index: u32, place: Place, kind: &str, options: &[u8]) -> io::Result<()> {
+    let mut attributes = Attributes::default().text(KIND, kind);
+    if !options.is_empty() {
+        attributes = attributes.bytes(OPTIONS, options);
+    }
+    act(NEW, NLM_F_CREATE | NLM_F_REPLACE, index, place, &attributes)
+}
+
+/// Takes the root away, and the kernel puts the default there, if it is not there already.
+pub(crate) fn remove_root(index: u32) -> io::Result<()> {
+    let is_default = |found: &Discipline| found.parent == "root" && found.handle == "0:";
+    if list(index)?.iter().any(is_default) {
+        return Ok(());
+    }
+    act(DELETE, 0, index, Place::Root, &Attributes::default())
+}
+
+fn act(kind: u16, flags: u16, index: u32, place: Place, attributes: &Attributes) -> io::Result<()> {
+    let mut request = vec![0; MESSAGE_BYTES];
+    request[INDEX..INDEX + 4].copy_from_slice(&index.to_ne_bytes());
+    request[PARENT..PARENT + 4].copy_from_slice(&place.parent().to_ne_bytes());
+    request.extend(attributes.as_bytes());
+    let mut connection = Connection::open(NETLINK_ROUTE)?;
+    connection.explain();
+    connection.request(kind, flags, &request).map(|_| ())
+}
+
 /// The kernel lists those of all interfaces, whatever it is asked for (`tc_dump_qdisc`, net/sched/sch_api.c, Linux 6.18).
-fn ask(interface: u32) -> io::Result<Vec<Discipline>> {
+pub(crate) fn list(interface: u32) -> io::Result<Vec<Discipline>> {
     let mut request = vec![0; MESSAGE_BYTES];
     request[INDEX..INDEX + 4].copy_from_slice(&interface.to_ne_bytes());
     let answers = Connection::open(NETLINK_ROUTE)?.request(GET, NLM_F_DUMP, &request)?;
@@ -63,8 +127,10 @@ fn read(body: &[u8]) -> Option<Discipline> {
     // struct gnet_stats_queue: packets and bytes that wait, lost, queued again, over a limit.
     let queue = attribute(statistics, QUEUE)?;
     let count = |at| word(queue, at).map(u64::from);
+    let kind = attribute(attributes, KIND).map(text)?;
     Some(Discipline {
-        kind: attribute(attributes, KIND).map(text)?,
+        parameters: parameters::of_answer(&kind, attributes),
+        kind,
         handle: format!("{:x}:", word(body, HANDLE)? >> 16),
         parent: parent(word(body, PARENT)?),
         packets,

@@ -7,33 +7,38 @@ use std::process::{Command, Stdio};
 use super::{Host, HostError};
 
 impl Host {
-    /// Runs a program of the host, gives it `input`, and returns what it printed.
+    /// Runs a program of the host, gives it `input`, and returns what it printed. It is killed if this process ends before it.
     ///
     /// # Errors
     /// [`HostError::Program`] with the program's own last words.
     pub fn program(&self, program: &str, arguments: &[&str], input: &str) -> Result<String, HostError> {
         self.must_be_live(program)?;
-        let error = |reason: String| HostError::Program { program: program.to_owned(), reason };
-        let path = locate_program(program).ok_or_else(|| error("not installed".to_owned()))?;
-        let mut child = Command::new(path)
-            .args(arguments)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .map_err(|source| error(source.to_string()))?;
-        if let Some(mut stdin) = child.stdin.take() {
-            // A program that ends early closes its input; its exit status tells more than EPIPE.
-            let _ = stdin.write_all(input.as_bytes());
-        }
-        let output = child.wait_with_output().map_err(|source| error(source.to_string()))?;
-        if output.status.success() {
-            Ok(String::from_utf8_lossy(&output.stdout).into_owned())
-        } else {
-            let words = String::from_utf8_lossy(&output.stderr);
-            let first = words.lines().find(|line| !line.trim().is_empty()).unwrap_or("no reason given");
-            Err(error(format!("{first} ({})", output.status)))
-        }
+        run(program, arguments, input).map_err(|words| {
+            let reason = words.strip_prefix(&format!("{program}: ")).unwrap_or(&words).to_owned();
+            HostError::Program { program: program.to_owned(), reason }
+        })
+    }
+}
+
+/// Runs a program of this machine; where it does not start, or says no, its name and why.
+pub(crate) fn run(program: &str, arguments: &[&str], input: &str) -> Result<String, String> {
+    let error = |reason: &str| format!("{program}: {reason}");
+    let path = locate_program(program).ok_or_else(|| error("not installed"))?;
+    let mut command = Command::new(path);
+    command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    crate::sys::child::die_with_parent(&mut command);
+    let mut child = command.spawn().map_err(|source| error(&source.to_string()))?;
+    if let Some(mut stdin) = child.stdin.take() {
+        // A program that ends early closes its input; its exit status tells more than EPIPE.
+        let _ = stdin.write_all(input.as_bytes());
+    }
+    let output = child.wait_with_output().map_err(|source| error(&source.to_string()))?;
+    if output.status.success() {
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    } else {
+        let words = String::from_utf8_lossy(&output.stderr);
+        let first = words.lines().find(|line| !line.trim().is_empty()).unwrap_or("no reason given");
+        Err(error(&format!("{first} ({})", output.status)))
     }
 }
 

@@ -2,24 +2,54 @@
 //! the addresses, `f` and `n` the ports, `v` the VLAN, and so on (ethtool(8)).
 
 use super::Value;
+use super::knob::{Knob, Refusal};
 use crate::stage::rss::{HashFields, flow_hash};
 use crate::sys::ethtool::receive;
 use crate::{Host, HostError};
 
-pub(super) fn read(host: &Host, interface: &str, flow: &str) -> Result<Value, HostError> {
-    flow_hash(host, interface, flow).map(|fields| Value::new(fields.letters()))
+const EXPECTED: &str = "letters of ethtool's rx-flow-hash such as sdfn";
+
+pub(super) struct FlowHash<'a> {
+    pub(super) interface: &'a str,
+    pub(super) flow: &'a str,
 }
 
-pub(super) fn write(host: &Host, interface: &str, flow: &str, fields: HashFields) -> Result<(), HostError> {
-    let what = format!("choosing the hash fields of {interface} for {flow}");
-    host.must_be_live(&what)?;
-    receive::set_hash_fields(interface, flow, fields).map_err(|source| HostError::Call { what, source })
-}
+impl Knob for FlowHash<'_> {
+    fn name(&self) -> String {
+        format!("{} hash fields of {}", self.interface, self.flow)
+    }
 
-/// Whether two values name the same fields, in whatever order.
-pub(super) fn same(one: &str, other: &str) -> bool {
-    let fields = HashFields::from_letters(one);
-    fields.is_some() && fields == HashFields::from_letters(other)
+    fn wrong_name(&self) -> Option<String> {
+        (!receive::is_flow(self.flow)).then(|| format!("'{}' is no kind of flow such as udp4", self.flow))
+    }
+
+    fn read(&self, host: &Host) -> Result<Value, HostError> {
+        flow_hash(host, self.interface, self.flow).map(|fields| Value::new(fields.letters()))
+    }
+
+    fn check(&self, value: &Value) -> Result<(), &'static str> {
+        HashFields::from_letters(value.as_str()).map(|_| ()).ok_or(EXPECTED)
+    }
+
+    fn write(&self, host: &Host, value: &Value) -> Result<(), Refusal> {
+        let fields = HashFields::from_letters(value.as_str()).ok_or(Refusal::BadValue(EXPECTED))?;
+        let Self { interface, flow } = self;
+        let what = format!("choosing the hash fields of {interface} for {flow}");
+        let act = || receive::set_hash_fields(interface, flow, fields);
+        let rehearse = |answer: &mut HashFields| *answer = fields;
+        Ok(host.act(&format!("ethtool/{interface}/flow-hash/{flow}"), &what, act, rehearse)?)
+    }
+
+    /// In whatever order.
+    fn same(&self, one: &Value, other: &Value) -> bool {
+        let fields = HashFields::from_letters(one.as_str());
+        fields.is_some() && fields == HashFields::from_letters(other.as_str())
+    }
+
+    fn command(&self, value: &Value) -> Option<String> {
+        let Self { interface, flow } = self;
+        (!value.as_str().is_empty()).then(|| format!("ethtool -N {interface} rx-flow-hash {flow} {value}"))
+    }
 }
 
 /// Reads any text as a value, for tests that nothing in it makes a panic.
@@ -46,11 +76,16 @@ mod tests {
         assert_eq!(setting().command(&Value::new("")), None);
         assert!(setting().same(&Value::new("sdfn"), &Value::new("nfds")));
         assert!(!setting().same(&Value::new("sd"), &Value::new("sdfn")));
+        setting().write(&host, &Value::new("sdfn")).expect("written");
+        assert_eq!(setting().read(&host).expect("read").as_str(), "sdfn");
     }
 
     #[test]
     fn what_is_no_letter_is_refused_before_anything_is_asked() {
         let error = setting().write(&Host::live(), &Value::new("sdx")).expect_err("no letter");
         assert!(matches!(error, SettingError::BadValue { .. }), "{error}");
+        let of_nothing = Setting::FlowHash { interface: "eth0".into(), flow: "udp5".into() };
+        let error = of_nothing.read(&Host::live()).expect_err("no flow");
+        assert!(matches!(error, SettingError::BadName { .. }), "{error}");
     }
 }

@@ -1,8 +1,14 @@
-//! Offloads: work that an interface does for the network stack.
+//! Offloads: work that an interface does for the network stack (`ethtool -K`).
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+
+use super::Value;
+use super::knob::{Knob, Refusal};
+use crate::{Host, HostError};
+
+const EXPECTED: &str = "on or off";
 
 /// An offload that can be on or off, by the name `ethtool -k` gives it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -10,15 +16,146 @@ use serde::{Deserialize, Serialize};
 pub enum Offload {
     /// Received packets of a flow are merged before the stack sees them (Linux 2.6.29).
     GenericReceive,
+    /// The same, done by the NIC in packets that can be taken apart again (4.16).
+    HardwareGenericReceive,
+    /// Received packets of a TCP flow are merged by the NIC or its driver for good; not for what is forwarded.
+    LargeReceive,
+    /// Packets that are merged are kept as a list of those that came, which costs less to take apart (5.6).
+    ReceiveList,
+    /// UDP that is to be forwarded, or goes to a socket that did not ask for it, is merged too (5.12).
+    UdpReceiveForwarding,
     /// TCP is cut into packets by the interface.
     TcpSegmentation,
+    /// What is to be cut is cut as late as possible (2.6.18).
+    GenericSegmentation,
+    /// UDP is cut into packets by the interface, for sockets with `UDP_SEGMENT` (4.18).
+    UdpSegmentation,
+    /// The NIC's checksum of received packets is used.
+    ReceiveChecksum,
+    /// The NIC's hash of received packets is used.
+    ReceiveHashing,
+    /// The NIC takes rules that put flows into queues.
+    NtupleFilters,
+}
+
+impl Offload {
+    /// All of them.
+    pub const ALL: [Offload; 11] = [
+        Offload::GenericReceive,
+        Offload::HardwareGenericReceive,
+        Offload::LargeReceive,
+        Offload::ReceiveList,
+        Offload::UdpReceiveForwarding,
+        Offload::TcpSegmentation,
+        Offload::GenericSegmentation,
+        Offload::UdpSegmentation,
+        Offload::ReceiveChecksum,
+        Offload::ReceiveHashing,
+        Offload::NtupleFilters,
+    ];
+
+    /// The name that `ethtool -k` shows and `ethtool -K` takes.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Offload::GenericReceive => "generic-receive-offload",
+            Offload::HardwareGenericReceive => "rx-gro-hw",
+            Offload::LargeReceive => "large-receive-offload",
+            Offload::ReceiveList => "rx-gro-list",
+            Offload::UdpReceiveForwarding => "rx-udp-gro-forwarding",
+            Offload::TcpSegmentation => "tcp-segmentation-offload",
+            Offload::GenericSegmentation => "generic-segmentation-offload",
+            Offload::UdpSegmentation => "tx-udp-segmentation",
+            Offload::ReceiveChecksum => "rx-checksumming",
+            Offload::ReceiveHashing => "receive-hashing",
+            Offload::NtupleFilters => "ntuple-filters",
+        }
+    }
 }
 
 impl fmt::Display for Offload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Offload::GenericReceive => "generic-receive-offload",
-            Offload::TcpSegmentation => "tcp-segmentation-offload",
-        })
+        f.pad(self.name())
+    }
+}
+
+/// The knob.
+pub(super) struct Switch<'a> {
+    pub(super) interface: &'a str,
+    pub(super) offload: Offload,
+}
+
+impl Knob for Switch<'_> {
+    fn name(&self) -> String {
+        format!("{} {}", self.interface, self.offload)
+    }
+
+    fn read(&self, host: &Host) -> Result<Value, HostError> {
+        host.offload(self.interface, self.offload).map(|on| Value::new(if on { "on" } else { "off" }))
+    }
+
+    fn check(&self, value: &Value) -> Result<(), &'static str> {
+        parse(value).map(|_| ())
+    }
+
+    fn write(&self, host: &Host, value: &Value) -> Result<(), Refusal> {
+        let on = parse(value).map_err(Refusal::BadValue)?;
+        Ok(host.set_offload(self.interface, self.offload, on)?)
+    }
+
+    fn command(&self, value: &Value) -> Option<String> {
+        Some(format!("ethtool -K {} {} {value}", self.interface, self.offload))
+    }
+}
+
+fn parse(value: &Value) -> Result<bool, &'static str> {
+    match value.as_str() {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err(EXPECTED),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Setting;
+
+    const PATH: &str = "/calls/ethtool/eth0/features.json";
+
+    fn setting(offload: Offload) -> Setting {
+        Setting::Offload { interface: "eth0".into(), offload }
+    }
+
+    #[test]
+    fn an_offload_is_switched_where_the_stages_see_it() {
+        let host = Host::scripted([(PATH, r#"{"generic-receive-offload": true, "rx-gro-list": false}"#)]);
+        let gro = setting(Offload::GenericReceive);
+        gro.write(&host, &Value::new("off")).expect("written");
+        assert_eq!(gro.read(&host).expect("read").as_str(), "off");
+        assert_eq!(host.features("eth0").expect("features").get("generic-receive-offload"), Some(&false));
+        assert!(gro.check(&Value::new("yes")).is_err());
+        assert_eq!(
+            gro.command(&Value::new("on")).as_deref(),
+            Some("ethtool -K eth0 generic-receive-offload on")
+        );
+    }
+
+    #[test]
+    fn one_that_the_kernel_does_not_know_is_unsupported() {
+        let host = Host::scripted([(PATH, r#"{"generic-receive-offload": true}"#)]);
+        let setting = setting(Offload::ReceiveList);
+        assert!(setting.read(&host).expect_err("not there").is_unsupported());
+        assert!(setting.write(&host, &Value::new("on")).expect_err("not there").is_unsupported());
+    }
+
+    #[test]
+    fn every_offload_has_a_name_of_its_own() {
+        let names: std::collections::BTreeSet<&str> = Offload::ALL.into_iter().map(Offload::name).collect();
+        assert_eq!(names.len(), Offload::ALL.len());
+        for offload in Offload::ALL {
+            let json = serde_json::to_string(&offload).expect("written");
+            assert_eq!(serde_json::from_str::<Offload>(&json).expect("read"), offload);
+        }
     }
 }

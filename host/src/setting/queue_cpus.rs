@@ -1,12 +1,13 @@
-//! RPS and XPS: the CPUs a queue of an interface is bound to.
+//! RPS and XPS: what a queue of an interface is bound to.
 //!
 //! `rps_cpus` (Linux 2.6.35) names the CPUs that process what a receive queue took in; `xps_cpus`
-//! (2.6.38) the CPUs whose packets leave by a transmit queue. Documentation/networking/scaling.rst.
-//! Both need `CAP_NET_ADMIN` in the initial user namespace.
+//! (2.6.38) the CPUs whose packets leave by a transmit queue, and `xps_rxqs` (4.18) the receive queues whose sockets' packets
+//! do. Documentation/networking/scaling.rst. All need `CAP_NET_ADMIN` in the initial user namespace.
 
 use serde::{Deserialize, Serialize};
 
 use super::Value;
+use super::knob::{Knob, Refusal, echo};
 use crate::{CpuSet, Host, HostError};
 
 /// Which way a queue carries packets.
@@ -19,32 +20,101 @@ pub enum QueueDirection {
     Transmit,
 }
 
-pub(super) fn file(direction: QueueDirection, queue: u32) -> String {
-    match direction {
-        QueueDirection::Receive => format!("rx-{queue}/rps_cpus"),
-        QueueDirection::Transmit => format!("tx-{queue}/xps_cpus"),
+/// A file of a queue with a mask in it.
+pub(super) struct QueueMask<'a> {
+    interface: &'a str,
+    file: String,
+}
+
+impl<'a> QueueMask<'a> {
+    pub(super) fn cpus(interface: &'a str, direction: QueueDirection, queue: u32) -> Self {
+        let file = match direction {
+            QueueDirection::Receive => format!("rx-{queue}/rps_cpus"),
+            QueueDirection::Transmit => format!("tx-{queue}/xps_cpus"),
+        };
+        Self { interface, file }
+    }
+
+    pub(super) fn receive_queues(interface: &'a str, queue: u32) -> Self {
+        Self { interface, file: format!("tx-{queue}/xps_rxqs") }
+    }
+
+    fn path(&self) -> String {
+        format!("/sys/class/net/{}/queues/{}", self.interface, self.file)
     }
 }
 
-pub(super) fn read(
-    host: &Host,
-    interface: &str,
-    direction: QueueDirection,
-    queue: u32,
-) -> Result<Value, HostError> {
-    host.read(&path(interface, direction, queue)).map(Value::new)
+impl Knob for QueueMask<'_> {
+    fn name(&self) -> String {
+        format!("{} {}", self.interface, self.file)
+    }
+
+    fn read(&self, host: &Host) -> Result<Value, HostError> {
+        host.read(&self.path()).map(Value::new)
+    }
+
+    fn check(&self, value: &Value) -> Result<(), &'static str> {
+        mask(value).map(|_| ())
+    }
+
+    fn write(&self, host: &Host, value: &Value) -> Result<(), Refusal> {
+        let cpus = mask(value).map_err(Refusal::BadValue)?;
+        Ok(host.write(&self.path(), &cpus.to_mask())?)
+    }
+
+    fn same(&self, one: &Value, other: &Value) -> bool {
+        same_masks(one, other)
+    }
+
+    fn command(&self, value: &Value) -> Option<String> {
+        Some(echo(value, &self.path()))
+    }
 }
 
-pub(super) fn write(
-    host: &Host,
-    interface: &str,
-    direction: QueueDirection,
-    queue: u32,
-    cpus: &CpuSet,
-) -> Result<(), HostError> {
-    host.write(&path(interface, direction, queue), &cpus.to_mask())
+/// The CPUs, or queues, of a mask.
+pub(super) fn mask(value: &Value) -> Result<CpuSet, &'static str> {
+    CpuSet::from_mask(value.as_str()).map_err(|_| "a mask such as 00000003")
 }
 
-pub(super) fn path(interface: &str, direction: QueueDirection, queue: u32) -> String {
-    format!("/sys/class/net/{interface}/queues/{}", file(direction, queue))
+pub(super) fn same_masks(one: &Value, other: &Value) -> bool {
+    mask(one).is_ok_and(|one| mask(other) == Ok(one))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Setting;
+
+    #[test]
+    fn masks_compare_by_meaning() {
+        let setting =
+            Setting::QueueCpus { interface: "eth0".into(), direction: QueueDirection::Receive, queue: 0 };
+        let host = Host::scripted([("/sys/class/net/eth0/queues/rx-0/rps_cpus", "00000000,00000001\n")]);
+        assert_eq!(setting.to_string(), "eth0 rx-0/rps_cpus");
+        assert!(setting.same(&Value::new("1"), &setting.read(&host).expect("read")));
+        setting.write(&host, &Value::new("3")).expect("written");
+        let error = setting.write(&host, &Value::new("zz")).expect_err("not a mask");
+        assert_eq!(error.to_string(), "eth0 rx-0/rps_cpus: 'zz' is not a mask such as 00000003");
+        assert!(!setting.same(&Value::new("zz"), &Value::new("zz")));
+    }
+
+    #[test]
+    fn the_receive_queues_of_a_transmit_queue_are_a_mask_too() {
+        let setting = Setting::QueueReceivers { interface: "eth0".into(), queue: 2 };
+        let host = Host::scripted([("/sys/class/net/eth0/queues/tx-2/xps_rxqs", "00\n")]);
+        setting.write(&host, &Value::new("4")).expect("written");
+        assert!(setting.same(&setting.read(&host).expect("read"), &Value::new("04")));
+        assert_eq!(setting.to_string(), "eth0 tx-2/xps_rxqs");
+    }
+
+    #[test]
+    fn cpus_above_64_are_written_in_words() {
+        let setting =
+            Setting::QueueCpus { interface: "eth0".into(), direction: QueueDirection::Transmit, queue: 7 };
+        let path = "/sys/class/net/eth0/queues/tx-7/xps_cpus";
+        let host = Host::scripted([(path, "00000000,00000000,00000000\n")]);
+        let cpus = CpuSet::from_iter([3, 64, 95]).to_mask();
+        setting.write(&host, &Value::new(&cpus)).expect("written");
+        assert_eq!(host.read(path).expect("read"), "80000001,00000000,00000008");
+    }
 }

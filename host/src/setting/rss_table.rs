@@ -4,7 +4,9 @@
 //! ethtool(8) has it, or the queue of every entry: `0,1,2,0,...`.
 
 use super::Value;
-use crate::stage::rss::indirection;
+use super::knob::{Knob, Refusal};
+use crate::root::Explained;
+use crate::stage::rss::{Indirection, indirection};
 use crate::sys::ethtool::receive;
 use crate::{Host, HostError};
 
@@ -70,6 +72,12 @@ impl Table {
     }
 }
 
+/// The queue of each of so many entries of a table with this value; none where it is no value of a table.
+#[must_use]
+pub fn table_entries(value: &Value, size: usize) -> Option<Vec<u32>> {
+    Table::parse(value.as_str()).map(|table| table.entries(size))
+}
+
 /// The value of a table with these entries.
 pub(crate) fn table_value(entries: &[u32]) -> Value {
     Table::of(entries).value()
@@ -80,35 +88,79 @@ pub(crate) fn any_table(text: &str) {
     let _ = Table::parse(text).map(|table| (table.entries(128), table.value()));
 }
 
-pub(super) fn read(host: &Host, interface: &str) -> Result<Value, HostError> {
-    Ok(Table::of(&indirection(host, interface)?.table).value())
+pub(super) struct RssTable<'a> {
+    pub(super) interface: &'a str,
 }
 
-pub(super) fn write(host: &Host, interface: &str, table: &Table) -> Result<(), HostError> {
-    let what = format!("writing the indirection table of {interface}");
-    host.must_be_live(&what)?;
-    let size = indirection(host, interface)?.table.len();
-    receive::set_table(interface, &table.entries(size)).map_err(|source| HostError::Call { what, source })
-}
+const EXPECTED: &str = "'equal N', 'start S equal N' or a queue for each entry";
 
-/// Whether two values give the same table. Two of the short form are of whatever size the table has.
-pub(super) fn same(one: &str, other: &str) -> bool {
-    let (Some(one), Some(other)) = (Table::parse(one), Table::parse(other)) else { return false };
-    let size = |table: &Table| match table {
-        Table::Entries(entries) => Some(entries.len()),
-        Table::Equal { .. } => None,
-    };
-    match size(&one).or(size(&other)) {
-        Some(size) => one.entries(size) == other.entries(size),
-        None => one == other,
+impl RssTable<'_> {
+    /// The queue of each entry. A driver may tell of a table that has none, as virtio_net does where its device has no RSS.
+    fn entries(&self, host: &Host) -> Result<Vec<u32>, HostError> {
+        let table = indirection(host, self.interface)?.table;
+        if table.is_empty() {
+            let what = format!("reading the indirection table of {}", self.interface);
+            let words = "the device has none".to_owned();
+            return Err(HostError::Call {
+                what,
+                source: Explained { errno: libc::EOPNOTSUPP, words }.into(),
+            });
+        }
+        Ok(table)
     }
 }
 
-/// What a person would type; ethtool(8) has no word for a table that is not equal.
-pub(super) fn command(interface: &str, value: &Value) -> Option<String> {
-    match Table::parse(value.as_str())? {
-        Table::Equal { .. } => Some(format!("ethtool -X {interface} {value}")),
-        Table::Entries(_) => None,
+impl Knob for RssTable<'_> {
+    fn name(&self) -> String {
+        format!("{} indirection table", self.interface)
+    }
+
+    fn read(&self, host: &Host) -> Result<Value, HostError> {
+        self.entries(host).map(|entries| Table::of(&entries).value())
+    }
+
+    fn check(&self, value: &Value) -> Result<(), &'static str> {
+        Table::parse(value.as_str()).map(|_| ()).ok_or(EXPECTED)
+    }
+
+    fn write(&self, host: &Host, value: &Value) -> Result<(), Refusal> {
+        let table = Table::parse(value.as_str()).ok_or(Refusal::BadValue(EXPECTED))?;
+        let Self { interface } = self;
+        let size = self.entries(host)?.len();
+        if let Table::Entries(entries) = &table
+            && entries.len() != size
+        {
+            let has = format!("the table has {size} entries, and the value {}", entries.len());
+            return Err(Refusal::Reason(has));
+        }
+        let entries = table.entries(size);
+        let what = format!("writing the indirection table of {interface}");
+        let rehearse = |answer: &mut Indirection| answer.table.clone_from(&entries);
+        let act = || receive::set_table(interface, &entries);
+        Ok(host.act(&format!("ethtool/{interface}/rss"), &what, act, rehearse)?)
+    }
+
+    /// Two of the short form are of whatever size the table has.
+    fn same(&self, one: &Value, other: &Value) -> bool {
+        let (Some(one), Some(other)) = (Table::parse(one.as_str()), Table::parse(other.as_str())) else {
+            return false;
+        };
+        let size = |table: &Table| match table {
+            Table::Entries(entries) => Some(entries.len()),
+            Table::Equal { .. } => None,
+        };
+        match size(&one).or(size(&other)) {
+            Some(size) => one.entries(size) == other.entries(size),
+            None => one == other,
+        }
+    }
+
+    /// ethtool(8) has no word for a table that is not equal.
+    fn command(&self, value: &Value) -> Option<String> {
+        match Table::parse(value.as_str())? {
+            Table::Equal { .. } => Some(format!("ethtool -X {} {value}", self.interface)),
+            Table::Entries(_) => None,
+        }
     }
 }
 
@@ -148,8 +200,24 @@ mod tests {
             let error = setting().write(&Host::live(), &Value::new(value)).expect_err("no table");
             assert!(matches!(error, SettingError::BadValue { .. }), "{value}: {error}");
         }
-        let error = setting().write(&host("[0]"), &Value::new("equal 1")).expect_err("not live");
-        assert!(error.to_string().contains("not to be had from a capture"), "{error}");
+        let error = setting().write(&host("[0,0]"), &Value::new("0,1,0")).expect_err("too long");
+        let words = "eth0 indirection table: the table has 2 entries, and the value 3";
+        assert_eq!(error.to_string(), words);
+    }
+
+    #[test]
+    fn a_table_without_entries_is_none() {
+        assert!(setting().read(&host("[]")).expect_err("none").is_unsupported());
+        assert!(setting().write(&host("[]"), &Value::new("equal 2")).expect_err("none").is_unsupported());
+    }
+
+    #[test]
+    fn a_table_is_written_and_read_back() {
+        let host = host("[0,0,0,0]");
+        setting().write(&host, &Value::new("start 1 equal 2")).expect("written");
+        assert_eq!(indirection(&host, "eth0").expect("a table").table, [1, 2, 1, 2]);
+        setting().write(&host, &Value::new("0,0,0,3")).expect("written");
+        assert_eq!(setting().read(&host).expect("read").as_str(), "0,0,0,3");
     }
 
     #[test]

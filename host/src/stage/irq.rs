@@ -4,12 +4,12 @@ mod counters;
 pub(crate) mod interrupts;
 mod observe;
 pub(crate) mod owner;
-pub(in crate::stage) mod plan;
 mod rules;
 #[cfg(test)]
 pub(in crate::stage) mod sample;
 pub(crate) mod served;
 
+pub use observe::names;
 use serde::Serialize;
 
 use super::{Stage, StageName};
@@ -129,6 +129,12 @@ impl Vector {
     #[must_use]
     pub fn hinted_cpu(&self) -> Option<u32> {
         only(self.hint.value()?.as_ref()?)
+    }
+
+    /// Whether the kernel is known to manage its affinity, so that nobody may change it.
+    #[must_use]
+    pub fn is_managed(&self) -> bool {
+        self.managed.value().copied().flatten() == Some(true)
     }
 
     /// Whether it serves a queue of this direction.

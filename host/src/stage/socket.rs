@@ -1,6 +1,7 @@
 //! Who listens: sockets, reuseport groups, their buffers and what they lose.
 
 mod chooser;
+mod copy;
 mod counters;
 mod load;
 mod observe;
@@ -21,11 +22,13 @@ use serde::{Deserialize, Serialize};
 use super::{Stage, StageName};
 use crate::Known;
 
-pub(crate) use chooser::members;
-pub use chooser::{Chooser, Member};
+pub use chooser::{Chooser, ChoosingProgram, Member};
+pub(crate) use chooser::{ask as choosers, chain, members};
+pub(crate) use copy::{copy, copy_of_any};
+pub(crate) use observe::udp_sockets;
 pub use options::SocketOptions;
 use options::options;
-pub(crate) use owners::Descriptor;
+pub(crate) use owners::{Descriptor, Owners};
 pub(crate) use proc_net::{port_range, proc_net_sockets};
 pub use scope::ScopeError;
 pub(crate) use steering::program_type;
@@ -68,6 +71,9 @@ pub struct Service {
     /// The sockets: in the order in which their group has them, where the kernel told it (Linux 5.9); else in that of their
     /// inodes.
     pub sockets: Vec<Socket>,
+    /// Whether that order is the group's own, as the kernel told it.
+    #[serde(skip)]
+    pub ordered: bool,
     /// How the socket is chosen that gets a packet; none for a service of one socket.
     pub steering: Known<Option<Steering>>,
     /// Whether `port` or `pid` of the scope named it.

@@ -4,6 +4,7 @@ mod audit;
 mod counters;
 mod observe;
 mod rules;
+mod sampling;
 mod serving;
 mod syscall;
 mod task;
@@ -14,9 +15,12 @@ use super::{Stage, StageName};
 use crate::{CpuSet, Known};
 
 pub use audit::AuditRules;
+pub use sampling::{Sampling, Sighting};
+pub use task::Task;
 pub(crate) use {
+    sampling::registered,
     syscall::Doing,
-    task::{Task, allowed_in, watched},
+    task::{allowed_in, watched},
 };
 
 /// The stage.

@@ -58,6 +58,9 @@ pub struct Discipline {
     /// Its handle as tc prints it, such as `8001:`; `0:` where the kernel made it by itself.
     #[serde(default)]
     pub handle: String,
+    /// Its parameters as tc names them; none where they could not be put back, as those of a kind that holds others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parameters: Option<String>,
     /// `root`, `ingress`, or the parent's handle as tc prints it, such as `:3`.
     pub parent: String,
     /// Packets sent.

@@ -79,15 +79,4 @@ impl PacketPath {
             _ => self.napi_cpus(interface, queue),
         }
     }
-
-    /// CPUs on which packets of any queue of the interface meet the network stack.
-    #[must_use]
-    pub fn stack_cpus_of(&self, interface: &str) -> CpuSet {
-        let queues =
-            self.link_of(interface).and_then(|link| link.receive_queues.value().copied()).unwrap_or(0);
-        (0..queues)
-            .filter_map(|queue| self.stack_cpus(interface, queue))
-            .flat_map(CpuSet::into_iter)
-            .collect()
-    }
 }

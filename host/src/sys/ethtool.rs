@@ -1,7 +1,8 @@
-//! The ethtool ioctl: values that are one word (`struct ethtool_value`), and drivers.
+//! The ethtool ioctl, and drivers.
 
 mod flow_spec;
 pub(crate) mod receive;
+mod rule_text;
 mod strings;
 mod words;
 
@@ -10,38 +11,14 @@ use std::os::fd::AsRawFd;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
-use crate::setting::Offload;
 use crate::stage::link::Driver;
 
-pub(crate) use flow_spec::any_rule;
-pub(crate) use strings::{features, statistics};
-pub(crate) use words::{channels, coalesce, rings, set_channels, set_rings};
+pub(crate) use flow_spec::{any_rule, read_rule as seen_rule};
+pub(crate) use rule_text::{RuleSpec, any_rule_text};
+pub(crate) use strings::{features, set_feature, statistics};
+pub(crate) use words::{channels, coalesce, rings, set_channels, set_coalesce, set_rings};
 
 const SIOCETHTOOL: libc::c_ulong = 0x8946;
-
-impl Offload {
-    /// The commands that read and set it (linux/ethtool.h).
-    fn commands(self) -> (u32, u32) {
-        match self {
-            Offload::TcpSegmentation => (0x1e, 0x1f),
-            Offload::GenericReceive => (0x2b, 0x2c),
-        }
-    }
-}
-
-#[repr(C)]
-struct EthtoolValue {
-    command: u32,
-    data: u32,
-}
-
-pub(crate) fn offload(interface: &str, offload: Offload) -> io::Result<bool> {
-    value(interface, offload.commands().0, 0).map(|data| data != 0)
-}
-
-pub(crate) fn set_offload(interface: &str, offload: Offload, on: bool) -> io::Result<()> {
-    value(interface, offload.commands().1, u32::from(on)).map(|_| ())
-}
 
 /// `ETHTOOL_GDRVINFO` and the size of struct ethtool_drvinfo (linux/ethtool.h); its texts follow the command.
 const GET_DRIVER: u32 = 3;
@@ -68,13 +45,6 @@ pub(crate) fn driver(interface: &str) -> io::Result<Driver> {
         firmware: text(DRIVER_FIRMWARE),
         bus: text(DRIVER_BUS),
     })
-}
-
-fn value(interface: &str, command: u32, data: u32) -> io::Result<u32> {
-    let mut value = EthtoolValue { command, data };
-    // SAFETY: `value` has the layout that these commands read and write.
-    unsafe { ioctl(interface, (&raw mut value).cast()) }?;
-    Ok(value.data)
 }
 
 /// Hands a structure to the interface.

@@ -16,3 +16,18 @@ pub(crate) fn word(socket: &impl AsFd, level: libc::c_int, option: libc::c_int) 
     };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(value) }
 }
+
+/// Sets an option of one word.
+pub(crate) fn set_word(
+    socket: &impl AsFd,
+    level: libc::c_int,
+    option: libc::c_int,
+    value: libc::c_int,
+) -> io::Result<()> {
+    let length = libc::socklen_t::try_from(size_of_val(&value)).map_err(io::Error::other)?;
+    // SAFETY: `value` lives across the call, which reads `length` bytes of it: its size.
+    let result = unsafe {
+        libc::setsockopt(socket.as_fd().as_raw_fd(), level, option, (&raw const value).cast(), length)
+    };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}

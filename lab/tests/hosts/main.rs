@@ -10,9 +10,10 @@ mod lab;
 mod ordinary;
 mod scene;
 
-use std::panic::catch_unwind;
+use std::io::Write as _;
 use std::process::ExitCode;
 
+use libtest_mimic::{Arguments, Completion, Trial};
 use linerate_lab::userns::{Privilege, enter_if_needed, probe};
 
 /// A test that cannot be done here says why.
@@ -72,99 +73,46 @@ fn main() -> ExitCode {
         }
         ["role", "forbidden"] => return ordinary::forbidden(),
         ["role", "where"] => return ordinary::where_it_is(),
+        // Their words are this program's own, none of the harness.
+        ["role", "inside"] => {
+            return run(
+                Arguments::from_iter(["inside of a user namespace"]),
+                TESTS.iter(),
+                &enter_if_needed(),
+            );
+        }
         ["role", "outside"] => {
             let from_outside = |(name, _): &&Test| FROM_OUTSIDE.contains(name);
-            let chosen: Vec<_> = TESTS.iter().filter(from_outside).collect();
-            return run(&chosen, &probe(), "from outside of its user namespace");
+            return run(
+                Arguments::from_iter(["from outside of it"]),
+                TESTS.iter().filter(from_outside),
+                &probe(),
+            );
         }
         _ => {}
     }
-    let request = Request::read(&arguments);
-    let chosen: Vec<_> =
-        TESTS.iter().chain(AS_ORDINARY_USER).filter(|(name, _)| request.chooses(name)).collect();
-    if request.list {
-        for (name, _) in chosen {
-            println!("{name}: test");
-        }
-        return ExitCode::SUCCESS;
-    }
-    let privilege = enter_if_needed();
-    run(&chosen, &privilege, &privilege.to_string())
+    let arguments = Arguments::from_args();
+    let privilege = if arguments.list { probe() } else { enter_if_needed() };
+    run(arguments, TESTS.iter().chain(AS_ORDINARY_USER), &privilege)
 }
 
-/// As much of the arguments of the standard harness as its callers use.
-#[derive(Default)]
-struct Request<'a> {
-    list: bool,
-    exact: bool,
-    /// Only the tests marked so are wanted; there are none.
-    ignored: bool,
-    names: Vec<&'a str>,
-    skip: Vec<&'a str>,
+/// One after the other: labs count what there is on the machine.
+fn run(arguments: Arguments, tests: impl Iterator<Item = &'static Test>, privilege: &Privilege) -> ExitCode {
+    let forbidden = match privilege {
+        Privilege::Forbidden { .. } => Some(privilege.to_string()),
+        _ => None,
+    };
+    let trials = tests.map(|(name, test)| trial(name, *test, forbidden.clone())).collect();
+    libtest_mimic::run(&Arguments { test_threads: Some(1), ..arguments }, trials).exit_code()
 }
 
-impl<'a> Request<'a> {
-    fn read(arguments: &'a [String]) -> Self {
-        let mut request = Self::default();
-        let mut arguments = arguments.iter().map(String::as_str);
-        while let Some(argument) = arguments.next() {
-            match argument {
-                "--list" => request.list = true,
-                "--exact" => request.exact = true,
-                "--ignored" => request.ignored = true,
-                "--skip" => request.skip.extend(arguments.next()),
-                "--test-threads" | "--format" | "--color" | "--logfile" => {
-                    arguments.next();
-                }
-                _ if argument.starts_with('-') => {}
-                name => request.names.push(name),
-            }
+/// A test as the harness has it: what cannot be done here is told, and is not passed.
+fn trial(name: &'static str, test: fn() -> Skipped, forbidden: Option<String>) -> Trial {
+    Trial::ignorable_test(name, move || match forbidden.map_or(Ok(()), Err).and_then(|()| test()) {
+        Ok(()) => Ok(Completion::Completed),
+        Err(why) => {
+            let _ = std::io::stderr().write_all(format!("\nSKIP {name}: {why}\n").as_bytes());
+            Ok(Completion::ignored_with(why))
         }
-        request
-    }
-
-    fn chooses(&self, test: &str) -> bool {
-        let meets = |name: &&str| if self.exact { test == *name } else { test.contains(*name) };
-        !self.ignored
-            && (self.names.is_empty() || self.names.iter().any(meets))
-            && !self.skip.iter().any(meets)
-    }
-}
-
-fn run(chosen: &[&Test], privilege: &Privilege, how: &str) -> ExitCode {
-    println!("\nrunning {} tests ({how})", chosen.len());
-    let (mut passed, mut skipped, mut failed) = (0, 0, Vec::new());
-    for (name, test) in chosen {
-        let outcome = match privilege {
-            Privilege::Forbidden { .. } => Ok(Err(privilege.to_string())),
-            _ => catch_unwind(test),
-        };
-        match outcome {
-            Ok(Ok(())) => {
-                passed += 1;
-                println!("test {name} ... ok");
-            }
-            Ok(Err(why)) => {
-                skipped += 1;
-                eprintln!("SKIP {name}: {why}");
-                println!("test {name} ... ignored");
-            }
-            Err(_) => {
-                failed.push(*name);
-                println!("test {name} ... FAILED");
-            }
-        }
-    }
-    let word = if failed.is_empty() { "ok" } else { "FAILED" };
-    println!(
-        "\ntest result: {word}. {passed} passed; {} failed; {skipped} ignored; 0 measured; {} filtered out\n",
-        failed.len(),
-        TESTS.len() + AS_ORDINARY_USER.len() - chosen.len(),
-    );
-    if failed.is_empty() {
-        ExitCode::SUCCESS
-    } else {
-        println!("failures:\n    {}", failed.join("\n    "));
-        ExitCode::FAILURE
-    }
+    })
 }

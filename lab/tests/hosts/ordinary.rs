@@ -18,7 +18,7 @@ const NOBODY: u32 = 65534;
 /// Runs the other tests once more as an ordinary user, who enters a user namespace first.
 pub(crate) fn inside_a_user_namespace() -> Skipped {
     let place = Place::new()?;
-    place.run(&["lab::", "kill::", "hold::"])
+    place.run(&["role", "inside"])
 }
 
 /// Runs those that need not enter one themselves: what they start does.

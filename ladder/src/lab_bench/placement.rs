@@ -61,7 +61,7 @@ impl Placement {
 }
 
 /// Those of `cpus` that send by a queue when each has its own, or shares one with few others.
-fn senders(cpus: &[u32], queue: u32, queues: u32) -> CpuSet {
+pub(crate) fn senders(cpus: &[u32], queue: u32, queues: u32) -> CpuSet {
     let own = |(index, _): &(u32, &u32)| index % queues == queue;
     (0_u32..).zip(cpus).filter(own).map(|(_, cpu)| *cpu).collect()
 }

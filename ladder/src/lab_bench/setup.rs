@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::time::Duration;
 
-use linerate_host::setting::{Offload, QueueDirection};
+use linerate_host::setting::{NftFamily, Offload, QueueDirection};
 use linerate_host::{Host, Setting, Value};
 use linerate_lab::{Lab, LabHost, Link};
 use linerate_measure::generator::Builder;
@@ -12,9 +11,8 @@ use linerate_measure::{Generator, Workload};
 
 use super::placement::Placement;
 use super::stock::{self, Receiver, Settable};
-use super::{LabBench, LabBenchOptions, Refusals, server};
-use crate::bench::BenchError;
-use crate::configuration::Configuration;
+use super::{LabBench, LabBenchOptions, Refusals};
+use crate::bench::{BenchError, server};
 
 /// Port of the lab's server.
 const PORT: u16 = 7777;
@@ -140,9 +138,9 @@ fn probe(
                 .map(|why| format!("RPS and XPS masks take root, not a user namespace: {why}"));
             let gro = Setting::Offload { interface: interface.clone(), offload: Offload::GenericReceive };
             let offload = failure(&gro, Value::new("on"));
-            let table = Setting::NftTable { table: stock::TABLE.to_owned() };
+            let table = Setting::NftTable { family: NftFamily::Inet, table: stock::TABLE.to_owned() };
             let netfilter = failure(&table, stock::ruleset(receiver.port));
-            let busy_poll = busy_poll_refusal();
+            let busy_poll = server::busy_poll_refusal();
             let (audit, audit_refusal) = audit(host, host_wide);
             let settable = Settable {
                 queue_cpus: queue_cpus.is_none(),
@@ -174,22 +172,6 @@ fn audit(host: &Host, host_wide: bool) -> (Option<Value>, Option<String>) {
     }
 }
 
-/// Asks a server that serves nobody whether it got busy polling.
-fn busy_poll_refusal() -> Option<String> {
-    let configuration =
-        Configuration { busy_poll: Some(Duration::from_micros(50)), ..Configuration::baseline() };
-    let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
-    match server::builder(&configuration, loopback, &[0], 0).pinning(linerate_engine::Pinning::None).prepare()
-    {
-        Ok(server) => server
-            .fallbacks()
-            .iter()
-            .find(|fallback| fallback.what.contains("BUSY_POLL"))
-            .map(|fallback| format!("{}: {}", fallback.what, fallback.why)),
-        Err(error) => Some(error.to_string()),
-    }
-}
-
 /// The generator, and the niceness that puts the server behind it.
 fn generator(
     sender: &LabHost,
@@ -211,7 +193,7 @@ fn generator(
                     // A rung switches GRO off, and with it what takes live frames at the far end.
                     .live_frames(false)
                     .nice(nice)
-                    .cancel(options.cancel.clone())
+                    .cancel(options.measuring.cancel.clone())
                     .start()
             })
             .map_err(in_lab)

@@ -1,7 +1,7 @@
 //! How a configuration becomes settings of the lab's receiver, and the state a stock
 //! distribution leaves it in.
 
-use linerate_host::setting::{Offload, QueueDirection};
+use linerate_host::setting::{NftFamily, Offload, QueueDirection};
 use linerate_host::{Setting, Value};
 
 use super::placement::Placement;
@@ -55,7 +55,7 @@ pub(super) fn settings(
         settings.push((gro, Value::new(if configuration.gro { "on" } else { "off" })));
     }
     if settable.netfilter {
-        let table = Setting::NftTable { table: TABLE.to_owned() };
+        let table = Setting::NftTable { family: NftFamily::Inet, table: TABLE.to_owned() };
         settings.push((table, if configuration.netfilter { ruleset(receiver.port) } else { Value::new("") }));
     }
     if let Some(found) = &settable.audit {

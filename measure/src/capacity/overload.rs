@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 use crate::generator::{Generator, MAX_RATE, Slot};
@@ -12,7 +12,7 @@ use linerate_host::Known;
 const LEAST_OFFERED: f64 = 0.95;
 
 /// Goodput at a multiple of capacity.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Overload {
     /// How many times capacity was asked for.
     pub factor: f64,

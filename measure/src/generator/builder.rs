@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use linerate_networks::Net;
 use rustix::process::{Resource, getrlimit};
 
 use super::socket::SocketGenerator;
 use super::xdp::XdpGenerator;
 use super::{Description, Generator, MAX_BURST};
-use crate::destination::{self, Net};
 use crate::error::Error;
 use crate::workload::Workload;
 
@@ -241,7 +241,7 @@ impl Builder {
                 return Err(Error::PortZero(*target));
             }
             let address = target.ip();
-            if !destination::allowed(address) && !self.allowed.iter().any(|net| net.contains(address)) {
+            if !linerate_networks::near(address) && !self.allowed.iter().any(|net| net.contains(address)) {
                 return Err(Error::DestinationRefused(address));
             }
             if !self.sources.is_empty() && !self.sources.iter().any(|ip| ip.is_ipv4() == address.is_ipv4()) {

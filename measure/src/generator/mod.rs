@@ -56,6 +56,16 @@ pub trait Generator: Send {
     fn watch(&mut self, slot: &Slot, observer: &mut dyn FnMut(&Interval)) -> Result<SlotOutcome, Error>;
 }
 
+impl<G: Generator + ?Sized> Generator for Box<G> {
+    fn describe(&self) -> Description {
+        (**self).describe()
+    }
+
+    fn watch(&mut self, slot: &Slot, observer: &mut dyn FnMut(&Interval)) -> Result<SlotOutcome, Error> {
+        (**self).watch(slot, observer)
+    }
+}
+
 /// A stretch of load.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Slot {
@@ -157,4 +167,38 @@ pub struct Description {
     pub receive_buffer_bytes: u64,
     /// Asked for and not had, one line each.
     pub fallbacks: Vec<String>,
+}
+
+impl Description {
+    /// Of several generators on different hosts as one: threads and flows are summed, and CPUs left out, which are not the
+    /// same host's. None of none.
+    pub fn of_all(each: &[&Description]) -> Option<Description> {
+        let (first, rest) = each.split_first()?;
+        let mut all = (*first).clone();
+        if !rest.is_empty() {
+            all.cpus.clear();
+        }
+        for one in rest {
+            if !all.backend.split('+').any(|backend| backend == one.backend) {
+                all.backend = format!("{}+{}", all.backend, one.backend);
+            }
+            all.threads = all.threads.saturating_add(one.threads);
+            all.flows = all.flows.saturating_add(one.flows);
+            add_new(&mut all.targets, &one.targets);
+            add_new(&mut all.sources, &one.sources);
+            add_new(&mut all.fallbacks, &one.fallbacks);
+            all.no_fragment &= one.no_fragment;
+            all.nice = all.nice.filter(|nice| one.nice == Some(*nice));
+            all.receive_buffer_bytes = all.receive_buffer_bytes.min(one.receive_buffer_bytes);
+        }
+        Some(all)
+    }
+}
+
+fn add_new<T: PartialEq + Clone>(all: &mut Vec<T>, more: &[T]) {
+    for one in more {
+        if !all.contains(one) {
+            all.push(one.clone());
+        }
+    }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{LoadDocument, Part};
 use crate::generator::Description;
-use crate::outcome::{Bursts, CodeCount, Interval, Quantiles, QueueMedians, SelfWatch, SlotOutcome};
+use crate::outcome::{Bursts, CodeCount, Interval, QueueMedians, SelfWatch, SlotOutcome};
 
 /// With less overlap, rates do not add up.
 const LEAST_OVERLAP: f64 = 0.9;
@@ -65,17 +65,31 @@ pub fn merge(parts: &[(String, LoadDocument)]) -> Result<LoadDocument, MergeErro
     let outcome = merged_outcome(parts, concurrent, &mut warnings);
     let merged = parts.iter().flat_map(|(name, document)| origins(name, document)).collect();
     let first = &parts[0].1;
+    let generators: Vec<&Description> = parts.iter().map(|(_, document)| &document.generator).collect();
+    let generator = Description::of_all(&generators);
     Ok(LoadDocument {
         schema: first.schema.clone(),
         version: first.version.clone(),
         argv: first.argv.clone(),
-        generator: merged_generator(parts),
+        host: hosts(parts),
+        generator: generator.unwrap_or_else(|| first.generator.clone()),
         outcome,
         missed: Vec::new(),
         warnings,
         merged,
         overlap_ratio: Some(overlap),
     })
+}
+
+/// The hosts, each once.
+fn hosts(parts: &[(String, LoadDocument)]) -> Option<String> {
+    let mut hosts: Vec<&str> = Vec::new();
+    for name in parts.iter().filter_map(|(_, document)| document.host.as_deref()) {
+        if !hosts.contains(&name) {
+            hosts.push(name);
+        }
+    }
+    (!hosts.is_empty()).then(|| hosts.join(", "))
 }
 
 fn check(parts: &[(String, LoadDocument)]) -> Result<(), MergeError> {
@@ -144,35 +158,6 @@ fn overlap_ratio(parts: &[(String, LoadDocument)]) -> f64 {
     let first_end = stretches(parts).map(|(_, ended)| ended).min().unwrap_or(0);
     let shortest = stretches(parts).map(|(began, ended)| ended - began).min().unwrap_or(1).max(1);
     first_end.saturating_sub(last_start) as f64 / shortest as f64
-}
-
-fn merged_generator(parts: &[(String, LoadDocument)]) -> Description {
-    let mut all = parts[0].1.generator.clone();
-    // CPUs are of different hosts; they are in the parts.
-    all.cpus.clear();
-    for (_, document) in &parts[1..] {
-        let one = &document.generator;
-        if !all.backend.split('+').any(|backend| backend == one.backend) {
-            all.backend = format!("{}+{}", all.backend, one.backend);
-        }
-        all.threads = all.threads.saturating_add(one.threads);
-        all.flows = all.flows.saturating_add(one.flows);
-        add_new(&mut all.targets, &one.targets);
-        add_new(&mut all.sources, &one.sources);
-        add_new(&mut all.fallbacks, &one.fallbacks);
-        all.no_fragment &= one.no_fragment;
-        all.nice = all.nice.filter(|nice| one.nice == Some(*nice));
-        all.receive_buffer_bytes = all.receive_buffer_bytes.min(one.receive_buffer_bytes);
-    }
-    all
-}
-
-fn add_new<T: PartialEq + Clone>(all: &mut Vec<T>, more: &[T]) {
-    for one in more {
-        if !all.contains(one) {
-            all.push(one.clone());
-        }
-    }
 }
 
 fn merged_outcome(
@@ -289,21 +274,6 @@ fn add_interval(joined: &mut BTreeMap<u64, Interval>, place: u64, length: f64, o
         None => {
             joined.insert(place, Interval { begins_seconds: place as f64 * length, ..one.clone() });
         }
-        Some(all) => {
-            all.sent += one.sent;
-            all.received += one.received;
-            all.answered = all.answered.zip(one.answered).map(|(a, b)| a + b);
-            all.seconds = all.seconds.max(one.seconds);
-            all.latency_ns = joined_quantiles(&all.latency_ns, &one.latency_ns);
-        }
-    }
-}
-
-/// Of two sets of quantiles only the longest is known together, unless one is empty.
-fn joined_quantiles(a: &Quantiles, b: &Quantiles) -> Quantiles {
-    match (a.max, b.max) {
-        (_, None) => *a,
-        (None, _) => *b,
-        (a, b) => Quantiles { max: a.max(b), ..Quantiles::default() },
+        Some(all) => all.join(one),
     }
 }

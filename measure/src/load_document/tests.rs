@@ -26,6 +26,7 @@ fn document(began: f64, latencies: &[u64], lost: u64) -> LoadDocument {
         schema: SCHEMA.to_owned(),
         version: "0".to_owned(),
         argv: vec!["linerate".to_owned(), began.to_string()],
+        host: Some("gen1".to_owned()),
         generator: Description {
             backend: "socket".to_owned(),
             workload: "echo".to_owned(),

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use linerate_measure::workload::ntp;
 use linerate_measure::{Mode, Slot};
+use linerate_reflector::installed::{self, find};
 
-use crate::scene::{Scene, assert_sound, code, find};
+use crate::scene::{Scene, assert_sound, code};
 
 const PORT: u16 = 1230;
 
@@ -30,20 +31,11 @@ fn counters(scene: &Scene) -> Option<(u64, u64)> {
 #[test]
 fn chrony_counts_the_same() {
     let Some(mut scene) = Scene::set("chrony_counts_the_same", "chronyd") else { return };
-    let control = scene.path("control").display().to_string();
-    // In its place and nowhere else: chronyd removes what it finds there, a device too.
-    let pid = scene.path("chronyd.pid").display().to_string();
-    scene.write(
-        "chrony.conf",
-        &format!(
-            "local stratum 5\nallow all\nport {PORT}\ncmdport 0\nbindcmdaddress {control}\npidfile {pid}\n"
-        ),
-    );
-    let config = scene.path("chrony.conf").display().to_string();
+    let config = installed::chrony(scene.directory.path(), None, PORT).unwrap();
     let address = SocketAddr::new(scene.address(), PORT);
     let request = ntp::client(4).unwrap().requests.remove(0);
     // -x: the clock is not to be set.
-    scene.serve("chronyd", &["-x", "-d", "-u", "root", "-f", &config], address, &request);
+    scene.serve("chronyd", &["-x", "-d", "-u", "root", "-f", config.to_str().unwrap()], address, &request);
 
     for version in [3, 4] {
         scene.load(ntp::client(version).unwrap(), address, 5, |generator| {

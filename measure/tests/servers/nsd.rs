@@ -7,20 +7,11 @@ use std::time::Duration;
 
 use linerate_measure::workload::dns;
 use linerate_measure::{Mode, Slot, SlotOutcome};
+use linerate_reflector::installed::{Nsd, find};
 
-use crate::scene::{Scene, assert_sound, code, find};
+use crate::scene::{Scene, assert_sound, code};
 
 const PORT: u16 = 5300;
-
-const ZONE: &str = "\
-$ORIGIN example.test.
-$TTL 60
-@ IN SOA ns hostmaster 1 3600 600 86400 60
-@ IN NS ns
-ns IN A 198.18.0.1
-www IN A 192.0.2.1
-www IN AAAA 2001:db8::1
-";
 
 /// Of four, one is not there and one is of another zone.
 const QUERIES: &str = "\
@@ -29,33 +20,6 @@ www.example.test AAAA
 nothing.example.test A
 www.elsewhere.test A
 ";
-
-fn configuration(scene: &Scene) -> String {
-    let directory = scene.directory.path().display();
-    let address = scene.address();
-    // Response rate limiting would answer 200 a second.
-    format!(
-        "server:
-  ip-address: {address}@{PORT}
-  username: \"\"
-  chroot: \"\"
-  database: \"\"
-  zonesdir: \"{directory}\"
-  pidfile: \"\"
-  xfrdfile: \"{directory}/xfrd\"
-  xfrdir: \"{directory}\"
-  zonelistfile: \"{directory}/zones\"
-  rrl-ratelimit: 0
-  rrl-whitelist-ratelimit: 0
-remote-control:
-  control-enable: yes
-  control-interface: \"{directory}/control\"
-zone:
-  name: example.test
-  zonefile: zone
-"
-    )
-}
 
 /// NSD's own counters.
 fn counters(scene: &Scene) -> HashMap<String, u64> {
@@ -74,10 +38,9 @@ fn counters(scene: &Scene) -> HashMap<String, u64> {
 #[test]
 fn nsd_counts_the_same() {
     let Some(mut scene) = Scene::set("nsd_counts_the_same", "nsd") else { return };
-    scene.write("zone", ZONE);
-    scene.write("nsd.conf", &configuration(&scene));
-    let config = scene.path("nsd.conf");
     let address = SocketAddr::new(scene.address(), PORT);
+    let nsd = Nsd { directory: scene.directory.path(), addresses: &[address], servers: 1, reuseport: false };
+    let config = nsd.write().unwrap();
     let queries = || dns::from_text(QUERIES, "queries", &dns::Options::default()).unwrap();
     let first = queries().requests.remove(0);
     scene.serve("nsd", &["-d", "-c", config.to_str().unwrap()], address, &first);

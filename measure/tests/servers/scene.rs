@@ -2,8 +2,7 @@
 
 use std::io::Write as _;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,6 +11,7 @@ use linerate_lab::{Lab, LabChild};
 use linerate_measure::generator::{Backend, Builder};
 use linerate_measure::workload::Exchange;
 use linerate_measure::{Generator, SlotOutcome, Workload};
+use linerate_reflector::installed::find;
 
 /// How long a server may take to answer its first request.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -38,9 +38,7 @@ impl Scene {
         }
         match Lab::builder().start() {
             Ok(lab) => {
-                // chronyd refuses a directory that others can read.
-                let private = std::fs::Permissions::from_mode(0o700);
-                let directory = tempfile::Builder::new().permissions(private).tempdir().unwrap();
+                let directory = tempfile::tempdir().unwrap();
                 Some(Scene { test, lab, directory, server: None })
             }
             Err(why) => {
@@ -111,13 +109,6 @@ impl Drop for Scene {
             let _ = server.kill();
         }
     }
-}
-
-pub(crate) fn find(program: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let usual = ["/usr/sbin", "/usr/bin"].map(PathBuf::from);
-    let found = std::env::split_paths(&path).chain(usual).map(|directory| directory.join(program));
-    found.into_iter().find(|file| Path::is_file(file))
 }
 
 /// How often a code was answered, by its name.

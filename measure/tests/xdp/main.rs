@@ -5,6 +5,7 @@ mod manners;
 mod scene;
 mod service;
 mod ways;
+mod windows;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

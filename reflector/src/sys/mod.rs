@@ -2,10 +2,12 @@
 
 #![allow(unsafe_code)]
 
+mod fork;
 mod receive;
 mod send;
 mod socket;
 
+pub(crate) use fork::fork;
 pub(crate) use receive::ReceiveBatch;
 pub(crate) use send::SendBatch;
 pub(crate) use socket::{receive_drops, request_receive_stamps};

@@ -86,7 +86,7 @@ impl Search {
 }
 
 /// Builds the command as it is shipped; where it is.
-fn build() -> anyhow::Result<PathBuf> {
+pub(super) fn build() -> anyhow::Result<PathBuf> {
     let status = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
         .args(["build", "--quiet", "--release", "--package", "linerate"])
         .current_dir(env!("CARGO_MANIFEST_DIR"))

@@ -6,10 +6,10 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use serde_json::Value;
 
-use super::machine::{CPUS, Variant};
+use super::machine::{CPUS, TO_VIRTIO, Variant};
 use super::session::Guest;
 use super::steps::{self, Step};
-use super::traffic::Traffic;
+use super::traffic::{self, Traffic};
 
 /// How long a command of these may take. Most take less than a second.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -70,7 +70,8 @@ fn facts(variant: Variant) -> [(&'static str, String); 9] {
 fn take(guest: &mut Guest, step: &Step) -> anyhow::Result<Vec<String>> {
     let said = guest.ask(step.change, PATIENCE)?;
     ensure!(said.status == 0, "the change ended with {}: {}{}", said.status, said.output, said.errors);
-    let traffic = step.traffic.map(|flows| Traffic::start(guest, flows)).transpose()?;
+    let traffic =
+        step.traffic.map(|flows| Traffic::start(guest, &TO_VIRTIO, flows, traffic::FEW)).transpose()?;
     let said = guest.ask(&format!("linerate doctor {} --json -", step.doctor), PATIENCE)?;
     let sent = traffic.map(Traffic::stop).transpose()?;
     // 1 tells that there are findings.

@@ -35,13 +35,14 @@ const MODULES: [&str; 16] = [
 
 /// Programs of the machine that come along, under which name, and the Debian package of each. busybox's shell would
 /// take its own `ip` instead of the one in PATH.
-const PROGRAMS: [(&str, &str, &str); 6] = [
+const PROGRAMS: [(&str, &str, &str); 7] = [
     ("dash", "sh", "dash"),
     ("ethtool", "ethtool", "ethtool"),
     ("ip", "ip", "iproute2"),
     ("tc", "tc", "iproute2"),
     ("ss", "ss", "iproute2"),
     ("nft", "nft", "nftables"),
+    ("irqbalance", "irqbalance", "irqbalance"),
 ];
 
 const BUSYBOX: &str = "/bin/busybox";

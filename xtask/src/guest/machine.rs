@@ -10,11 +10,16 @@ pub(super) const CPUS: u32 = 20;
 
 const MEMORY_MIB: u32 = 2048;
 
-/// The tap interfaces on the host's side: of the guest's `igb0` and of its `vnet0`.
-pub(super) const TAPS: [Tap; 2] = [
-    Tap { name: "tap0", address: [198, 18, 81, 1], guest: [198, 18, 81, 2], queues: Queues::One },
-    Tap { name: "tap1", address: [198, 18, 82, 1], guest: [198, 18, 82, 2], queues: Queues::OfVariant },
-];
+/// The tap interface on the host's side of the guest's `igb0`.
+pub(super) const TO_IGB: Tap =
+    Tap { name: "tap0", address: [198, 18, 81, 1], guest: [198, 18, 81, 2], queues: Queues::One };
+
+/// That of its `vnet0`.
+pub(super) const TO_VIRTIO: Tap =
+    Tap { name: "tap1", address: [198, 18, 82, 1], guest: [198, 18, 82, 2], queues: Queues::OfVariant };
+
+/// All of them.
+pub(super) const TAPS: [Tap; 2] = [TO_IGB, TO_VIRTIO];
 
 /// An Ethernet wire to the guest.
 pub(super) struct Tap {

@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, anyhow, bail};
+use anyhow::{Context as _, bail};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use linerate_lab::{Lab, LabChild};
@@ -62,6 +62,21 @@ pub(super) struct Sinks<'a> {
     pub(super) errors: &'a mut dyn Write,
 }
 
+/// The guest did not answer in time.
+#[derive(Debug, thiserror::Error)]
+#[error("the deadline has passed")]
+struct DeadlinePassed;
+
+/// There is no guest any more: QEMU failed, or the guest's kernel stopped.
+#[derive(Debug, thiserror::Error)]
+#[error("QEMU has ended")]
+struct QemuEnded;
+
+/// Whether an error says that the guest stopped to answer, which is no answer to what was asked.
+pub(super) fn is_no_answer(error: &anyhow::Error) -> bool {
+    error.is::<DeadlinePassed>() || error.is::<QemuEnded>()
+}
+
 /// What a command printed and how it ended.
 pub(super) struct Said {
     pub(super) status: u8,
@@ -94,7 +109,7 @@ impl Guest {
         });
         match ready {
             Ok(()) => Ok(guest),
-            Err(error) => Err(guest.explained(&error, "does not boot")),
+            Err(error) => Err(guest.explained(error, "does not boot")),
         }
     }
 
@@ -109,7 +124,7 @@ impl Guest {
         self.commands.send(line.as_bytes())?;
         let answer = self
             .answer(Instant::now() + deadline, sinks)
-            .map_err(|error| self.explained(&error, &format!("does not finish '{}'", first_line(script))))?;
+            .map_err(|error| self.explained(error, &format!("does not finish '{}'", first_line(script))))?;
         let status = answer.strip_prefix("exit ").and_then(|status| status.parse().ok());
         status.with_context(|| format!("the guest said '{answer}' of '{}'", first_line(script)))
     }
@@ -139,7 +154,7 @@ impl Guest {
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                bail!("the deadline has passed");
+                return Err(DeadlinePassed.into());
             }
             let mut waiting = [&self.commands, &self.output, &self.errors]
                 .map(|channel| PollFd::new(&channel.stream, PollFlags::IN));
@@ -154,10 +169,10 @@ impl Guest {
     }
 
     /// An error with what QEMU said and the end of the console.
-    fn explained(&self, error: &anyhow::Error, what: &str) -> anyhow::Error {
+    fn explained(&self, error: anyhow::Error, what: &str) -> anyhow::Error {
         let qemu = last_lines(&self.complaints);
         let console = last_lines(&self.console);
-        anyhow!("the guest {what}: {error:#}\n{qemu}the last lines of its console:\n{console}")
+        error.context(format!("{qemu}the last lines of its console:\n{console}the guest {what}"))
     }
 }
 
@@ -188,7 +203,7 @@ impl Channel {
         let mut room = [0; 16 * 1024];
         loop {
             match (&self.stream).read(&mut room) {
-                Ok(0) => bail!("QEMU has ended"),
+                Ok(0) => return Err(QemuEnded.into()),
                 Ok(length) => {
                     sink.write_all(&room[..length]).context("pass on what the guest printed")?;
                 }

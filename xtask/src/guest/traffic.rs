@@ -1,4 +1,4 @@
-//! Datagrams from the host's side to the guest's virtio-net.
+//! Datagrams from the host's side to one of the guest's interfaces.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -9,14 +9,17 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, anyhow};
 use clap::ValueEnum;
 
-use super::machine::TAPS;
+use super::machine::Tap;
 use super::session::Guest;
 
 /// Where the guest's server listens.
 const PORT: u16 = 4000;
 
-/// Few enough that the guest keeps up, and enough that other packets do not matter.
-const PACKETS_PER_SECOND: u32 = 2000;
+/// Packets a second: few enough that the guest keeps up, and enough that other packets do not matter.
+pub(super) const FEW: u32 = 2_000;
+
+/// Packets a second: enough for doctor to judge queues by what they take in.
+pub(super) const ENOUGH: u32 = 8_000;
 
 /// Source ports of many flows.
 const MANY: usize = 256;
@@ -37,8 +40,8 @@ pub(super) struct Traffic {
 }
 
 impl Traffic {
-    pub(super) fn start(guest: &Guest, flows: Flows) -> anyhow::Result<Self> {
-        let target = SocketAddr::from((TAPS[1].guest, PORT));
+    pub(super) fn start(guest: &Guest, to: &Tap, flows: Flows, per_second: u32) -> anyhow::Result<Self> {
+        let target = SocketAddr::from((to.guest, PORT));
         let count = match flows {
             Flows::One => 1,
             Flows::Many => MANY,
@@ -48,7 +51,7 @@ impl Traffic {
         let told = Arc::clone(&over);
         let sender = std::thread::Builder::new()
             .name("traffic".into())
-            .spawn(move || send(&sockets, target, &told))
+            .spawn(move || send(&sockets, target, per_second, &told))
             .context("start a thread")?;
         Ok(Self { over, sender })
     }
@@ -62,8 +65,13 @@ impl Traffic {
 }
 
 /// Sends at an even rate, from one socket after the other.
-fn send(sockets: &[UdpSocket], target: SocketAddr, over: &AtomicBool) -> std::io::Result<u64> {
-    let interval = Duration::from_secs(1) / PACKETS_PER_SECOND;
+fn send(
+    sockets: &[UdpSocket],
+    target: SocketAddr,
+    per_second: u32,
+    over: &AtomicBool,
+) -> std::io::Result<u64> {
+    let interval = Duration::from_secs(1) / per_second;
     let begin = Instant::now();
     let mut sent = 0;
     for (number, socket) in (0..).zip(sockets.iter().cycle()) {

@@ -10,6 +10,8 @@ pub(crate) struct Usage {
     pub(crate) code: Option<i32>,
     /// The most memory that was resident at a time.
     pub(crate) peak_bytes: u64,
+    /// Time it ran, in user mode and in the kernel, with that of the children it waited for.
+    pub(crate) cpu_seconds: f64,
 }
 
 /// Waits for a child.
@@ -27,6 +29,8 @@ pub(crate) fn wait(child: Child) -> io::Result<Usage> {
     // SAFETY: zeroed, which is a value of it, and then filled by the call.
     let usage = unsafe { usage.assume_init() };
     let code = libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status));
+    let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
+    let cpu_seconds = seconds(usage.ru_utime) + seconds(usage.ru_stime);
     // ru_maxrss is in KiB (getrusage(2)).
-    Ok(Usage { code, peak_bytes: u64::try_from(usage.ru_maxrss).unwrap_or(0) * 1024 })
+    Ok(Usage { code, peak_bytes: u64::try_from(usage.ru_maxrss).unwrap_or(0) * 1024, cpu_seconds })
 }

@@ -6,9 +6,9 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use linerate_host::{Scope, Severity};
 
-/// Where to look, and for how long.
-#[derive(Debug, Clone, Args)]
-pub(crate) struct Sight {
+/// What to look at.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct Aim {
     /// An interface to look at; several may be given [default: those with a device behind them]
     #[arg(long = "interface", value_name = "IF")]
     interfaces: Vec<String>,
@@ -18,12 +18,19 @@ pub(crate) struct Sight {
     /// Look at the services of this process
     #[arg(long, value_name = "P", value_parser = clap::value_parser!(u32).range(1..))]
     pid: Option<u32>,
-    /// Look at a capture of another host, or at a directory with its proc and sys
-    #[arg(long, value_name = "DIR|FILE.tar.zst")]
-    pub(crate) root: Option<PathBuf>,
     /// Read twice, so many seconds apart, and judge by what happened between
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub(crate) watch: Option<Duration>,
+}
+
+/// What to look at, and on which host.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct Sight {
+    #[command(flatten)]
+    pub(crate) aim: Aim,
+    /// Look at a capture of another host, or at a directory with its proc and sys
+    #[arg(long, value_name = "DIR|FILE.tar.zst")]
+    pub(crate) root: Option<PathBuf>,
 }
 
 /// A severity by its name.
@@ -39,7 +46,12 @@ pub(crate) enum Level {
     Note,
 }
 
-impl Sight {
+impl Aim {
+    /// The same, read once.
+    pub(crate) fn without_watch(&self) -> Self {
+        Self { watch: None, ..self.clone() }
+    }
+
     /// What was asked for by name; none where nothing was.
     pub(crate) fn scope(&self) -> Option<Scope> {
         let scope = Scope { interfaces: self.interfaces.clone(), port: self.port, pid: self.pid };

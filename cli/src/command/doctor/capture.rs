@@ -35,7 +35,7 @@ impl Capture {
         let interrupt = Interrupt::install()?;
         let subject = Subject::open(&self.sight, true)?;
         let scope = subject.scope.clone();
-        let mut readings = subject.read(&interrupt)?;
+        let readings = subject.read(&interrupt)?;
         let kernel = readings.view().now.machine.kernel.value().cloned();
         let about = About {
             schema: capture::SCHEMA.to_owned(),
@@ -46,16 +46,18 @@ impl Capture {
             scope,
             readings: Vec::new(),
         };
+        let live = readings.live;
+        let mut recordings = readings.into_recordings();
         if self.anonymous {
             let name = rustix::system::uname();
-            let name = readings.live.then(|| name.nodename().to_string_lossy());
-            capture::anonymise(&mut readings.recordings, name.as_deref());
+            let name = live.then(|| name.nodename().to_string_lossy());
+            capture::anonymise(&mut recordings, name.as_deref());
         }
         let mut bytes = Vec::new();
-        capture::write(&mut bytes, &about, &readings.recordings).context("the capture cannot be packed")?;
+        capture::write(&mut bytes, &about, &recordings).context("the capture cannot be packed")?;
         target.private(&bytes)?;
-        let files: usize = readings.recordings.iter().map(linerate_host::Recording::files).sum();
-        let times = if readings.recordings.len() == 1 { "one reading" } else { "two readings" };
+        let files: usize = recordings.iter().map(linerate_host::Recording::files).sum();
+        let times = if recordings.len() == 1 { "one reading" } else { "two readings" };
         eprintln!("{}: {times}, {files} files and answers, {} KiB", self.file, bytes.len().div_ceil(1024));
         Ok(ExitCode::SUCCESS)
     }

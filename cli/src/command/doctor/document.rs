@@ -7,10 +7,12 @@ use linerate_host::{Counter, CpuSet, Diagnosis, Finding, Known, PacketPath, View
 use serde::Serialize;
 
 use super::reading::Readings;
+use crate::origin;
 use crate::output;
+use crate::render::doctor_picture::Picture;
 
 /// The schema of `--json`.
-const SCHEMA: &str = "linerate.doctor/1";
+pub(crate) const SCHEMA: &str = "linerate.doctor/1";
 
 /// All that was found.
 #[derive(Serialize)]
@@ -25,6 +27,8 @@ pub(crate) struct Document<'a> {
     pub(crate) host: HostSummary<'a>,
     pub(crate) findings: &'a [Finding],
     pub(crate) unknown: &'a [Unknown],
+    /// The ways of packets, as they are drawn.
+    pub(crate) picture: Picture,
     pub(crate) counters: Vec<Counted>,
     pub(crate) stages: &'a PacketPath,
 }
@@ -41,6 +45,8 @@ pub(crate) struct Counted {
 /// Which host it is about.
 #[derive(Serialize)]
 pub(crate) struct HostSummary<'a> {
+    /// What it calls itself; null for a capture, which need not tell.
+    pub(crate) name: Option<String>,
     /// Whether it is the one this program ran on.
     pub(crate) live: bool,
     pub(crate) kernel: &'a Known<String>,
@@ -70,6 +76,7 @@ impl<'a> Document<'a> {
             read_unix_seconds,
             seconds_between_readings: view.seconds(),
             host: HostSummary {
+                name: if live { origin::host_name() } else { None },
                 live,
                 kernel: &machine.kernel,
                 cpu_model: &machine.cpu_model,
@@ -79,6 +86,7 @@ impl<'a> Document<'a> {
             },
             findings: &diagnosis.findings,
             unknown: &diagnosis.unknown,
+            picture: Picture::of(view),
             counters: counted(view),
             stages: view.now,
         }

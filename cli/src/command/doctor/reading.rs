@@ -31,9 +31,9 @@ pub(crate) struct Readings {
     pub(crate) unix_seconds: Option<u64>,
     /// Whether this is of the host that the program runs on.
     pub(crate) live: bool,
-    /// What was read, where it was to be kept, the first first.
-    pub(crate) recordings: Vec<Recording>,
-    scope: Scope,
+    /// The host at each reading, the first first. Where all that is read is kept, each tells what it told then.
+    pub(crate) hosts: Vec<Host>,
+    pub(crate) scope: Scope,
     process_is_gone: bool,
 }
 
@@ -44,7 +44,7 @@ impl Subject {
             Some(root) => {
                 let Capture { first, later, about } = Capture::open(root)?;
                 ensure!(
-                    sight.watch.is_none() || later.is_some(),
+                    sight.aim.watch.is_none() || later.is_some(),
                     "--watch needs two readings: {} holds one reading (doctor capture --watch takes two)",
                     root.display()
                 );
@@ -58,8 +58,8 @@ impl Subject {
             first: kept(first),
             later: later.map(kept),
             keep,
-            scope: sight.scope().or(captured).unwrap_or_default(),
-            watch: sight.watch,
+            scope: sight.aim.scope().or(captured).unwrap_or_default(),
+            watch: sight.aim.watch,
             live: sight.root.is_none(),
             unix_seconds: about.map(|about| about.unix_seconds),
         };
@@ -100,22 +100,13 @@ impl Subject {
         let first = PacketPath::observe(&self.first, &self.scope);
         self.check_services(&first)?;
         let Self { first: host, later, keep, scope, watch, live, .. } = self;
-        let mut recordings = Vec::new();
+        let mut hosts = vec![host];
         let again = match (watch, live) {
-            (Some(time), true) if wait(time, interrupt)? => Some(if keep {
-                recordings.push(host.into_recording());
-                Host::live().recording()
-            } else {
-                host
-            }),
-            (_, true) => {
-                recordings.push(host.into_recording());
-                None
+            (Some(time), true) if wait(time, interrupt)? => {
+                Some(if keep { Host::live().recording() } else { Host::live() })
             }
-            (_, false) => {
-                recordings.push(host.into_recording());
-                later
-            }
+            (_, true) => None,
+            (_, false) => later,
         };
         let Some(again) = again else {
             let process_is_gone = false;
@@ -124,7 +115,7 @@ impl Subject {
                 now: first,
                 unix_seconds,
                 live,
-                recordings,
+                hosts,
                 scope,
                 process_is_gone,
             });
@@ -136,14 +127,19 @@ impl Subject {
         let _ = again.list("/sys/class/net");
         let process_is_gone = scope.pid.is_some_and(|pid| !is_there(&again, pid));
         let now = PacketPath::observe(&again, &scope);
-        recordings.push(again.into_recording());
-        Ok(Readings { before: Some(first), now, unix_seconds, live, recordings, scope, process_is_gone })
+        hosts.push(again);
+        Ok(Readings { before: Some(first), now, unix_seconds, live, hosts, scope, process_is_gone })
     }
 }
 
 impl Readings {
     pub(crate) fn view(&self) -> View<'_> {
         View { now: &self.now, before: self.before.as_ref() }
+    }
+
+    /// What was read, where that was to be kept, the first first.
+    pub(crate) fn into_recordings(self) -> Vec<Recording> {
+        self.hosts.into_iter().map(Host::into_recording).collect()
     }
 
     /// What was there at the first reading and not at the second.

@@ -89,6 +89,7 @@ pub(super) struct Hold {
 #[derive(Serialize)]
 struct Labs {
     schema: &'static str,
+    version: &'static str,
     argv: Vec<String>,
     labs: Vec<LabState>,
 }
@@ -97,6 +98,7 @@ struct Labs {
 #[derive(Serialize)]
 struct Cleaned<'a> {
     schema: &'static str,
+    version: &'static str,
     argv: Vec<String>,
     #[serde(flatten)]
     report: &'a CleanReport,
@@ -175,7 +177,12 @@ impl Hold {
 
 fn show(labs: Vec<LabState>, json: Option<&Target>) -> Result<()> {
     match json {
-        Some(target) => target.json(&Labs { schema: "linerate.labs/1", argv: output::argv(), labs }),
+        Some(target) => target.json(&Labs {
+            schema: "linerate.labs/1",
+            version: env!("CARGO_PKG_VERSION"),
+            argv: output::argv(),
+            labs,
+        }),
         None => output::print(&labs.iter().map(lab_text).collect::<Vec<_>>().join("\n")),
     }
 }
@@ -203,7 +210,12 @@ fn finish(report: &CleanReport, json: Option<&Target>) -> Result<ExitCode> {
         lines.push("nothing was left".to_owned());
     }
     match json {
-        Some(target) => target.json(&Cleaned { schema: "linerate.clean/1", argv: output::argv(), report })?,
+        Some(target) => target.json(&Cleaned {
+            schema: "linerate.clean/1",
+            version: env!("CARGO_PKG_VERSION"),
+            argv: output::argv(),
+            report,
+        })?,
         None => output::print(&format!("{}\n", lines.join("\n")))?,
     }
     Ok(if complete { ExitCode::SUCCESS } else { ExitCode::from(1) })

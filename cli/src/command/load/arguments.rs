@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
-use linerate_measure::destination::Net;
+use linerate_networks::Net;
 
 use super::ports::Ports;
 use super::ramp::Ramp;
@@ -34,6 +34,9 @@ pub(crate) struct Pace {
     /// Capacity as known from elsewhere, requests a second, for --overload without a search
     #[arg(long, value_name = "PER_SECOND", group = "mode", value_parser = quantity::rate, requires = "overload")]
     pub(crate) capacity: Option<f64>,
+    /// As standard input asks for it, until that ends: what 'linerate ladder' starts on other hosts
+    #[arg(long, group = "mode", conflicts_with_all = ["duration", "start_at", "live", "json", "json_stream", "html", "max_loss", "max_p99", "min_rate"])]
+    pub(crate) on_demand: bool,
 }
 
 /// When, and how long.

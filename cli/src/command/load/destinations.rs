@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 
 use anyhow::{Context, Result, ensure};
-use linerate_measure::destination::Net;
+use linerate_networks::Net;
 
 /// The most addresses a network of sources may have.
 const MOST_SOURCES: usize = 1 << 16;

@@ -5,18 +5,28 @@ use std::process::ExitCode;
 use anyhow::Result;
 use linerate_measure::capacity::{self, Overload};
 use linerate_measure::{Description, Mode};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::run::{Run, exit};
 use super::workload;
+use crate::origin;
 use crate::render::{load_html, load_text};
 
+/// The schema of the result.
+pub(crate) const SCHEMA: &str = "linerate.load-overload/1";
+
 /// The result: schema `linerate.load-overload/1`.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct OverloadDocument {
-    pub(crate) schema: &'static str,
-    pub(crate) version: &'static str,
+    pub(crate) schema: String,
+    pub(crate) version: String,
     pub(crate) argv: Vec<String>,
+    /// When it began; null where the clock does not say.
+    #[serde(default)]
+    pub(crate) started_unix_seconds: Option<u64>,
+    /// What the host that offers the load calls itself.
+    #[serde(default)]
+    pub(crate) host: Option<String>,
     pub(crate) generator: Description,
     pub(crate) capacity_per_second: f64,
     pub(crate) overload: Vec<Overload>,
@@ -27,11 +37,14 @@ impl Run {
     /// Offers multiples of a capacity known from elsewhere, and reports what was answered.
     pub(crate) fn overload(&mut self, capacity: f64) -> Result<ExitCode> {
         self.outputs.started(&self.generator.describe())?;
+        let started = origin::unix_seconds();
         let overload = self.goodput(capacity)?;
         let document = OverloadDocument {
-            schema: "linerate.load-overload/1",
-            version: env!("CARGO_PKG_VERSION"),
+            schema: SCHEMA.to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
             argv: workload::argv(),
+            started_unix_seconds: started,
+            host: origin::host_name(),
             generator: self.generator.describe(),
             capacity_per_second: capacity,
             overload,

@@ -5,11 +5,12 @@ use std::str::FromStr;
 
 use anyhow::{Result, bail};
 use linerate_measure::{Description, Mode, SlotOutcome};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::run::{Run, exit};
 use super::slot::{nothing_sent, warnings};
 use super::workload;
+use crate::origin;
 use crate::quantity;
 use crate::render::{format, load_html, load_text};
 
@@ -68,12 +69,18 @@ fn evenly(low: f64, high: f64, count: u32) -> std::result::Result<Ramp, String> 
     Ok(Ramp((0..count).map(|index| low + step * f64::from(index)).collect()))
 }
 
+/// The schema of the result.
+pub(crate) const SCHEMA: &str = "linerate.load-ramp/1";
+
 /// The result: schema `linerate.load-ramp/1`.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct RampDocument {
-    pub(crate) schema: &'static str,
-    pub(crate) version: &'static str,
+    pub(crate) schema: String,
+    pub(crate) version: String,
     pub(crate) argv: Vec<String>,
+    /// What the host that offers the load calls itself.
+    #[serde(default)]
+    pub(crate) host: Option<String>,
     pub(crate) generator: Description,
     /// What came of each rate, in order.
     pub(crate) steps: Vec<SlotOutcome>,
@@ -89,9 +96,10 @@ impl Run {
         self.outputs.started(&self.generator.describe())?;
         self.outputs.live().note(&load_text::ramp_header());
         let mut document = RampDocument {
-            schema: "linerate.load-ramp/1",
-            version: env!("CARGO_PKG_VERSION"),
+            schema: SCHEMA.to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
             argv: workload::argv(),
+            host: origin::host_name(),
             generator: self.generator.describe(),
             steps: Vec::new(),
             warnings: self.notes.clone(),

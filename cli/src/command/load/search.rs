@@ -9,21 +9,29 @@ use linerate_measure::capacity::{
     self, Capacity, CapacitySample, Ended, Event, Overload, SearchOptions, Verdict,
 };
 use linerate_measure::{Description, Error, stats};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::arguments::Bounds;
 use super::run::{Run, exit, seconds};
 use super::workload;
+use crate::origin;
 use crate::render::{format, load_html, load_search};
 
 const DEFAULT_MAX_LOSS: f64 = 0.001;
 
+/// The schema of the result.
+pub(crate) const SCHEMA: &str = "linerate.load-search/1";
+
 /// The result: schema `linerate.load-search/1`.
 #[derive(Debug, Serialize)]
 pub(crate) struct SearchDocument {
-    pub(crate) schema: &'static str,
-    pub(crate) version: &'static str,
+    pub(crate) schema: String,
+    pub(crate) version: String,
     pub(crate) argv: Vec<String>,
+    /// When it began; null where the clock does not say.
+    pub(crate) started_unix_seconds: Option<u64>,
+    /// What the host that offers the load calls itself.
+    pub(crate) host: Option<String>,
     pub(crate) generator: Description,
     pub(crate) method: Method,
     #[serde(flatten)]
@@ -34,7 +42,7 @@ pub(crate) struct SearchDocument {
 }
 
 /// What was looked for, and how.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Method {
     pub(crate) max_loss_ratio: f64,
     pub(crate) max_p99_ns: Option<u64>,
@@ -83,12 +91,13 @@ impl Run {
             observer: Some(&observer),
             ..SearchOptions::default()
         };
+        let started = origin::unix_seconds();
         let capacity = capacity::search_repeatedly(&mut *self.generator, &options, bounds.searches)?;
         let method = method(&options, bounds.searches);
-        self.report(capacity, method)
+        self.report(started, capacity, method)
     }
 
-    fn report(&mut self, capacity: Capacity, method: Method) -> Result<ExitCode> {
+    fn report(&mut self, started: Option<u64>, capacity: Capacity, method: Method) -> Result<ExitCode> {
         let overload = match self.goodput(capacity.transactions_per_second.median) {
             // What was found is told also if there is no more time for this.
             Err(error)
@@ -99,9 +108,11 @@ impl Run {
             overload => overload?,
         };
         let document = SearchDocument {
-            schema: "linerate.load-search/1",
-            version: env!("CARGO_PKG_VERSION"),
+            schema: SCHEMA.to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
             argv: workload::argv(),
+            started_unix_seconds: started,
+            host: origin::host_name(),
             generator: self.generator.describe(),
             missed: self.bounds.missed_by_search(&capacity),
             warnings: [self.notes.clone(), warnings(&capacity, &method)].concat(),

@@ -9,6 +9,7 @@ use linerate_measure::{Mode, SlotOutcome};
 use super::arguments::Bounds;
 use super::run::{Run, exit};
 use super::workload;
+use crate::origin;
 use crate::render::{format, load_html, load_text};
 
 impl Run {
@@ -31,6 +32,7 @@ impl Run {
             schema: SCHEMA.to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             argv: workload::argv(),
+            host: origin::host_name(),
             generator: self.generator.describe(),
             missed: self.bounds.missed(&outcome),
             outcome,

@@ -1,6 +1,6 @@
 use super::*;
 use crate::render::style::Style;
-use linerate_host::{Host, PacketPath, Scope};
+use linerate_host::{Host, PacketPath, Scope, View};
 
 #[test]
 fn text_of_the_host_cannot_become_markup() {
@@ -13,8 +13,8 @@ fn text_of_the_host_cannot_become_markup() {
     let view = View::once(&path);
     let diagnosis = linerate_host::Diagnosis::of(&view);
     let document = Document::about(&view, &diagnosis, None, false);
-    let page = doctor(&document, &view).expect("a page");
+    let page = doctor(&document).expect("a page");
     assert!(!page.contains("<script") && page.contains("4.6.3"), "{page}");
-    let text = crate::render::doctor_text::doctor(&document, &view, true, Style { width: 80, colour: false });
+    let text = crate::render::doctor_text::doctor(&document, true, Style { width: 80, colour: false });
     assert!(text.contains("things could not be seen"), "{text}");
 }

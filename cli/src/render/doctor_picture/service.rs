@@ -4,9 +4,10 @@ use linerate_host::stage::PacketPath;
 use linerate_host::stage::socket::{Protocol, Service, Steering};
 use linerate_host::stage::thread::Serving;
 use linerate_host::{CpuSet, Known};
+use serde::{Deserialize, Serialize};
 
 /// A service as it is drawn.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Served {
     /// `UDP 0.0.0.0:53`.
     pub(crate) name: String,
@@ -17,7 +18,7 @@ pub(crate) struct Served {
 }
 
 /// A socket and who serves it.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Taker {
     /// The CPU whose packets it asks for.
     pub(crate) incoming: Option<u32>,

@@ -4,7 +4,7 @@ use linerate_host::recording::Entry;
 use linerate_host::{Host, PacketPath, Recording, Scope};
 use linerate_specimen::{Node, specimen};
 
-fn readings(name: &str) -> (PacketPath, Option<PacketPath>) {
+pub(in crate::render) fn readings(name: &str) -> (PacketPath, Option<PacketPath>) {
     let trees = specimen(name).expect("a specimen").trees();
     let mut paths = trees.iter().map(|tree| {
         let mut recording = Recording::new();

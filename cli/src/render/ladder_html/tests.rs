@@ -74,7 +74,7 @@ fn every_text_is_escaped() {
 #[test]
 fn both_schemes_and_print_are_there() {
     let page = page(&made_up::climb());
-    assert!(page.contains("@media (prefers-color-scheme: dark)"));
+    assert!(page.contains("@media screen and (prefers-color-scheme: dark)"));
     assert!(page.contains("@media print"));
     assert!(page.contains("name=\"color-scheme\" content=\"light dark\""));
 }

@@ -6,16 +6,22 @@ use linerate_measure::{Interval, Latency, SlotOutcome};
 
 use super::super::axis::Axis;
 use super::super::curve::{Curves, Direction, Series, chart};
-use super::super::{format, load_text};
-use super::{Page, Table, Tile, generator_facts, latencies, latency_at, rates, seconds, shares, tile};
+use super::super::format;
+use super::super::page::{self, Head, Part, Place, Table};
+use super::head::head;
+use super::{Body, Tile, generator_facts, latencies, latency_at, mark, notes, rates, seconds, shares};
 use crate::command::load::overload::OverloadDocument;
 use crate::command::load::ramp::RampDocument;
 
 /// The page of one stretch of load.
 pub(crate) fn slot(document: &LoadDocument) -> Result<String> {
+    page::alone(|place| slot_part(document, place))
+}
+
+/// One stretch of load in a page.
+pub(crate) fn slot_part(document: &LoadDocument, place: &Place) -> Result<Part> {
     let outcome = &document.outcome;
     let mut facts = generator_facts(&document.generator);
-    facts.push(("began", format::utc(outcome.started_realtime_ns / 1_000_000_000)));
     facts.push(("sent for", seconds(outcome.duration.as_secs_f64())));
     if outcome.bursts.max_requests > 0 {
         let bursts = &outcome.bursts;
@@ -28,36 +34,35 @@ pub(crate) fn slot(document: &LoadDocument) -> Result<String> {
     if !outcome.codes.is_empty() {
         tables.push(codes_table(outcome));
     }
-    Page {
-        schema: &document.schema,
-        version: &document.version,
-        heading: format!(
-            "{}/s answered of {}/s offered",
-            format::rate(outcome.answered_per_second),
-            format::rate(outcome.offered_per_second)
-        ),
-        made_of: load_text::made_of(&document.generator),
+    let body = Body {
+        place,
         tiles: slot_tiles(outcome),
-        missed: &document.missed,
-        warnings: &document.warnings,
+        notes: notes(&document.missed, &document.warnings),
         charts: over_time(&outcome.intervals).into_iter().chain(distribution(&outcome.latency_ns)).collect(),
         tables,
         facts,
-        command: format::command_line(&document.argv),
-    }
-    .rendered()
+    };
+    let verdict = format!(
+        "{}/s answered of {}/s offered, {} lost",
+        format::rate(outcome.answered_per_second),
+        format::rate(outcome.offered_per_second),
+        format::percent(outcome.loss_ratio()),
+    );
+    let started = outcome.started_realtime_ns / 1_000_000_000;
+    let head = Head { mark: mark(&document.missed), ..head(document, &verdict, Some(started)) };
+    page::part(head, &body)
 }
 
 fn slot_tiles(outcome: &SlotOutcome) -> Vec<Tile> {
     vec![
-        tile(format::rate(outcome.answered_per_second), "/s", "answered"),
-        tile(
+        Tile::new(format::rate(outcome.answered_per_second), "/s", "answered"),
+        Tile::new(
             format::percent(outcome.loss_ratio()),
             "",
             format!("lost: {} of {}", format::grouped(outcome.lost), format::grouped(outcome.sent)),
         ),
-        tile(latency_at(&outcome.latency_ns, 0.5), "us", "half answered within"),
-        tile(latency_at(&outcome.latency_ns, 0.99), "us", "99 % answered within"),
+        Tile::new(latency_at(&outcome.latency_ns, 0.5), "us", "half answered within"),
+        Tile::new(latency_at(&outcome.latency_ns, 0.99), "us", "99 % answered within"),
     ]
 }
 
@@ -71,6 +76,7 @@ fn latency_table(outcome: &SlotOutcome) -> Table {
                 .chain(quantiles.map(|quantile| latency_at(&outcome.latency_ns, quantile)))
                 .collect(),
         ],
+        ..Table::default()
     }
 }
 
@@ -101,6 +107,7 @@ fn account_table(outcome: &SlotOutcome) -> Table {
             "not sent",
         ],
         rows: vec![std::iter::once("datagrams".to_owned()).chain(counts.map(format::grouped)).collect()],
+        ..Table::default()
     }
 }
 
@@ -114,6 +121,7 @@ fn codes_table(outcome: &SlotOutcome) -> Table {
         heading: "Answers by code",
         columns: vec!["code", "answers", "share"],
         rows: outcome.codes.iter().map(row).collect(),
+        ..Table::default()
     }
 }
 
@@ -187,15 +195,27 @@ fn distribution(latency: &Latency) -> Option<Curves> {
     let across = Direction {
         name: "share of the answers, each line a tenth of those left",
         axis: Axis::log([1.0, rarest]),
-        read: |rarity| format!("{} %", ((1.0 - 1.0 / rarity) * 1e8).round() / 1e6),
+        read: share_within,
     };
     let upward = latencies(values.iter().filter_map(|(_, ns)| ns.map(|ns| ns as u64)));
     let series = Series { class: "one", name: "answered within", values, joined: true };
     (latency.count() > 0).then(|| chart("Latency by share", &across, &upward, &[series], None))
 }
 
+/// The share that all but one in `rarity` are, with the digits that tell it from the whole: `96.67 %`.
+fn share_within(rarity: f64) -> String {
+    let digits = rarity.log10().floor().max(0.0) as usize + 1;
+    let text = format!("{:.digits$}", (1.0 - 1.0 / rarity) * 100.0);
+    format!("{} %", text.trim_end_matches('0').trim_end_matches('.'))
+}
+
 /// The page of a ramp.
 pub(crate) fn ramp(document: &RampDocument) -> Result<String> {
+    page::alone(|place| ramp_part(document, place))
+}
+
+/// A ramp in a page.
+pub(crate) fn ramp_part(document: &RampDocument, place: &Place) -> Result<Part> {
     let steps = &document.steps;
     let best = steps.iter().map(|step| step.answered_per_second).fold(0.0, f64::max);
     let highest = steps.iter().map(|step| step.offered_per_second).fold(0.0, f64::max);
@@ -212,24 +232,22 @@ pub(crate) fn ramp(document: &RampDocument) -> Result<String> {
     };
     let mut facts = generator_facts(&document.generator);
     facts.extend(steps.first().map(|step| ("each step", seconds(step.duration.as_secs_f64()))));
-    Page {
-        schema: document.schema,
-        version: document.version,
-        heading: format!("Up to {}/s answered of {}/s offered", format::rate(best), format::rate(highest)),
-        made_of: load_text::made_of(&document.generator),
+    let body = Body {
+        place,
         tiles: Vec::new(),
-        missed: &[],
-        warnings: &document.warnings,
+        notes: notes(&[], &document.warnings),
         charts: over_rate(steps),
         tables: vec![Table {
             heading: "Each rate",
             columns: vec!["asked/s", "offered/s", "answered/s", "loss", "p50 us", "p99 us", "max us"],
             rows: steps.iter().map(row).collect(),
+            ..Table::default()
         }],
         facts,
-        command: format::command_line(&document.argv),
-    }
-    .rendered()
+    };
+    let verdict = format!("Up to {}/s answered of {}/s offered", format::rate(best), format::rate(highest));
+    let started = steps.first().map(|step| step.started_realtime_ns / 1_000_000_000);
+    page::part(head(document, &verdict, started), &body)
 }
 
 /// Answers, latency and loss against the rate offered.
@@ -277,21 +295,21 @@ fn over_rate(steps: &[SlotOutcome]) -> Vec<Curves> {
 
 /// The page of multiples of a known capacity.
 pub(crate) fn overload(document: &OverloadDocument) -> Result<String> {
-    let capacity = format::rate(document.capacity_per_second);
-    Page {
-        schema: document.schema,
-        version: document.version,
-        heading: format!("Above a capacity of {capacity}/s"),
-        made_of: load_text::made_of(&document.generator),
+    page::alone(|place| overload_part(document, place))
+}
+
+/// Multiples of a known capacity in a page.
+pub(crate) fn overload_part(document: &OverloadDocument, place: &Place) -> Result<Part> {
+    let body = Body {
+        place,
         tiles: Vec::new(),
-        missed: &[],
-        warnings: &document.warnings,
+        notes: notes(&[], &document.warnings),
         charts: Vec::new(),
         tables: vec![overload_table(&document.overload)],
         facts: generator_facts(&document.generator),
-        command: format::command_line(&document.argv),
-    }
-    .rendered()
+    };
+    let verdict = format!("Above a capacity of {}/s", format::rate(document.capacity_per_second));
+    page::part(head(document, &verdict, document.started_unix_seconds), &body)
 }
 
 /// What is answered at each multiple of capacity.
@@ -307,5 +325,6 @@ pub(super) fn overload_table(overload: &[linerate_measure::capacity::Overload]) 
         heading: "Above capacity",
         columns: vec!["asked", "offered/s", "of capacity still answered"],
         rows: overload.iter().map(row).collect(),
+        ..Table::default()
     }
 }

@@ -3,6 +3,8 @@ use std::time::Duration;
 use linerate_measure::capacity::{self, SearchOptions};
 use linerate_measure::generator::Builder;
 
+use anyhow::Result;
+
 use super::*;
 use crate::command::load::overload::OverloadDocument;
 use crate::command::load::ramp::RampDocument;
@@ -50,9 +52,10 @@ fn a_slot_without_intervals_or_answers_is_a_page_too() {
 #[test]
 fn a_ramp_has_its_curves_over_the_rate() {
     let document = RampDocument {
-        schema: "linerate.load-ramp/1",
-        version: "0.0.0",
+        schema: crate::command::load::ramp::SCHEMA.to_owned(),
+        version: "0.0.0".to_owned(),
         argv: vec!["linerate".to_owned()],
+        host: None,
         generator: made_up_load::generator(),
         steps: vec![made_up_load::outcome(100.0, 0), made_up_load::outcome(200.0, 30)],
         warnings: Vec::new(),
@@ -72,9 +75,11 @@ fn overload_that_is_unknown_says_why() {
     let slot = Duration::from_millis(1);
     unknown.extend(capacity::overload(&mut generator, 0.0, &[2.0], slot).expect("nothing is sent"));
     let document = OverloadDocument {
-        schema: "linerate.load-overload/1",
-        version: "0.0.0",
+        schema: crate::command::load::overload::SCHEMA.to_owned(),
+        version: "0.0.0".to_owned(),
         argv: Vec::new(),
+        started_unix_seconds: None,
+        host: None,
         generator: made_up_load::generator(),
         capacity_per_second: 10.0,
         overload: unknown,
@@ -94,9 +99,11 @@ fn a_search_that_found_nothing_is_a_page_too() {
     let options = SearchOptions { budget: Duration::ZERO, ..SearchOptions::default() };
     let capacity = capacity::search_repeatedly(&mut generator, &options, 3).expect("a result");
     let document = SearchDocument {
-        schema: "linerate.load-search/1",
-        version: "0.0.0",
+        schema: crate::command::load::search::SCHEMA.to_owned(),
+        version: "0.0.0".to_owned(),
         argv: Vec::new(),
+        started_unix_seconds: None,
+        host: None,
         generator: made_up_load::generator(),
         method: Method {
             max_loss_ratio: 0.001,

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{Filter, NftTable, Table};
 use crate::finding::{Rule, Severity, Sighting};
-use crate::setting::Value;
+use crate::setting::{NftFamily, Value};
 use crate::stage::View;
 use crate::{Known, Setting};
 
@@ -94,9 +94,9 @@ fn empty_nftables(table: &NftTable) -> Option<Empty> {
         name: format!("nftables {family} {name}"),
         read_from: "nfnetlink, NFT_MSG_GETCHAIN",
         hooks: *hooks,
-        removal: Some(match family.as_str() {
-            "inet" => Removal::Change(Setting::NftTable { table: name.clone() }),
-            _ => Removal::Command(format!("nft delete table {family} {name}")),
+        removal: Some(match NftFamily::from_name(family) {
+            Some(family) => Removal::Change(Setting::NftTable { family, table: name.clone() }),
+            None => Removal::Command(format!("nft delete table {family} {name}")),
         }),
     })
 }
@@ -145,9 +145,9 @@ mod tests {
         let tables =
             r#"[{"family": "inet", "name": "fw", "hooks": 3}, {"family": "ip", "name": "nat", "hooks": 4}]"#;
         let found = sightings(&[("/calls/nfnetlink/tables.json", tables)]);
-        let change = &found[0].changes[0];
-        assert_eq!(change.setting.command(&change.to).as_deref(), Some("nft delete table inet fw"));
-        assert_eq!(found[0].commands, ["nft delete table ip nat"]);
+        let typed = |change: &crate::Change| change.setting.command(&change.to);
+        let typed: Vec<String> = found[0].changes.iter().filter_map(typed).collect();
+        assert_eq!(typed, ["nft delete table inet fw", "nft delete table ip nat"]);
     }
 
     #[test]

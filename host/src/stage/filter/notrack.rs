@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use super::{Conntrack, Filter, conntrack};
+use super::{Conntrack, Filter, IpFamily, conntrack};
 use crate::Setting;
 use crate::amount;
 use crate::finding::{Rule, Severity, Sighting};
-use crate::setting::Value;
+use crate::setting::{NftFamily, Value};
 use crate::stage::socket::Service;
 use crate::stage::{PacketPath, View};
 
@@ -135,10 +135,16 @@ fn remedy(sighting: Sighting, filter: &Filter, ports: &BTreeSet<u16>) -> Sightin
     let nftables = filter.nftables.value().is_some_and(|tables| !tables.is_empty());
     let list: Vec<String> = ports.iter().map(u16::to_string).collect();
     if iptables && !nftables {
+        let rule = |chain: &str, port: &str| Setting::IptablesRule {
+            family: IpFamily::Ip,
+            table: "raw".to_owned(),
+            chain: chain.to_owned(),
+            rule: format!("-p udp {port} -j NOTRACK"),
+        };
         return list.iter().fold(sighting, |sighting, port| {
             sighting
-                .command(format!("iptables -t raw -A PREROUTING -p udp --dport {port} -j NOTRACK"))
-                .command(format!("iptables -t raw -A OUTPUT -p udp --sport {port} -j NOTRACK"))
+                .change(rule("PREROUTING", &format!("--dport {port}")), None, Value::new("present"))
+                .change(rule("OUTPUT", &format!("--sport {port}")), None, Value::new("present"))
         });
     }
     let list = list.join(", ");
@@ -160,7 +166,11 @@ fn remedy(sighting: Sighting, filter: &Filter, ports: &BTreeSet<u16>) -> Sightin
         .chain(rule("output", "sport"));
     let known = filter.nftables.value().map(|tables| tables.iter().any(|table| table.name == TABLE));
     let from = (known == Some(false)).then(|| Value::new(""));
-    let sighting = sighting.change(Setting::NftTable { table: TABLE.to_owned() }, from, Value::new(ruleset));
+    let sighting = sighting.change(
+        Setting::NftTable { family: NftFamily::Inet, table: TABLE.to_owned() },
+        from,
+        Value::new(ruleset),
+    );
     commands.fold(sighting, Sighting::command)
 }
 
@@ -239,7 +249,10 @@ mod tests {
         ];
         let sighting = found(&path(10, 0, true, &[HOOK, NO_TABLES, tables[0], tables[1], tables[2]]));
         assert_eq!(sighting.severity, Severity::Note);
-        assert_eq!(sighting.commands[0], "iptables -t raw -A PREROUTING -p udp --dport 53 -j NOTRACK");
+        let typed = |change: &crate::Change| change.setting.command(&change.to);
+        let typed: Vec<String> = sighting.changes.iter().filter_map(typed).collect();
+        assert_eq!(typed[0], "iptables -t raw -A PREROUTING -p udp --dport 53 -j NOTRACK");
+        assert_eq!(typed[1], "iptables -t raw -A OUTPUT -p udp --sport 53 -j NOTRACK");
     }
 
     #[test]

@@ -16,10 +16,7 @@ impl Irq {
     /// Reads the vectors of these interfaces.
     #[must_use]
     pub fn observe(host: &Host, interfaces: &[&str]) -> Self {
-        let lines = host
-            .read(INTERRUPTS)
-            .map_err(|error| error.to_string())
-            .and_then(|text| interrupts::parse(&text).map_err(|error| format!("{INTERRUPTS}: {error}")));
+        let lines = lines(host);
         let source = Source {
             host,
             napi: Napi::all(host).into_value().flatten().unwrap_or_default(),
@@ -37,6 +34,17 @@ impl Irq {
             .collect();
         Self { owners: super::owner::observe(host), isolated: isolated(host), interfaces }
     }
+}
+
+/// The names of all interrupts by number, several with commas between where it is shared.
+pub fn names(host: &Host) -> Known<BTreeMap<u32, String>> {
+    let names = |lines: BTreeMap<u32, Line>| lines.into_iter().map(|(irq, line)| (irq, line.name)).collect();
+    Known::from(lines(host)).map(names)
+}
+
+fn lines(host: &Host) -> Result<BTreeMap<u32, Line>, String> {
+    let text = host.read(INTERRUPTS).map_err(|error| error.to_string())?;
+    interrupts::parse(&text).map_err(|error| format!("{INTERRUPTS}: {error}"))
 }
 
 /// CPUs kept from housekeeping; the file is there since Linux 4.2 (drivers/base/cpu.c).

@@ -32,11 +32,18 @@ pub(super) fn told(mut sighting: Sighting, path: &PacketPath, irqs: &[u32]) -> S
         if !known {
             sighting = sighting.evidence(owner.name.clone(), owner.how.clone(), owner.read_from.clone());
         }
-        if owner.name == "irqbalance" {
-            sighting.first.extend(irqbalance::ban(owner, irqs));
-        }
+        sighting.first.extend(owner.ban_command(irqs));
     }
     sighting
+}
+
+impl Owner {
+    /// What a person would type so that irqbalance leaves these interrupts alone from its next start on; none where it does
+    /// already, and for others than irqbalance.
+    #[must_use]
+    pub fn ban_command(&self, irqs: &[u32]) -> Option<String> {
+        (self.name == "irqbalance").then(|| irqbalance::ban(self, irqs)).flatten()
+    }
 }
 
 fn of_process(host: &Host, process: &Process) -> Option<Owner> {
@@ -53,23 +60,6 @@ fn of_process(host: &Host, process: &Process) -> Option<Owner> {
         }),
         _ => None,
     }
-}
-
-/// Lines of a file in the manner of INI: section, key and value.
-fn settings(text: &str) -> impl Iterator<Item = (&str, &str, &str)> {
-    let mut section = "";
-    text.lines().filter_map(move |line| {
-        let line = line.trim();
-        if let Some(name) = line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
-            section = name.trim();
-            return None;
-        }
-        if line.starts_with(['#', ';']) {
-            return None;
-        }
-        let (key, value) = line.split_once('=')?;
-        Some((section, key.trim(), value.trim()))
-    })
 }
 
 #[cfg(test)]

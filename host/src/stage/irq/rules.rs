@@ -5,8 +5,12 @@ mod one_node;
 mod owner_conflict;
 mod stacked;
 
+use std::collections::BTreeMap;
+
 use super::Vector;
+use crate::CpuSet;
 use crate::finding::{Rule, Sighting};
+use crate::setting::{Setting, Value};
 use crate::stage::PacketPath;
 
 pub(super) const RULES: &[Rule] = &[one_node::RULE, stacked::RULE, not_hint::RULE, owner_conflict::RULE];
@@ -31,4 +35,28 @@ fn with_vectors(sighting: Sighting, vectors: &[&Vector]) -> Sighting {
 /// Whether irqbalance runs, which puts the interrupts of an interface without traffic on few CPUs.
 fn is_balanced(path: &PacketPath) -> bool {
     path.irq.owners.value().is_some_and(|owners| owners.iter().any(|owner| owner.name == "irqbalance"))
+}
+
+/// Adds to a sighting the changes that put each vector where `plan` has its queue, and says first who else sets them.
+fn mend(mut sighting: Sighting, path: &PacketPath, interface: &str, plan: &BTreeMap<u32, u32>) -> Sighting {
+    let moved: Vec<(&Vector, u32)> = path
+        .irq
+        .vectors(interface)
+        .iter()
+        .filter(|vector| !vector.is_managed())
+        .filter_map(|vector| {
+            let queue = vector.receive_queue.or(vector.transmit_queue)?;
+            let cpu = *plan.get(&queue)?;
+            (vector.cpu() != Some(cpu)).then_some((vector, cpu))
+        })
+        .collect();
+    sighting =
+        super::owner::told(sighting, path, &moved.iter().map(|(vector, _)| vector.irq).collect::<Vec<_>>());
+    for (vector, cpu) in moved {
+        let from = vector.affinity.value().map(|cpus| Value::new(cpus.to_mask()));
+        let to = Value::new(CpuSet::from_iter([cpu]).to_mask());
+        let setting = Setting::IrqAffinity { irq: vector.irq, action: vector.name.clone() };
+        sighting = sighting.change(setting, from, to);
+    }
+    sighting
 }

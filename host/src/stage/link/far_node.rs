@@ -68,12 +68,13 @@ fn nearer(mut sighting: Sighting, view: &View<'_>, link: &Link, near: &CpuSet) -
     let receiving = vectors.filter(|vector| vector.receive_queue.is_some());
     let cpus: Vec<u32> = near.iter().collect();
     for (vector, cpu) in receiving.zip(cpus.into_iter().cycle()) {
-        if vector.managed.value() == Some(&Some(true)) {
+        if vector.is_managed() {
             continue;
         }
         let to = Value::new(CpuSet::from_iter([cpu]).to_mask());
         let from = vector.affinity.value().map(|cpus| Value::new(cpus.to_mask()));
-        sighting = sighting.change(Setting::IrqAffinity { irq: vector.irq }, from, to);
+        let setting = Setting::IrqAffinity { irq: vector.irq, action: vector.name.clone() };
+        sighting = sighting.change(setting, from, to);
     }
     sighting
 }

@@ -35,6 +35,14 @@ pub(crate) fn shown(features: BTreeMap<String, bool>) -> BTreeMap<String, bool> 
     shown
 }
 
+/// Whether a feature by the kernel's name is what this name shows, or part of it.
+pub(crate) fn is_of(shown: &str, kernel: &str) -> bool {
+    match NAMES.iter().find(|(alias, _)| *alias == shown) {
+        Some((_, pattern)) => matches(pattern, kernel),
+        None => shown == kernel,
+    }
+}
+
 fn matches(pattern: &str, name: &str) -> bool {
     match pattern.split_once('*') {
         Some((start, end)) => name.strip_prefix(start).is_some_and(|rest| rest.ends_with(end)),
@@ -45,6 +53,12 @@ fn matches(pattern: &str, name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_that_is_typed_finds_the_kernels() {
+        assert!(is_of("generic-receive-offload", "rx-gro") && !is_of("generic-receive-offload", "rx-gro-hw"));
+        assert!(is_of("tcp-segmentation-offload", "tx-tcp6-segmentation") && is_of("rx-gro-hw", "rx-gro-hw"));
+    }
 
     #[test]
     fn features_have_the_names_that_are_typed() {

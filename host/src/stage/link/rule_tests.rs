@@ -91,6 +91,7 @@ fn service(protocol: Protocol, named: bool, gro: Known<bool>) -> Service {
         local: ([0, 0, 0, 0], 53).into(),
         processes: Known::Value(Vec::new()),
         sockets: vec![socket],
+        ordered: false,
         steering: Known::Value(None),
         named,
         read_from: "sock_diag".into(),
@@ -397,7 +398,12 @@ fn virtual_functions_are_missed_where_machines_go_through_a_bridge() {
         title,
         "eth0 can have 63 virtual functions and has none, while 2 tap interfaces are on its bridge"
     );
-    assert_eq!(commands, ["echo 2 > /sys/class/net/eth0/device/sriov_numvfs"]);
+    assert_eq!(
+        commands,
+        [
+            "echo 0 > /sys/class/net/eth0/device/sriov_numvfs && echo 2 > /sys/class/net/eth0/device/sriov_numvfs"
+        ]
+    );
     path.link[0].sriov = Known::Value(Some(Sriov { active: Some(4), ..sriov }));
     assert!(none(&virtual_functions::RULE, &View::once(&path)));
 }

@@ -2,8 +2,9 @@
 
 use super::Link;
 use crate::finding::{Rule, Sighting};
+use crate::setting::Value;
 use crate::stage::View;
-use crate::{Known, Severity};
+use crate::{Known, Setting, Severity};
 
 pub(super) const RULE: Rule = Rule {
     id: "link.vf-unused",
@@ -45,5 +46,7 @@ fn unused(link: &Link) -> Option<Sighting> {
             bridge.taps.clone(),
             format!("/sys/class/net/{interface}/brport/bridge/brif"),
         );
-    Some(sighting.command(format!("echo {} > {directory}/sriov_numvfs", machines.min(total))))
+    let setting = Setting::VirtualFunctions { interface: interface.clone() };
+    let to = Value::new(machines.min(total).to_string());
+    Some(sighting.change(setting, Some(Value::new("0")), to))
 }

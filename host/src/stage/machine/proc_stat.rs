@@ -54,6 +54,12 @@ impl CpuTime {
 }
 
 impl CpuTimes {
+    /// Reads `/proc/stat`: an item a CPU that is online.
+    #[must_use]
+    pub fn observe(host: &Host) -> Known<Vec<Self>> {
+        of_each_cpu(host, &Known::unknown("not asked for"))
+    }
+
     /// All of it.
     #[must_use]
     pub fn total(&self) -> u64 {

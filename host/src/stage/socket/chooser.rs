@@ -1,24 +1,30 @@
-//! What chooses the socket of a reuseport group, told by a BPF iterator over the UDP sockets (Linux 5.9).
+//! What chooses the socket of a reuseport group, told by BPF iterators over UDP and TCP sockets (Linux 5.9).
 //!
 //! The kernel tells nobody whether a group has a program (SO_ATTACH_REUSEPORT_CBPF and _EBPF cannot be read back), so
-//! `bpf/reuseport.bpf.c` is loaded, run once over the sockets of the calling thread's network namespace, and gone when its
-//! descriptors are closed at the end of the call. It reads kernel memory, is attached to nothing that a packet passes, and
-//! changes nothing.
+//! `bpf/reuseport.bpf.c` is loaded at the first need, run over the sockets of the calling thread's network namespace, and gone
+//! with the process. It reads kernel memory, is attached to nothing that a packet passes, and changes nothing.
 
 use std::cell::OnceCell;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::io::{self, Read as _};
+use std::sync::{Mutex, PoisonError};
 
 use aya::programs::Iter;
-use aya::{Btf, EbpfLoader};
+use aya::{Btf, Ebpf, EbpfLoader};
 use serde::{Deserialize, Serialize};
 
+use super::Protocol;
 use crate::{Host, HostError};
 
 static OBJECT: &[u8] =
     aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/reuseport.bpf.o"));
 
 /// Bytes of `struct member` of bpf/reuseport.bpf.c.
-const MEMBER_BYTES: usize = 24;
+const MEMBER_BYTES: usize = 40;
+
+/// Where the program's name lies in it.
+const NAME: std::ops::Range<usize> = 24..40;
 
 /// `NO_PLACE` there.
 const NO_PLACE: u32 = u32::MAX;
@@ -33,6 +39,23 @@ pub struct Member {
     pub place: Option<u32>,
     /// What chooses.
     pub chooser: Chooser,
+    /// The program that chooses, where it is an extended one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub program: Option<ChoosingProgram>,
+}
+
+/// A program of the kernel's.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChoosingProgram {
+    /// Its number, by which `bpftool prog` names it.
+    pub id: u32,
+    /// Its name, of at most 15 bytes.
+    pub name: String,
+}
+
+impl ChoosingProgram {
+    /// Name of the program of `bpf/steer.bpf.c`. Anybody may name theirs so; who would change one looks at its maps.
+    pub(crate) const STEER: &str = "linerate_steer";
 }
 
 /// What chooses the socket of a group.
@@ -45,48 +68,76 @@ pub enum Chooser {
     Classic,
     /// A classic program that loads the number of the CPU.
     ClassicByCpu,
-    /// An SK_REUSEPORT program.
+    /// An extended program: of the kind SK_REUSEPORT, or a socket filter.
     Extended,
 }
 
 /// Asks at the first need.
 pub(super) struct Choosers<'h> {
     host: &'h Host,
-    members: OnceCell<Result<Vec<Member>, HostError>>,
+    datagrams: OnceCell<Result<Vec<Member>, HostError>>,
+    listeners: OnceCell<Result<Vec<Member>, HostError>>,
 }
 
 impl<'h> Choosers<'h> {
     pub(super) fn new(host: &'h Host) -> Self {
-        Self { host, members: OnceCell::new() }
+        Self { host, datagrams: OnceCell::new(), listeners: OnceCell::new() }
     }
 
-    /// The socket with this cookie in its group; none where it is in none.
-    pub(super) fn member(&self, cookie: u64) -> Result<Option<&Member>, &HostError> {
-        let ask =
-            || self.host.call("reuseport/udp", "asking what chooses in reuseport groups (BPF iterator)", ask);
-        let members = self.members.get_or_init(ask).as_ref()?;
+    /// The socket of this protocol with this cookie in its group; none where it is in none.
+    pub(super) fn member(&self, protocol: Protocol, cookie: u64) -> Result<Option<&Member>, &HostError> {
+        let members = match protocol {
+            Protocol::Udp => &self.datagrams,
+            Protocol::Tcp => &self.listeners,
+        };
+        let ask = || {
+            let what = "asking what chooses in reuseport groups (BPF iterator)";
+            self.host.call(&format!("reuseport/{}", protocol.name()), what, || ask(protocol))
+        };
+        let members = members.get_or_init(ask).as_ref()?;
         Ok(members.iter().find(|member| member.cookie == cookie))
     }
 }
 
-fn ask() -> io::Result<Vec<Member>> {
-    let btf = Btf::from_sys_fs().map_err(io::Error::other)?;
-    let mut object = EbpfLoader::new().btf(Some(&btf)).load(OBJECT).map_err(chain)?;
-    let program: &mut Iter = object
-        .program_mut("reuseport")
-        .ok_or(io::ErrorKind::NotFound)?
-        .try_into()
-        .map_err(io::Error::other)?;
-    program.load("udp", &btf).map_err(chain)?;
-    let link = program.attach().map_err(chain)?;
-    let link = program.take_link(link).map_err(chain)?;
+/// The iterators, once they were asked for: to fit one to the kernel takes a fifth of a second, to run it nothing to speak of.
+static LOADED: Mutex<BTreeMap<Protocol, Ebpf>> = Mutex::new(BTreeMap::new());
+
+/// The members of all reuseport groups of the calling thread's network namespace. Sockets that nobody asked for their cookie
+/// have none yet.
+pub(crate) fn ask(protocol: Protocol) -> io::Result<Vec<Member>> {
+    let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
+    let object = match loaded.entry(protocol) {
+        Entry::Occupied(object) => object.into_mut(),
+        Entry::Vacant(none) => none.insert(load(protocol)?),
+    };
+    let iterator = iterator(object, protocol)?;
+    // It is about the namespace of the thread that opens it (bpf_iter_init_seq_net of fs/proc/proc_net.c).
+    let link = iterator.attach().map_err(chain)?;
+    let link = iterator.take_link(link).map_err(chain)?;
+    drop(loaded);
     let mut bytes = Vec::new();
     link.into_file().map_err(io::Error::other)?.read_to_end(&mut bytes)?;
     members(&bytes)
 }
 
+fn load(protocol: Protocol) -> io::Result<Ebpf> {
+    let btf = Btf::from_sys_fs().map_err(io::Error::other)?;
+    let mut object = EbpfLoader::new().btf(Some(&btf)).load(OBJECT).map_err(chain)?;
+    iterator(&mut object, protocol)?.load(protocol.name(), &btf).map_err(chain)?;
+    Ok(object)
+}
+
+fn iterator(object: &mut Ebpf, protocol: Protocol) -> io::Result<&mut Iter> {
+    let name = match protocol {
+        Protocol::Udp => "reuseport",
+        Protocol::Tcp => "reuseport_tcp",
+    };
+    let program = object.program_mut(name).ok_or(io::ErrorKind::NotFound)?;
+    program.try_into().map_err(io::Error::other)
+}
+
 /// The system's error where there is one below the library's, since that is what a capture keeps; else all their words.
-fn chain(error: impl std::error::Error) -> io::Error {
+pub(crate) fn chain(error: impl std::error::Error) -> io::Error {
     let mut words = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
@@ -118,7 +169,14 @@ fn member(bytes: &[u8]) -> Option<Member> {
         _ => return None,
     };
     let place = Some(word(8)?).filter(|place| *place != NO_PLACE);
-    Some(Member { cookie: u64::from_ne_bytes(*bytes.first_chunk()?), place, chooser })
+    let name = bytes.get(NAME)?.split(|byte| *byte == 0).next()?;
+    let program = ChoosingProgram { id: word(20)?, name: String::from_utf8_lossy(name).into_owned() };
+    Some(Member {
+        cookie: u64::from_ne_bytes(*bytes.first_chunk()?),
+        place,
+        chooser,
+        program: (chooser == Chooser::Extended).then_some(program),
+    })
 }
 
 #[cfg(test)]
@@ -128,21 +186,25 @@ mod tests {
 
     fn bytes(cookie: u64, place: u32, chooser: u32) -> Vec<u8> {
         let mut bytes = cookie.to_ne_bytes().to_vec();
-        for word in [place, 4, chooser, 0] {
+        for word in [place, 4, chooser, 9] {
             bytes.extend(word.to_ne_bytes());
         }
+        bytes.extend(b"choose\0\0\0\0\0\0\0\0\0\0");
         bytes
     }
 
     #[test]
     fn members_are_read_and_what_is_cut_short_is_an_error() {
-        let both = [bytes(77, 1, 2), bytes(78, NO_PLACE, 0)].concat();
+        let all = [bytes(77, 1, 2), bytes(78, NO_PLACE, 0), bytes(79, 0, 3)].concat();
+        let member = |cookie, place, chooser| Member { cookie, place, chooser, program: None };
+        let program = Some(ChoosingProgram { id: 9, name: "choose".into() });
         let expected = [
-            Member { cookie: 77, place: Some(1), chooser: Chooser::ClassicByCpu },
-            Member { cookie: 78, place: None, chooser: Chooser::Kernel },
+            member(77, Some(1), Chooser::ClassicByCpu),
+            member(78, None, Chooser::Kernel),
+            Member { program, ..member(79, Some(0), Chooser::Extended) },
         ];
-        assert_eq!(members(&both).expect("read"), expected);
-        assert!(members(&both[..40]).is_err() && members(&bytes(1, 0, 9)).is_err());
+        assert_eq!(members(&all).expect("read"), expected);
+        assert!(members(&all[..50]).is_err() && members(&bytes(1, 0, 9)).is_err());
         assert_eq!(members(&[]).expect("nobody"), []);
     }
 

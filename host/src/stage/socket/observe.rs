@@ -119,6 +119,15 @@ impl List {
     }
 }
 
+/// The UDP sockets that are bound and not connected, of both address families, whoever holds them.
+pub(crate) fn udp_sockets(host: &Host) -> Result<Vec<DiagSocket>, String> {
+    let mut sockets = Vec::new();
+    for list in LISTS.iter().filter(|list| list.protocol == Protocol::Udp) {
+        sockets.extend(list.read(host)?.0);
+    }
+    Ok(sockets)
+}
+
 fn services(
     host: &Host,
     scope: &Scope,
@@ -213,13 +222,14 @@ fn grouped(host: &Host, owners: &Owners, found: Vec<Found>, named: bool) -> Vec<
         let processes = processes(host, &members, &mut names);
         let read_from = members.first().map_or("", |member| member.read_from).to_owned();
         let mut sockets: Vec<Socket> = members.into_iter().map(|member| member.socket).collect();
-        order(&choosers, &mut sockets);
+        let ordered = order(&choosers, key.protocol, &mut sockets);
         Service {
             protocol: key.protocol,
             local: key.local,
             steering: steering(host, owners, &choosers, (key.protocol, &processes), &sockets),
             processes,
             sockets,
+            ordered,
             named,
             read_from,
         }

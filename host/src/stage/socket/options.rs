@@ -1,15 +1,15 @@
 //! What a process set on its socket, read from a copy of its descriptor.
 //!
-//! `pidfd_getfd` (Linux 5.6) makes a descriptor here of the very socket that the process holds, as if the process had sent it
-//! over a Unix socket: it is read by `getsockopt` alone, nothing is received from it or set on it, and it is closed before the
-//! next one is taken. The process does not notice. Should it close the socket at that very moment, the socket lives for the
-//! microseconds until the copy is closed.
+//! It is read by `getsockopt` alone, nothing is received from it or set on it, and it is closed before the next one is taken.
+//! Should the process close the socket at that very moment, the socket lives for the microseconds until the copy is closed.
 
+use std::collections::BTreeMap;
 use std::io;
 
-use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use serde::{Deserialize, Serialize};
 
+use super::copy::copy;
+use crate::setting::{SocketKnob, socket_words};
 use crate::sys::sockopt::{SOL_UDP, word};
 use crate::{Host, HostError};
 
@@ -30,6 +30,10 @@ pub struct SocketOptions {
     pub gro: bool,
     /// SO_RCVBUF in bytes, twice what was asked for, as the kernel counts it.
     pub receive_buffer_bytes: Option<u64>,
+    /// What each option that can be set reads, as [`crate::Setting::Socket`] has it; without those that the kernel does not
+    /// tell.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub knobs: BTreeMap<SocketKnob, String>,
 }
 
 /// The options of the socket that this descriptor of a process is.
@@ -45,20 +49,17 @@ pub(crate) fn options(
 }
 
 fn read(inode: u64, pid: u32, descriptor: u32) -> io::Result<SocketOptions> {
-    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidInput)?;
-    let descriptor = i32::try_from(descriptor).map_err(|_| io::ErrorKind::InvalidInput)?;
-    let process = pidfd_open(pid, PidfdFlags::empty())?;
-    let socket = pidfd_getfd(&process, descriptor, PidfdGetfdFlags::empty())?;
-    // The number may have been closed and given to something else since it was listed.
-    if rustix::fs::fstat(&socket)?.st_ino != inode {
-        return Err(io::ErrorKind::NotFound.into());
-    }
+    let socket = copy(inode, (pid, descriptor))?;
     let option = |option| word(&socket, libc::SOL_SOCKET, option);
     Ok(SocketOptions {
         reuseport: option(libc::SO_REUSEPORT)? != 0,
         incoming_cpu: u32::try_from(option(libc::SO_INCOMING_CPU)?).ok(),
         gro: word(&socket, SOL_UDP, UDP_GRO).is_ok_and(|on| on != 0),
         receive_buffer_bytes: u64::try_from(option(libc::SO_RCVBUF)?).ok(),
+        knobs: SocketKnob::ALL
+            .into_iter()
+            .filter_map(|knob| Some((knob, socket_words(knob, &socket).ok()?)))
+            .collect(),
     })
 }
 
@@ -80,6 +81,9 @@ mod tests {
             Ok(options) => {
                 assert_eq!((options.reuseport, options.incoming_cpu, options.gro), (false, None, false));
                 assert!(options.receive_buffer_bytes.is_some_and(|bytes| bytes > 2000));
+                let knob = |knob| options.knobs.get(&knob).map(String::as_str);
+                assert_eq!(knob(SocketKnob::IncomingCpu), Some("none"));
+                assert!(knob(SocketKnob::PathMtu).is_some() && knob(SocketKnob::BusyPoll).is_some());
                 let error = options_of_another(inode, at);
                 assert!(error.contains("descriptor"), "{error}");
             }

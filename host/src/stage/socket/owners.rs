@@ -6,7 +6,7 @@ use crate::{Host, HostError, Known};
 
 /// Descriptors of all processes that are of interest here.
 #[derive(Debug, Default)]
-pub(super) struct Owners {
+pub(crate) struct Owners {
     sockets: BTreeMap<u64, Vec<(u32, u32)>>,
     programs: BTreeMap<u32, Vec<u32>>,
     refused: Vec<u32>,
@@ -41,7 +41,7 @@ impl Descriptor {
 
 impl Owners {
     /// Reads the descriptors of all processes. One that ends meanwhile is left out.
-    pub(super) fn observe(host: &Host) -> Self {
+    pub(crate) fn observe(host: &Host) -> Self {
         let mut owners = Owners::default();
         match host.list("/proc") {
             Ok(names) => names
@@ -75,7 +75,7 @@ impl Owners {
     }
 
     /// The descriptors of a socket. None of it was seen is known only where all processes could be looked at.
-    pub(super) fn of(&self, inode: u64) -> Known<Vec<(u32, u32)>> {
+    pub(crate) fn of(&self, inode: u64) -> Known<Vec<(u32, u32)>> {
         match (self.sockets.get(&inode), &self.whole_failure, self.refused.as_slice()) {
             (Some(found), ..) => Known::Value(found.clone()),
             (None, Some(why), _) => Known::unknown(why.clone()),

@@ -39,6 +39,7 @@ pub(in crate::stage) fn service(sockets: u64) -> Service {
         processes: Known::Value(vec![Process { pid: 50, name: "echo".to_owned() }]),
         sockets: (700..700 + sockets).map(socket).collect(),
         steering: Known::Value(None),
+        ordered: false,
         named: true,
         read_from: "sock_diag".to_owned(),
     }

@@ -1,6 +1,6 @@
 //! How the socket of a reuseport group is chosen, as far as it can be told from outside.
 
-use super::chooser::{Chooser, Choosers};
+use super::chooser::{Chooser, Choosers, ChoosingProgram, Member};
 use super::owners::Owners;
 use super::{Process, Protocol, Socket, Steering};
 use crate::stage::machine;
@@ -28,12 +28,9 @@ pub(super) fn steering(
     if processes.iter().any(|process| holds_program(host, process.pid, owners.programs_of(process.pid))) {
         return Known::Value(Some(Steering::Program));
     }
-    if protocol == Protocol::Tcp {
-        return Known::unknown("the kernel does not tell what chooses among listeners");
-    }
     let by_cpu = sockets.iter().all(|socket| socket.incoming_cpu().is_some());
     let cookie = first.cookie.filter(|cookie| *cookie != 0);
-    let member = match cookie.map(|cookie| choosers.member(cookie)) {
+    let member = match cookie.map(|cookie| choosers.member(protocol, cookie)) {
         Some(Ok(member)) => member,
         Some(Err(error)) => return Known::unknown(error.to_string()),
         None => {
@@ -41,6 +38,7 @@ pub(super) fn steering(
         }
     };
     match member.map(|member| member.chooser) {
+        Some(Chooser::Extended) if member.is_some_and(is_ours) => Known::Value(Some(Steering::Cpu)),
         Some(Chooser::ClassicByCpu) => Known::Value(Some(Steering::Cpu)),
         Some(Chooser::Classic | Chooser::Extended) => Known::Value(Some(Steering::Program)),
         Some(Chooser::Kernel) if by_cpu && incoming_cpu_is_honoured(host) => {
@@ -51,12 +49,20 @@ pub(super) fn steering(
     }
 }
 
-/// Puts the sockets of a group in the order in which a classic program counts them, where the kernel told all places.
-pub(super) fn order(choosers: &Choosers<'_>, sockets: &mut [Socket]) {
-    let place = |socket: &Socket| choosers.member(socket.cookie?).ok()??.place;
-    if sockets.len() > 1 && sockets.iter().all(|socket| place(socket).is_some()) {
+/// Puts the sockets of a group in the order in which a classic program counts them, where the kernel told all places, and
+/// says whether it did.
+pub(super) fn order(choosers: &Choosers<'_>, protocol: Protocol, sockets: &mut [Socket]) -> bool {
+    let place = |socket: &Socket| choosers.member(protocol, socket.cookie?).ok()??.place;
+    let told = sockets.len() > 1 && sockets.iter().all(|socket| place(socket).is_some());
+    if told {
         sockets.sort_by_key(place);
     }
+    told
+}
+
+/// Whether linerate attached its program, which goes by CPU.
+fn is_ours(member: &Member) -> bool {
+    member.program.as_ref().is_some_and(|program| program.name == ChoosingProgram::STEER)
 }
 
 fn holds_program(host: &Host, pid: u32, descriptors: &[u32]) -> bool {
@@ -106,8 +112,12 @@ mod tests {
         [r#"{"reuseport": true, "incoming_cpu": 0}"#, r#"{"reuseport": true, "incoming_cpu": 1}"#];
 
     fn told(mut recording: Recording, chooser: &str) -> (Known<Option<Steering>>, Vec<u64>) {
+        let (chooser, program) = chooser.split_once(' ').unwrap_or((chooser, "choose"));
+        let program = format!(r#"{{"id": 9, "name": "{program}"}}"#);
         let member = |cookie: u32, place: u32| {
-            format!(r#"{{"cookie": {cookie}, "place": {place}, "chooser": "{chooser}"}}"#)
+            format!(
+                r#"{{"cookie": {cookie}, "place": {place}, "chooser": "{chooser}", "program": {program}}}"#
+            )
         };
         if !chooser.is_empty() {
             let answer = format!("[{},{}]", member(100, 1), member(101, 0));
@@ -125,6 +135,7 @@ mod tests {
             ("classic_by_cpu", Steering::Cpu),
             ("classic", Steering::Program),
             ("extended", Steering::Program),
+            ("extended linerate_steer", Steering::Cpu),
         ] {
             let (found, order) = told(tree(REUSEPORT, "6.18.0"), chooser);
             assert_eq!((found, order), (Known::Value(Some(steering)), vec![701, 700]));

@@ -31,6 +31,14 @@ impl Softirq {
     }
 }
 
+impl SoftnetCpu {
+    /// Reads `/proc/net/softnet_stat`: an item a CPU that is online.
+    #[must_use]
+    pub fn observe(host: &Host) -> Known<Vec<Self>> {
+        softnet(host)
+    }
+}
+
 fn softnet(host: &Host) -> Known<Vec<SoftnetCpu>> {
     const PATH: &str = "/proc/net/softnet_stat";
     let online =

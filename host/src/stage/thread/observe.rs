@@ -146,13 +146,7 @@ impl<'h> Process<'h> {
 
     /// The sockets an epoll instance waits for; none where it does not tell.
     fn polled(&self, descriptor: u64) -> Option<Vec<u64>> {
-        let info = self.host.read(&format!("/proc/{}/fdinfo/{descriptor}", self.pid)).ok()?;
-        let own: BTreeSet<u64> = self.sockets.values().copied().collect();
-        let inode = |watched: super::task::Watched| match watched.inode {
-            Some(inode) => own.contains(&inode).then_some(inode),
-            None => self.sockets.get(&watched.descriptor).copied(),
-        };
-        let inodes: BTreeSet<u64> = watched(&info).into_iter().filter_map(inode).collect();
+        let inodes = polled(self.host, self.pid, &self.sockets, descriptor)?;
         Some(inodes.into_iter().collect())
     }
 
@@ -180,6 +174,22 @@ impl<'h> Process<'h> {
     }
 }
 
+/// Those of these sockets that an epoll instance of the process waits for; none where it does not tell.
+pub(super) fn polled(
+    host: &Host,
+    pid: u32,
+    sockets: &BTreeMap<u32, u64>,
+    descriptor: u64,
+) -> Option<BTreeSet<u64>> {
+    let info = host.read(&format!("/proc/{pid}/fdinfo/{descriptor}")).ok()?;
+    let own: BTreeSet<u64> = sockets.values().copied().collect();
+    let inode = |watched: super::task::Watched| match watched.inode {
+        Some(inode) => own.contains(&inode).then_some(inode),
+        None => sockets.get(&watched.descriptor).copied(),
+    };
+    Some(watched(&info).into_iter().filter_map(inode).collect())
+}
+
 /// What is known of a thread.
 enum Seen {
     Serves(How, Vec<u64>),
@@ -189,8 +199,7 @@ enum Seen {
 
 impl Thread {
     fn ran(&self) -> bool {
-        let ticks = |task: &Task| task.user_ticks.unwrap_or(0) > 0 || task.system_ticks.unwrap_or(0) > 0;
-        self.task.value().is_none_or(ticks)
+        self.task.value().is_none_or(Task::ran)
     }
 }
 
@@ -207,7 +216,7 @@ fn drop_idle_holders(serving: &mut Vec<Serving>) {
     });
 }
 
-fn directory(pid: u32, tid: u32) -> String {
+pub(super) fn directory(pid: u32, tid: u32) -> String {
     format!("/proc/{pid}/task/{tid}")
 }
 
@@ -230,7 +239,7 @@ fn threads(host: &Host, pid: u32, names: &[String]) -> Vec<Thread> {
 }
 
 /// None where the thread ended.
-fn task(host: &Host, pid: u32, tid: u32) -> Option<Known<Task>> {
+pub(super) fn task(host: &Host, pid: u32, tid: u32) -> Option<Known<Task>> {
     let path = format!("{}/stat", directory(pid, tid));
     match host.read(&path) {
         Ok(text) => {
@@ -244,7 +253,7 @@ fn task(host: &Host, pid: u32, tid: u32) -> Option<Known<Task>> {
     }
 }
 
-fn doing(host: &Host, pid: u32, tid: u32) -> Known<Doing> {
+pub(super) fn doing(host: &Host, pid: u32, tid: u32) -> Known<Doing> {
     let path = format!("{}/syscall", directory(pid, tid));
     match host.read(&path) {
         Ok(text) => Doing::parse(&text)

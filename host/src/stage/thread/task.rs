@@ -1,21 +1,35 @@
 //! What the kernel tells of a thread: `stat` and `status` below `/proc/PID/task/TID`, and of an epoll instance.
 
-use crate::{CpuSet, Host, Known};
+use crate::{CpuSet, Host, HostError, Known};
 
 /// Fields of `stat` by their numbers in proc(5), counted from the first after the name.
 const FIRST: usize = 3;
+const PARENT: usize = 4 - FIRST;
+const THREADS: usize = 20 - FIRST;
+const STARTED: usize = 22 - FIRST;
 const USER: usize = 14 - FIRST;
 const SYSTEM: usize = 15 - FIRST;
 const PROCESSOR: usize = 39 - FIRST;
 
-/// A thread's line.
+/// What the line `stat` tells of a process or thread; what it has no field for is none.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Task {
-    pub(crate) name: String,
-    pub(crate) runs: bool,
-    pub(crate) user_ticks: Option<u64>,
-    pub(crate) system_ticks: Option<u64>,
-    pub(crate) last_cpu: Option<u32>,
+pub struct Task {
+    /// Its name (`comm`).
+    pub name: String,
+    /// Whether it runs, or would if it had a CPU.
+    pub runs: bool,
+    /// The process that its process comes from; 0 for none that is visible here.
+    pub parent: Option<u32>,
+    /// How many threads its process has.
+    pub threads: Option<u32>,
+    /// When it was started, in clock ticks since boot.
+    pub started: Option<u64>,
+    /// Time it ran in user mode, in ticks of `USER_HZ`.
+    pub user_ticks: Option<u64>,
+    /// Time it ran in the kernel.
+    pub system_ticks: Option<u64>,
+    /// The CPU it ran on last.
+    pub last_cpu: Option<u32>,
 }
 
 impl Task {
@@ -25,13 +39,45 @@ impl Task {
         let (name, rest) = rest.rsplit_once(')')?;
         let fields: Vec<&str> = rest.split_whitespace().collect();
         let number = |index: usize| fields.get(index)?.parse().ok();
+        let small = |index: usize| number(index).and_then(|number: u64| u32::try_from(number).ok());
         Some(Task {
             name: name.to_owned(),
             runs: *fields.first()? == "R",
+            parent: small(PARENT),
+            threads: small(THREADS),
+            started: number(STARTED),
             user_ticks: number(USER),
             system_ticks: number(SYSTEM),
-            last_cpu: number(PROCESSOR).and_then(|cpu: u64| u32::try_from(cpu).ok()),
+            last_cpu: small(PROCESSOR),
         })
+    }
+
+    /// Reads it of a process, whose name is that of its first thread.
+    ///
+    /// # Errors
+    /// [`HostError::Read`] where there is no such process, [`HostError::Garbled`] where the line has no name and state.
+    pub fn of_process(host: &Host, pid: u32) -> Result<Self, HostError> {
+        let path = format!("/proc/{pid}/stat");
+        let text = host.read(&path)?;
+        Self::parse(&text)
+            .ok_or_else(|| HostError::Garbled { path, reason: "no name and state of a process".to_owned() })
+    }
+
+    /// Reads it of a thread.
+    ///
+    /// # Errors
+    /// As [`Task::of_process`].
+    pub fn of_thread(host: &Host, pid: u32, tid: u32) -> Result<Self, HostError> {
+        let path = format!("/proc/{pid}/task/{tid}/stat");
+        let text = host.read(&path)?;
+        Self::parse(&text)
+            .ok_or_else(|| HostError::Garbled { path, reason: "no name and state of a thread".to_owned() })
+    }
+
+    /// Whether it ever ran, as far as the kernel's clock noticed.
+    #[must_use]
+    pub fn ran(&self) -> bool {
+        self.user_ticks.unwrap_or(0) > 0 || self.system_ticks.unwrap_or(0) > 0
     }
 }
 
@@ -91,6 +137,7 @@ mod tests {
         let task = Task::parse(STAT).expect("a thread");
         assert_eq!((task.name.as_str(), task.runs), ("tokio (rt) 1", true));
         assert_eq!((task.user_ticks, task.system_ticks, task.last_cpu), (Some(1712), Some(3304), Some(7)));
+        assert_eq!((task.parent, task.threads, task.started), (Some(5240), Some(9), Some(8123)));
         let cut = Task::parse(&STAT[..60]).expect("a thread");
         assert_eq!((cut.user_ticks, cut.last_cpu), (None, None));
         assert_eq!(Task::parse("5243 (tokio"), None);

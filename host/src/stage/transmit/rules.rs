@@ -6,20 +6,17 @@ mod single_queue;
 mod xps_missing;
 mod xps_wrong;
 
-use super::{Transmit, TransmitQueue};
+use std::collections::BTreeMap;
+
+use super::Transmit;
 use crate::CpuSet;
 use crate::finding::{Rule, Sighting};
 use crate::setting::{QueueDirection, Setting, Value};
-use crate::stage::irq::plan;
 use crate::stage::link::{Device, Link};
-use crate::stage::{PacketPath, View};
+use crate::stage::{PacketPath, View, spread};
 
 pub(super) const RULES: &[Rule] =
     &[xps_missing::RULE, xps_wrong::RULE, single_queue::RULE, qdisc_drops::RULE, queue_stuck::RULE];
-
-/// Drivers that choose the transmit queue by themselves, so that XPS has no say: by a table from the hypervisor
-/// (`netvsc_select_queue`, drivers/net/hyperv/netvsc_drv.c, Linux 6.18).
-const CHOOSE_THEMSELVES: [&str; 1] = ["hv_netvsc"];
 
 /// A NIC with what is known of its transmit queues.
 struct Sending<'a> {
@@ -47,49 +44,17 @@ impl Sending<'_> {
         &self.link.interface
     }
 
-    /// The CPUs of each transmit queue by XPS; none where one of them is unknown, where the interface has no XPS, where its
-    /// driver does not heed it, or where queues are chosen by receive queue instead.
+    /// The CPUs of each transmit queue by XPS; none where it has no say, or where they are not known.
     fn xps(&self) -> Option<Vec<(u32, &CpuSet)>> {
-        let driver = self.link.driver.value().and_then(Option::as_ref);
-        if driver.is_some_and(|driver| CHOOSE_THEMSELVES.contains(&driver.name.as_str())) {
-            return None;
-        }
-        let by_receive_queue = |queue: &TransmitQueue| match queue.xps_receive_queues.value() {
-            Some(Some(queues)) => !queues.is_empty(),
-            _ => false,
-        };
-        let queues = self.transmit.queues();
-        if queues.len() < 2 || queues.iter().any(by_receive_queue) {
-            return None;
-        }
-        queues.iter().map(|queue| Some((queue.queue, queue.xps_cpus.value()?.as_ref()?))).collect()
+        spread::heeds_xps(self.path, self.link)
     }
 
     /// A transmit queue for each CPU: the one whose receive side interrupts that CPU, where it has one; the other CPUs share
     /// the queues of CPUs on their node, least used first.
-    fn plan(&self) -> Vec<(u32, CpuSet)> {
+    fn plan(&self) -> BTreeMap<u32, CpuSet> {
         let queues: Vec<u32> = self.transmit.queues().iter().map(|queue| queue.queue).collect();
-        let settled = plan::settled(self.path, self.interface()).unwrap_or_default();
-        let mut cpus_of: Vec<(u32, Vec<u32>)> = queues.iter().map(|queue| (*queue, Vec::new())).collect();
-        let mut left: Vec<u32> = self.cpus.iter().collect();
-        for (queue, cpus) in &mut cpus_of {
-            if let Some(cpu) = settled.get(queue).filter(|cpu| left.contains(cpu)) {
-                cpus.push(*cpu);
-                left.retain(|other| other != cpu);
-            }
-        }
-        for cpu in left {
-            let node = self.path.machine.node_of(cpu);
-            let distance = |cpus: &[u32]| cpus.iter().any(|other| self.path.machine.node_of(*other) != node);
-            // Queues without a CPU come first, then those of the same node.
-            let best = cpus_of
-                .iter_mut()
-                .min_by_key(|(queue, cpus)| (!cpus.is_empty(), distance(cpus), cpus.len(), *queue));
-            if let Some((_, cpus)) = best {
-                cpus.push(cpu);
-            }
-        }
-        cpus_of.into_iter().map(|(queue, cpus)| (queue, cpus.into_iter().collect())).collect()
+        let settled = spread::settled(self.path, self.interface()).unwrap_or_default();
+        spread::queue_of_each_cpu(&self.path.machine, &queues, &settled, self.cpus)
     }
 
     /// Adds the changes from the masks as they are to those of the plan. Queues for which there is no CPU are left out.
@@ -131,6 +96,7 @@ mod tests {
     use crate::Known;
     use crate::stage::machine::Node;
     use crate::stage::rss::sample;
+    use crate::stage::transmit::TransmitQueue;
 
     /// A host of so many CPUs and an interface with the XPS masks given, as lists.
     pub(super) fn path(cpus: u32, masks: &[&str]) -> PacketPath {
@@ -151,7 +117,7 @@ mod tests {
     fn plan_of(path: &PacketPath) -> Vec<String> {
         let view = View::once(path);
         let sending = sending(&view).next().expect("a NIC");
-        sending.plan().into_iter().map(|(_, cpus)| cpus.to_string()).collect()
+        sending.plan().into_values().map(|cpus| cpus.to_string()).collect()
     }
 
     #[test]

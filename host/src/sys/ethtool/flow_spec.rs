@@ -3,17 +3,17 @@
 use crate::stage::rss::NtupleRule;
 
 /// Where the fields are: the flow's values, their mask, what to do with it, the rule's place.
-const VALUES: usize = 4;
-const MASK: usize = 76;
-const RING_COOKIE: usize = 152;
+pub(super) const VALUES: usize = 4;
+pub(super) const MASK: usize = 76;
+pub(super) const RING_COOKIE: usize = 152;
 pub(super) const LOCATION: usize = 160;
 
 /// Flags in the kind of flow: more fields to match, and an RSS context instead of a queue.
 const FLOW_FLAGS: u32 = 0xe000_0000;
-const FLOW_CONTEXT: u32 = 0x2000_0000;
+pub(super) const FLOW_CONTEXT: u32 = 0x2000_0000;
 
 /// What to do instead of a queue: drop it (all ones) or wake the machine (all but the last).
-const DROP: u64 = u64::MAX;
+pub(super) const DROP: u64 = u64::MAX;
 const WAKE: u64 = u64::MAX - 1;
 
 /// The kinds of flow that have ports: their number, and where the destination port is in their values.
@@ -45,6 +45,11 @@ pub(super) fn flow_number(name: &str) -> Option<u32> {
     FLOWS.iter().find(|(_, flow)| *flow == name).map(|(number, _)| *number)
 }
 
+/// The name of a kind of flow, where it has no further fields to match.
+pub(super) fn flow_name(number: u32) -> Option<&'static str> {
+    FLOWS.iter().find(|(flow, _)| *flow == number).map(|(_, name)| *name)
+}
+
 /// The first hash function of those in use: a bit each, in the order of the kernel's `rss_hash_func_strings`
 /// (net/ethtool/common.c).
 pub(super) fn hash_function(bits: u8) -> String {
@@ -58,7 +63,7 @@ pub(super) fn hash_function(bits: u8) -> String {
 }
 
 /// Reads a rule; none where it is cut short.
-pub(super) fn read_rule(spec: &[u8]) -> Option<NtupleRule> {
+pub(crate) fn read_rule(spec: &[u8]) -> Option<NtupleRule> {
     let kind = word(spec, 0)?;
     let cookie = u64::from_ne_bytes(*spec.get(RING_COOKIE..)?.first_chunk()?);
     let location = word(spec, LOCATION)?;

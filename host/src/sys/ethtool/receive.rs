@@ -4,7 +4,7 @@
 
 use std::io;
 
-use super::{flow_spec, ioctl};
+use super::{RuleSpec, flow_spec, ioctl};
 use crate::stage::rss::{Hash, HashFields, Indirection, NtupleRule};
 
 const GET_HASH_FIELDS: u32 = 0x29;
@@ -13,6 +13,8 @@ const GET_RINGS: u32 = 0x2d;
 const COUNT_RULES: u32 = 0x2e;
 const GET_RULE: u32 = 0x2f;
 const LIST_RULES: u32 = 0x30;
+const DELETE_RULE: u32 = 0x31;
+const INSERT_RULE: u32 = 0x32;
 const GET_TABLE: u32 = 0x38;
 const SET_TABLE: u32 = 0x39;
 const GET_INDIRECTION: u32 = 0x46;
@@ -21,7 +23,8 @@ const GET_INDIRECTION: u32 = 0x46;
 const RXNFC_BYTES: usize = 192;
 const RXNFC_FLOW: usize = 4;
 const RXNFC_DATA: usize = 8;
-const RXNFC_LOCATION: usize = 16 + flow_spec::LOCATION;
+const RXNFC_SPEC: usize = 16;
+const RXNFC_LOCATION: usize = RXNFC_SPEC + flow_spec::LOCATION;
 const RXNFC_RULE_COUNT: usize = 184;
 const RXNFC_RULES: usize = 188;
 
@@ -106,6 +109,11 @@ pub(crate) fn set_hash_fields(interface: &str, flow: &str, fields: HashFields) -
     ask(interface, SET_HASH_FIELDS, &mut request)
 }
 
+/// Whether ethtool(8) has a kind of flow of this name.
+pub(crate) fn is_flow(name: &str) -> bool {
+    flow_spec::flow_number(name).is_some()
+}
+
 fn about_flow(flow: &str) -> io::Result<Vec<u8>> {
     let number = flow_spec::flow_number(flow).ok_or(io::ErrorKind::InvalidInput)?;
     let mut request = vec![0; RXNFC_BYTES];
@@ -154,11 +162,41 @@ fn locations(interface: &str) -> io::Result<Vec<u32>> {
     Ok(words(&answer[RXNFC_RULES..]).into_iter().take(listed).collect())
 }
 
+/// The rule at a place; none where there is none.
+pub(crate) fn rule_spec(interface: &str, location: u32) -> io::Result<Option<RuleSpec>> {
+    if !locations(interface)?.contains(&location) {
+        return Ok(None);
+    }
+    let mut request = vec![0; RXNFC_BYTES];
+    put(&mut request, RXNFC_LOCATION, location);
+    ask(interface, GET_RULE, &mut request)?;
+    let context = word(&request, RXNFC_RULE_COUNT);
+    let rule = RuleSpec::of(&request[RXNFC_SPEC..RXNFC_RULE_COUNT], context);
+    rule.map(Some).ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+/// Puts a rule in a place (`ETHTOOL_SRXCLSRLINS`).
+pub(crate) fn insert_rule(interface: &str, location: u32, rule: &RuleSpec) -> io::Result<()> {
+    let mut request = vec![0; RXNFC_BYTES];
+    request[RXNFC_SPEC..RXNFC_RULE_COUNT].copy_from_slice(&rule.at(location));
+    // The same word is the number of the RSS context, where the kind of flow says that there is one.
+    put(&mut request, RXNFC_RULE_COUNT, rule.context.unwrap_or_default());
+    ask(interface, INSERT_RULE, &mut request)
+}
+
+/// Takes the rule at a place away (`ETHTOOL_SRXCLSRLDEL`).
+pub(crate) fn delete_rule(interface: &str, location: u32) -> io::Result<()> {
+    let mut request = vec![0; RXNFC_BYTES];
+    put(&mut request, RXNFC_LOCATION, location);
+    ask(interface, DELETE_RULE, &mut request)
+}
+
 fn rule(interface: &str, location: u32) -> io::Result<NtupleRule> {
     let mut request = vec![0; RXNFC_BYTES];
     put(&mut request, RXNFC_LOCATION, location);
     ask(interface, GET_RULE, &mut request)?;
-    flow_spec::read_rule(&request[16..RXNFC_RULE_COUNT]).ok_or_else(|| io::ErrorKind::InvalidData.into())
+    flow_spec::read_rule(&request[RXNFC_SPEC..RXNFC_RULE_COUNT])
+        .ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
 /// Sends a structure with this command as its first word, and takes the answer in its place.

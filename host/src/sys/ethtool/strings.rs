@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use std::io;
 
 use super::ioctl;
+use crate::root::Explained;
 
 const GET_STRINGS: u32 = 0x1b;
 const GET_STATISTICS: u32 = 0x1d;
 const GET_SET_INFO: u32 = 0x37;
 const GET_FEATURES: u32 = 0x3a;
+const SET_FEATURES: u32 = 0x3b;
 
 /// `ETH_SS_STATS` and `ETH_SS_FEATURES`.
 const STATISTICS: u32 = 1;
@@ -55,22 +57,64 @@ pub(crate) fn statistics(interface: &str) -> io::Result<BTreeMap<String, u64>> {
 
 /// Features by the kernel's names, and whether they are on.
 pub(crate) fn features(interface: &str) -> io::Result<BTreeMap<String, bool>> {
-    /// Words of struct ethtool_get_features_block, and the place in it of those that are on.
-    const BLOCK_WORDS: usize = 4;
-    const ACTIVE: usize = 2;
     let names = names(interface, FEATURES)?;
+    let states = feature_states(interface, names.len())?;
+    let on = |index: usize| states.is_set(ACTIVE, index);
+    let named = names.into_iter().enumerate().filter(|(_, name)| !name.is_empty());
+    Ok(named.map(|(index, name)| (name, on(index))).collect())
+}
+
+/// Switches the features of these names, as far as the device lets them be switched.
+pub(crate) fn set_feature(interface: &str, is_one: impl Fn(&str) -> bool, on: bool) -> io::Result<()> {
+    let names = names(interface, FEATURES)?;
+    let states = feature_states(interface, names.len())?;
+    let indices: Vec<usize> =
+        names.iter().enumerate().filter(|(_, name)| is_one(name)).map(|(index, _)| index).collect();
+    let free: Vec<usize> = indices.iter().copied().filter(|index| states.is_set(AVAILABLE, *index)).collect();
+    if free.is_empty() {
+        if !indices.is_empty() && indices.iter().all(|index| states.is_set(ACTIVE, *index) == on) {
+            return Ok(());
+        }
+        let words = "the device has it fixed".to_owned();
+        return Err(Explained { errno: libc::EOPNOTSUPP, words }.into());
+    }
+    // struct ethtool_sfeatures: the command, the number of blocks, and of each block what to switch and to what.
     let blocks = names.len().div_ceil(32);
+    let mut words = vec![0_u32; 2 + 2 * blocks];
+    words[0] = SET_FEATURES;
+    words[1] = u32::try_from(blocks).map_err(|_| io::ErrorKind::InvalidData)?;
+    for index in free {
+        let (place, bit) = (2 + index / 32 * 2, 1 << (index % 32));
+        words[place] |= bit;
+        words[place + 1] |= if on { bit } else { 0 };
+    }
+    // SAFETY: `words` is struct ethtool_sfeatures with as many blocks as it says.
+    unsafe { ioctl(interface, words.as_mut_ptr().cast()) }
+}
+
+/// Words of struct ethtool_get_features_block, and the places in it of those that can be switched, and that are on.
+const BLOCK_WORDS: usize = 4;
+const AVAILABLE: usize = 0;
+const ACTIVE: usize = 2;
+
+/// struct ethtool_gfeatures.
+struct FeatureStates(Vec<u32>);
+
+impl FeatureStates {
+    fn is_set(&self, which: usize, index: usize) -> bool {
+        let word = self.0.get(2 + index / 32 * BLOCK_WORDS + which).copied().unwrap_or(0);
+        word >> (index % 32) & 1 != 0
+    }
+}
+
+fn feature_states(interface: &str, count: usize) -> io::Result<FeatureStates> {
+    let blocks = count.div_ceil(32);
     let mut words = vec![0_u32; 2 + BLOCK_WORDS * with_room(blocks)];
     words[0] = GET_FEATURES;
     words[1] = u32::try_from(blocks).map_err(|_| io::ErrorKind::InvalidData)?;
     // SAFETY: `words` begins as struct ethtool_gfeatures does, and has room for more blocks than it says.
     unsafe { ioctl(interface, words.as_mut_ptr().cast()) }?;
-    let on = |index: usize| {
-        let word = words.get(2 + index / 32 * BLOCK_WORDS + ACTIVE).copied().unwrap_or(0);
-        word >> (index % 32) & 1 != 0
-    };
-    let named = names.into_iter().enumerate().filter(|(_, name)| !name.is_empty());
-    Ok(named.map(|(index, name)| (name, on(index))).collect())
+    Ok(FeatureStates(words))
 }
 
 /// The names of a set, in the order of their values.

@@ -6,6 +6,7 @@ use super::ioctl;
 use crate::stage::link::{Channels, Coalesce, Rings};
 
 const GET_COALESCE: u32 = 0x0e;
+const SET_COALESCE: u32 = 0x0f;
 const GET_RINGS: u32 = 0x10;
 const SET_RINGS: u32 = 0x11;
 const GET_CHANNELS: u32 = 0x3c;
@@ -15,6 +16,14 @@ const SET_CHANNELS: u32 = 0x3d;
 const COALESCE_WORDS: usize = 23;
 const RINGS_WORDS: usize = 9;
 const CHANNELS_WORDS: usize = 9;
+
+/// Places in struct ethtool_coalesce.
+const COALESCE_RX_USECS: usize = 1;
+const COALESCE_RX_FRAMES: usize = 2;
+const COALESCE_TX_USECS: usize = 5;
+const COALESCE_TX_FRAMES: usize = 6;
+const COALESCE_ADAPTIVE_RX: usize = 10;
+const COALESCE_ADAPTIVE_TX: usize = 11;
 
 /// Places of the lengths in struct ethtool_ringparam, and of the counts in struct ethtool_channels.
 const RINGS_RX: usize = 5;
@@ -46,13 +55,26 @@ pub(crate) fn channels(interface: &str) -> io::Result<Channels> {
 pub(crate) fn coalesce(interface: &str) -> io::Result<Coalesce> {
     let words = get::<COALESCE_WORDS>(interface, GET_COALESCE)?;
     Ok(Coalesce {
-        rx_usecs: Some(words[1]),
-        rx_frames: Some(words[2]),
-        tx_usecs: Some(words[5]),
-        tx_frames: Some(words[6]),
-        adaptive_rx: Some(words[10] != 0),
-        adaptive_tx: Some(words[11] != 0),
+        rx_usecs: Some(words[COALESCE_RX_USECS]),
+        rx_frames: Some(words[COALESCE_RX_FRAMES]),
+        tx_usecs: Some(words[COALESCE_TX_USECS]),
+        tx_frames: Some(words[COALESCE_TX_FRAMES]),
+        adaptive_rx: Some(words[COALESCE_ADAPTIVE_RX] != 0),
+        adaptive_tx: Some(words[COALESCE_ADAPTIVE_TX] != 0),
     })
+}
+
+/// Sets interrupt moderation; what is none stays as it is.
+pub(crate) fn set_coalesce(interface: &str, wanted: &Coalesce) -> io::Result<()> {
+    let values = [
+        (COALESCE_RX_USECS, wanted.rx_usecs),
+        (COALESCE_RX_FRAMES, wanted.rx_frames),
+        (COALESCE_TX_USECS, wanted.tx_usecs),
+        (COALESCE_TX_FRAMES, wanted.tx_frames),
+        (COALESCE_ADAPTIVE_RX, wanted.adaptive_rx.map(u32::from)),
+        (COALESCE_ADAPTIVE_TX, wanted.adaptive_tx.map(u32::from)),
+    ];
+    change::<COALESCE_WORDS>(interface, (GET_COALESCE, SET_COALESCE), &values)
 }
 
 /// Sets the lengths of rings; what is none stays as it is.

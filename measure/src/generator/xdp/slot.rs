@@ -20,8 +20,11 @@ pub(super) struct Frame {
 
 /// Makes flows and rows ready. No thread sends, and stragglers of the last slot are late from now on.
 pub(super) fn begin(program: &Program, frame: &Frame, cpus: &[u32], timings: &[Timing], requests: u64) {
+    // An answer gives its place back whichever CPU it comes in on, also one that sends nothing.
+    let part_ns = timings.iter().find_map(Timing::part_ns).unwrap_or(0);
     for row in program.rows.iter() {
         reset(row, frame);
+        row.part.store(part_ns, Ordering::Relaxed);
     }
     for (id, flow) in (0u32..).zip(program.flows.iter()) {
         if program.codec.is_some() {
@@ -45,7 +48,7 @@ fn reset(row: &Row, frame: &Frame) {
     let used = row.answered.load(Ordering::Relaxed) > 0;
     let zero = |counter: &AtomicU64| counter.store(0, Ordering::Relaxed);
     [&row.sent, &row.refused, &row.down, &row.too_long, &row.failed].into_iter().for_each(zero);
-    [&row.part, &row.oldest_part].into_iter().for_each(zero);
+    zero(&row.oldest_part);
     [&row.least_gap, &row.not_before, &row.share, &row.worst_lag, &row.late_sends].into_iter().for_each(zero);
     [&row.run_over, &row.made_of].into_iter().for_each(|count| count.store(0, Ordering::Relaxed));
     row.returned.iter().chain(&row.made).chain(&row.bursts).for_each(zero);
@@ -86,9 +89,6 @@ fn arm(row: &Row, timing: &Timing, thread: usize, threads: usize, flows: usize, 
         // Twice as fast as the schedule, until a hold-up is made good.
         row.least_gap.store((schedule.step_ns / 2.0).max(1.0) as u64, Ordering::Relaxed);
         row.share.store(schedule.share, Ordering::Relaxed);
-    }
-    if let Timing::Window { part_ns, .. } = timing {
-        row.part.store(*part_ns, Ordering::Relaxed);
     }
 }
 

@@ -74,6 +74,14 @@ impl Timing {
             Timing::Window { .. } | Timing::Flood => None,
         }
     }
+
+    /// The parts of the timeout by which a window's requests are counted, if there is one; ns.
+    pub(super) fn part_ns(&self) -> Option<u64> {
+        match self {
+            Timing::Window { part_ns, .. } => Some(*part_ns),
+            Timing::Ticks(_) | Timing::Waits(_) | Timing::Flood => None,
+        }
+    }
 }
 
 /// What a thread tells of a slot besides what is in its row.

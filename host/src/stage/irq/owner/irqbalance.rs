@@ -1,7 +1,7 @@
 //! irqbalance: its arguments, its environment, and the interrupts it is told to leave alone.
 
 use super::Owner;
-use crate::Host;
+use crate::{Host, ini};
 
 /// Files from which its service takes its environment: of Debian and of Red Hat.
 const ENVIRONMENTS: [&str; 2] = ["/etc/default/irqbalance", "/etc/sysconfig/irqbalance"];
@@ -70,8 +70,8 @@ pub(crate) fn banned_interrupts(arguments: &[&str]) -> Vec<u32> {
 
 /// The variables of a file of the environment that matter here, with their values.
 pub(crate) fn environment(text: &str) -> Vec<(&str, &str)> {
-    super::settings(text)
-        .map(|(_, key, value)| (key, value.trim_matches(['"', '\''])))
+    ini::entries(text)
+        .map(|entry| (entry.key, entry.value.trim_matches(['"', '\''])))
         .filter(|(key, value)| WANTED.contains(key) && !value.is_empty())
         .collect()
 }

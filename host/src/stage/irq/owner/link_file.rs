@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::Owner;
-use crate::Host;
+use crate::{Host, ini};
 
 /// In the order of precedence: a file hides one of the same name further down (systemd.link(5)).
 const DIRECTORIES: [&str; 4] = [
@@ -46,11 +46,11 @@ fn owner(host: &Host, path: String) -> Option<Owner> {
 
 /// The lines of a .link file that set affinity.
 pub(crate) fn affinity_lines(text: &str) -> Vec<String> {
-    super::settings(text)
-        .filter(|(section, key, value)| {
-            *section == "Link" && key.starts_with("IRQAffinity") && !value.is_empty()
+    ini::entries(text)
+        .filter(|entry| {
+            entry.section == "Link" && entry.key.starts_with("IRQAffinity") && !entry.value.is_empty()
         })
-        .map(|(_, key, value)| format!("{key}={value}"))
+        .map(|entry| format!("{}={}", entry.key, entry.value))
         .collect()
 }
 

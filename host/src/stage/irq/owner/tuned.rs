@@ -1,7 +1,7 @@
 //! TuneD: its scheduler plugin moves interrupts off isolated CPUs, its irq plugins set them.
 
 use super::Owner;
-use crate::Host;
+use crate::{Host, ini};
 
 const ACTIVE: &str = "/etc/tuned/active_profile";
 
@@ -46,7 +46,7 @@ fn profile(host: &Host, name: &str) -> Option<String> {
 pub(crate) fn settings(text: &str) -> (Vec<String>, Vec<String>) {
     let mut found = Vec::new();
     let mut includes = Vec::new();
-    for (section, key, value) in super::settings(text) {
+    for ini::Entry { section, key, value, .. } in ini::entries(text) {
         match (section, key) {
             ("main", "include") => {
                 includes.extend(value.split([',', ' ']).filter(|name| !name.is_empty()).map(str::to_owned));

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use super::super::{Vector, plan};
+use super::super::Vector;
 use crate::finding::{Rule, Severity, Sighting};
-use crate::stage::View;
+use crate::stage::{View, spread};
 
 pub(super) const RULE: Rule = Rule {
     id: "irq.not-hint",
@@ -30,8 +30,8 @@ fn check(view: &View<'_>) -> Vec<Sighting> {
 
 fn of_interface(view: &View<'_>, interface: &str) -> Option<Sighting> {
     let path = view.now;
-    let usable = plan::usable_cpus(path)?;
-    let vectors = plan::receive_vectors(path, interface);
+    let usable = spread::usable_cpus(path)?;
+    let vectors = spread::receive_vectors(path, interface);
     // A hint of many CPUs says nothing; one of a CPU that is not to be used cannot be followed.
     let hinted: Vec<(&Vector, u32)> = vectors
         .values()
@@ -68,7 +68,7 @@ fn of_interface(view: &View<'_>, interface: &str) -> Option<Sighting> {
         return Some(sighting);
     }
     let plan = vectors.iter().filter_map(|(queue, vector)| Some((*queue, vector.hinted_cpu()?))).collect();
-    Some(plan::mend(sighting, path, interface, &plan))
+    Some(super::mend(sighting, path, interface, &plan))
 }
 
 #[cfg(test)]
@@ -93,7 +93,10 @@ mod tests {
         assert_eq!(sighting.evidence[1].value["101"], 1);
         let changes: Vec<String> =
             sighting.changes.iter().map(|change| format!("{} {}", change.setting, change.to)).collect();
-        assert_eq!(changes, ["affinity of IRQ 101 00000002", "affinity of IRQ 103 00000008"]);
+        assert_eq!(
+            changes,
+            ["affinity of IRQ 101 (eth0-TxRx-1) 00000002", "affinity of IRQ 103 (eth0-TxRx-3) 00000008"]
+        );
     }
 
     #[test]

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::super::{Vector, plan};
+use super::super::Vector;
 use crate::finding::{Rule, Severity, Sighting};
-use crate::stage::{PacketPath, View};
+use crate::stage::{PacketPath, View, spread};
 
 pub(super) const RULE: Rule = Rule {
     id: "irq.one-node",
@@ -30,10 +30,10 @@ fn check(view: &View<'_>) -> Vec<Sighting> {
 
 fn of_interface(view: &View<'_>, interface: &str) -> Option<Sighting> {
     let path = view.now;
-    let usable = plan::usable_cpus(path)?;
+    let usable = spread::usable_cpus(path)?;
     let nodes = path.machine.nodes.value()?;
     let with_cpus = nodes.iter().filter(|node| node.cpus.iter().any(|cpu| usable.contains(cpu))).count();
-    let vectors = plan::receive_vectors(path, interface);
+    let vectors = spread::receive_vectors(path, interface);
     if with_cpus < 2 || vectors.len() < 2 {
         return None;
     }
@@ -65,8 +65,8 @@ fn of_interface(view: &View<'_>, interface: &str) -> Option<Sighting> {
         nodes,
         "/sys/devices/system/node/node*/cpulist",
     );
-    Some(match plan::plan(path, interface) {
-        Some(plan) => plan::mend(sighting, path, interface, &plan),
+    Some(match spread::plan(path, interface) {
+        Some(plan) => super::mend(sighting, path, interface, &plan),
         None => sighting,
     })
 }
@@ -145,7 +145,10 @@ mod tests {
         assert_eq!(sighting.evidence[1].value["1"], "2-3");
         let changes: Vec<String> =
             sighting.changes.iter().map(|change| format!("{} {}", change.setting, change.to)).collect();
-        assert_eq!(changes, ["affinity of IRQ 102 00000004", "affinity of IRQ 103 00000008"]);
+        assert_eq!(
+            changes,
+            ["affinity of IRQ 102 (eth0-TxRx-2) 00000004", "affinity of IRQ 103 (eth0-TxRx-3) 00000008"]
+        );
     }
 
     #[test]

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use super::super::{Owner, Vector, plan};
+use super::super::{Owner, Vector};
 use crate::finding::{Rule, Severity, Sighting};
-use crate::stage::{PacketPath, View};
+use crate::stage::{PacketPath, View, spread};
 
 pub(super) const RULE: Rule = Rule {
     id: "irq.owner-conflict",
@@ -34,7 +34,7 @@ fn check(view: &View<'_>) -> Vec<Sighting> {
         .iter()
         .flat_map(|item| item.vectors.value().into_iter().flatten())
         .filter(|vector| vector.receive_queue.is_some() || vector.transmit_queue.is_some())
-        .filter(|vector| vector.managed.value().copied().flatten() != Some(true))
+        .filter(|vector| !vector.is_managed())
         .map(|vector| vector.irq)
         .filter(|irq| !balancer.leaves_alone.contains(irq))
         .collect();
@@ -82,7 +82,7 @@ fn by_hand(path: &PacketPath, balancer: &Owner) -> Option<Sighting> {
         return None;
     }
     let at_hints = |interface: &str| {
-        let vectors = plan::receive_vectors(path, interface);
+        let vectors = spread::receive_vectors(path, interface);
         let at_hint = |vector: &&Vector| vector.hinted_cpu().is_some() && vector.hinted_cpu() == vector.cpu();
         let distinct: BTreeSet<u32> = vectors.values().filter_map(|vector| vector.hinted_cpu()).collect();
         distinct.len() > 1 && vectors.values().all(at_hint)

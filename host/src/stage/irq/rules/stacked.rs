@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::super::{Vector, plan};
+use super::super::Vector;
 use crate::finding::{Rule, Severity, Sighting};
-use crate::stage::View;
 use crate::stage::softirq::traffic;
+use crate::stage::{View, spread};
 
 pub(super) const RULE: Rule = Rule {
     id: "irq.stacked",
@@ -29,8 +29,8 @@ fn check(view: &View<'_>) -> Vec<Sighting> {
 
 fn of_interface(view: &View<'_>, interface: &str) -> Option<Sighting> {
     let path = view.now;
-    let usable = plan::usable_cpus(path)?;
-    let vectors = plan::receive_vectors(path, interface);
+    let usable = spread::usable_cpus(path)?;
+    let vectors = spread::receive_vectors(path, interface);
     let by_cpu = queues_by_cpu(&vectors)?;
     let (fullest, queues) = by_cpu.iter().max_by_key(|(_, queues)| queues.len())?;
     let free = usable.iter().filter(|cpu| !by_cpu.contains_key(cpu)).count();
@@ -55,8 +55,8 @@ fn of_interface(view: &View<'_>, interface: &str) -> Option<Sighting> {
     );
     let list: Vec<&Vector> = vectors.values().copied().collect();
     let sighting = super::with_vectors(Sighting::new(severity, title), &list);
-    Some(match plan::plan(path, interface) {
-        Some(plan) => plan::mend(sighting, path, interface, &plan),
+    Some(match spread::plan(path, interface) {
+        Some(plan) => super::mend(sighting, path, interface, &plan),
         None => sighting,
     })
 }
@@ -99,7 +99,10 @@ mod tests {
             .collect();
         assert_eq!(
             changes,
-            ["affinity of IRQ 101 00000001 00000002", "affinity of IRQ 103 00000001 00000008"]
+            [
+                "affinity of IRQ 101 (eth0-TxRx-1) 00000001 00000002",
+                "affinity of IRQ 103 (eth0-TxRx-3) 00000001 00000008"
+            ]
         );
         let machine = Machine { vectors: &[0, 0, 2, 3], ..Machine::default() };
         assert_eq!(found(&machine)[0].severity, Severity::Medium);

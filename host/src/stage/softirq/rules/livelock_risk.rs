@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use crate::CpuSet;
 use crate::finding::{Rule, Severity, Sighting};
-use crate::stage::irq::plan;
 use crate::stage::socket::Service;
 use crate::stage::softirq::traffic;
+use crate::stage::spread;
 use crate::stage::thread::Serving;
 use crate::stage::{PacketPath, View};
 
@@ -24,14 +24,15 @@ pub(super) const RULE: Rule = Rule {
              packets per second, 2015",
     kernels: "all",
     remedy: "Let the thread run on another CPU of the same node too, or give the service more threads and sockets than \
-             one CPU's. Threaded NAPI (Linux 5.12) has the scheduler share the CPU between both.",
+             one CPU's. Threaded NAPI (Linux 5.12) has the scheduler share the CPU between both. A server on linerate's engine can refuse early what it \
+             could not answer (serve --overload protect, docs/overload.md).",
     unless: "The load can never exceed what the service serves.",
     check,
 };
 
 fn check(view: &View<'_>) -> Vec<Sighting> {
     let path = view.now;
-    let Some(usable) = plan::usable_cpus(path) else { return Vec::new() };
+    let Some(usable) = spread::usable_cpus(path) else { return Vec::new() };
     let services = path.socket.services().iter();
     services.filter_map(|service| of_service(view, service, &usable)).collect()
 }
@@ -128,6 +129,7 @@ mod tests {
             processes: Known::Value(Vec::new()),
             sockets: vec![socket],
             steering: Known::Value(None),
+            ordered: false,
             named: true,
             read_from: "sock_diag".into(),
         }]);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::CpuSet;
 use crate::finding::{Rule, Severity, Sighting};
-use crate::stage::irq::plan;
+use crate::stage::spread;
 use crate::stage::{PacketPath, View};
 
 pub(super) const RULE: Rule = Rule {
@@ -28,11 +28,13 @@ fn check(view: &View<'_>) -> Vec<Sighting> {
 }
 
 fn of_interface(path: &PacketPath, interface: &str) -> Option<Sighting> {
+    let reached = spread::reached(path, interface)?;
     // The node of each queue's CPU.
     let nodes: BTreeMap<u32, u32> = path
         .softirq
         .rps_queues(interface)
         .iter()
+        .filter(|item| reached.contains(&item.queue))
         .filter_map(|item| Some((item.queue, one_node(path, &path.napi_cpus(interface, item.queue)?)?)))
         .collect();
     let crossing: BTreeMap<u32, (u32, &CpuSet)> = nodes
@@ -48,7 +50,7 @@ fn of_interface(path: &PacketPath, interface: &str) -> Option<Sighting> {
     } else {
         format!("RPS of {} receive queues of {interface} hands packets to another NUMA node", crossing.len())
     };
-    let usable = plan::usable_cpus(path)?;
+    let usable = spread::usable_cpus(path)?;
     let with_queue: BTreeSet<u32> = nodes.values().copied().collect();
     let can_be_helped =
         usable.iter().all(|cpu| path.machine.node_of(cpu).is_some_and(|node| with_queue.contains(&node)));

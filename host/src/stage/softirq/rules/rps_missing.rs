@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::CpuSet;
 use crate::finding::{Rule, Severity, Sighting};
-use crate::stage::irq::plan;
 use crate::stage::link::{Device, Link};
 use crate::stage::softirq::{load, traffic};
+use crate::stage::spread::{self, Handing};
 use crate::stage::{PacketPath, View};
 
 pub(super) const RULE: Rule = Rule {
@@ -35,11 +35,8 @@ const FEW: usize = 10;
 const ROOM: f64 = 0.5;
 const FULL: f64 = 0.9;
 
-/// With this many CPUs beside its own, a queue's CPU has enough to do with handing packets on (scaling.rst).
-const MANY: usize = 4;
-
 fn check(view: &View<'_>) -> Vec<Sighting> {
-    if plan::usable_cpus(view.now).is_some_and(|usable| together_reach(view.now, &usable)) {
+    if spread::usable_cpus(view.now).is_some_and(|usable| together_reach(view.now, &usable)) {
         return Vec::new();
     }
     view.now.link.iter().filter_map(|link| of_interface(view, link)).collect()
@@ -70,7 +67,7 @@ struct Queues<'a> {
 
 fn of_interface(view: &View<'_>, link: &Link) -> Option<Sighting> {
     let path = view.now;
-    let usable = plan::usable_cpus(path)?;
+    let usable = spread::usable_cpus(path)?;
     // Packets of veth, tun and the like are processed where they were sent from.
     let is_device = match link.device.value() {
         Some(device) => *device != Device::Software,
@@ -113,11 +110,8 @@ fn queues<'a>(path: &'a PacketPath, interface: &'a str) -> Option<Queues<'a>> {
     if rps.is_empty() || rps.iter().any(|queue| queue.cpus.value().is_none()) {
         return None;
     }
-    let table = path.rss_of(interface).and_then(|rss| rss.table.value()).and_then(Option::as_ref);
-    let numbers = rps.iter().map(|item| item.queue);
-    let reached: BTreeSet<u32> =
-        numbers.filter(|queue| table.is_none_or(|table| table.contains(queue))).collect();
-    let cpus = plan::settled(path, interface).and_then(|all| {
+    let reached = spread::reached(path, interface)?;
+    let cpus = spread::settled(path, interface).and_then(|all| {
         reached
             .iter()
             .map(|queue| all.get(queue).map(|cpu| (*queue, *cpu)))
@@ -128,7 +122,7 @@ fn queues<'a>(path: &'a PacketPath, interface: &'a str) -> Option<Queues<'a>> {
         .filter(|item| reached.contains(&item.queue))
         .filter(|item| item.cpus.value().is_some_and(|cpus| !cpus.is_empty()))
         .count();
-    (!reached.is_empty()).then_some(Queues { interface, all: rps.len(), reached, cpus, with_rps })
+    Some(Queues { interface, all: rps.len(), reached, cpus, with_rps })
 }
 
 /// The CPUs that neither a queue nor RPS gives packets.
@@ -188,28 +182,13 @@ fn title(queues: &Queues<'_>, usable: &CpuSet, left_out: &CpuSet) -> String {
 }
 
 /// RPS for the CPUs without packets: each goes to the queue of its node that has fewest, rather than to that of its own
-/// core.
+/// core, beside what RPS does already.
 fn plan(path: &PacketPath, queues: &Queues<'_>, left_out: &CpuSet) -> BTreeMap<u32, CpuSet> {
     let Some(cpus) = &queues.cpus else { return BTreeMap::new() };
-    let mut extra: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
-    for cpu in left_out.iter() {
-        let node = path.machine.node_of(cpu);
-        let core = path.machine.siblings_of(cpu);
-        let near = cpus.iter().filter(|(_, own)| path.machine.node_of(**own) == node);
-        let best = near.min_by_key(|(queue, own)| {
-            let same_core = core.is_some_and(|core| core.contains(**own));
-            (extra.get(queue).map_or(0, BTreeSet::len), same_core, **queue)
-        });
-        if let Some((queue, _)) = best {
-            extra.entry(*queue).or_default().insert(cpu);
-        }
-    }
+    let extra = spread::handed_on(&path.machine, cpus, left_out, Handing::OwnNode);
     let with_own = |(queue, mut set): (u32, BTreeSet<u32>)| {
         set.extend(path.softirq.rps_cpus(queues.interface, queue).into_iter().flat_map(CpuSet::iter));
-        if set.len() < MANY {
-            set.extend(cpus.get(&queue));
-        }
-        (queue, set.into_iter().collect())
+        (queue, spread::with_own(set, cpus.get(&queue).copied()))
     };
     extra.into_iter().map(with_own).collect()
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::CpuSet;
 use crate::finding::{Rule, Severity, Sighting};
-use crate::stage::irq::plan;
+use crate::stage::spread;
 use crate::stage::{PacketPath, View};
 
 pub(super) const RULE: Rule = Rule {
@@ -88,7 +88,7 @@ fn sibling_targets(path: &PacketPath, interface: &str, queue: u32) -> Option<(u3
 
 /// A CPU of each core that no interface gives packets.
 fn free_cores(path: &PacketPath) -> Option<Vec<u32>> {
-    let usable = plan::usable_cpus(path)?;
+    let usable = spread::usable_cpus(path)?;
     let mut taken: BTreeSet<u32> = BTreeSet::new();
     for item in &path.softirq.rps {
         for queue in item.queues.value()? {

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use crate::amount;
 use crate::finding::{Rule, Severity, Sighting};
 use crate::stage::View;
-use crate::stage::irq::plan;
 use crate::stage::softirq::load;
+use crate::stage::spread;
 
 pub(super) const RULE: Rule = Rule {
     id: "softirq.skew",
@@ -41,7 +41,7 @@ const A_MINUTE: u64 = 6_000;
 const OFTEN: f64 = 0.05;
 
 fn check(view: &View<'_>) -> Vec<Sighting> {
-    if plan::usable_cpus(view.now).is_none_or(|cpus| cpus.len() < 2) {
+    if spread::usable_cpus(view.now).is_none_or(|cpus| cpus.len() < 2) {
         return Vec::new();
     }
     let sighting = if view.before.is_some() { between_readings(view) } else { since_boot(view) };

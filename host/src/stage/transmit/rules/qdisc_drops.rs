@@ -83,6 +83,7 @@ mod tests {
     fn with(kind: &str, packets: u64, drops: u64, uptime: f64) -> PacketPath {
         let mut path = path(4, &["0", "1"]);
         let discipline = |kind: &str, parent: &str| Discipline {
+            parameters: None,
             kind: kind.into(),
             handle: "0:".into(),
             parent: parent.into(),

@@ -1,0 +1,113 @@
+//! Which CPU's packets go to which units: a table for all CPUs, from which that of each group is taken.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use linerate_host::setting::SteeringTable;
+use linerate_host::stage::machine::Machine;
+
+use super::group::Owned;
+use super::receiving::{Receiving, Worth};
+use super::unit::Unit;
+
+/// How far a CPU is from another: hardware threads of one core, CPUs of one node, others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Distance {
+    Core,
+    Node,
+    Far,
+}
+
+/// Of each CPU those whose units take its packets: itself where it has any.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Hosts(BTreeMap<u32, BTreeSet<u32>>);
+
+impl Hosts {
+    /// Shares the packets of all CPUs among those that have units. None is without, and none with a unit is without
+    /// packets: one that none arrive on takes part in those of the nearest that some do.
+    pub(super) fn of(machine: &Machine, receiving: &Receiving, units: &[Unit<'_>]) -> Self {
+        let own: BTreeSet<u32> = units.iter().map(|unit| unit.cpu).collect();
+        let mut hosts = Self::nearest(machine, receiving, &own);
+        hosts.have_idle_help(machine, receiving, &own);
+        hosts
+    }
+
+    /// The nearest of these for each CPU; of those as near the one that has the packets of the fewest yet.
+    fn nearest(machine: &Machine, receiving: &Receiving, own: &BTreeSet<u32>) -> Self {
+        let mut load: BTreeMap<u32, usize> =
+            own.iter().map(|cpu| (*cpu, usize::from(receiving.worth(*cpu) <= Worth::MayReceive))).collect();
+        let mut hosts = BTreeMap::new();
+        // Those that have packets first, so that these are shared evenly.
+        for cpu in receiving.order() {
+            let near = |host: &u32| (distance(machine, cpu, *host), load.get(host).copied(), *host);
+            let host = if own.contains(&cpu) { Some(cpu) } else { own.iter().copied().min_by_key(near) };
+            let Some(host) = host else { continue };
+            if host != cpu {
+                *load.entry(host).or_default() += 1;
+            }
+            hosts.insert(cpu, BTreeSet::from([host]));
+        }
+        Self(hosts)
+    }
+
+    fn have_idle_help(&mut self, machine: &Machine, receiving: &Receiving, own: &BTreeSet<u32>) {
+        let with_packets = |cpu: &u32| receiving.worth(*cpu) <= Worth::MayReceive;
+        let receivers: Vec<u32> = receiving.online.iter().filter(with_packets).collect();
+        for host in own {
+            let busy = receivers.iter().any(|cpu| self.0.get(cpu).is_some_and(|hosts| hosts.contains(host)));
+            if busy {
+                continue;
+            }
+            let near = |cpu: &&u32| {
+                let helped = self.0.get(*cpu).map_or(0, BTreeSet::len);
+                (distance(machine, **cpu, *host).max(Distance::Node), helped, **cpu)
+            };
+            if let Some(cpu) = receivers.iter().min_by_key(near) {
+                self.0.entry(*cpu).or_default().insert(*host);
+            }
+        }
+    }
+
+    /// The CPUs whose units take the packets of a CPU.
+    pub(super) fn take(&self, cpu: u32) -> impl Iterator<Item = u32> + '_ {
+        self.0.get(&cpu).into_iter().flatten().copied()
+    }
+
+    /// The table of a group. Where the units that are to take a CPU's packets have no socket of it, the nearest that
+    /// have one do.
+    pub(super) fn table(
+        &self,
+        machine: &Machine,
+        receiving: &Receiving,
+        owned: &Owned<'_>,
+        units: &[Unit<'_>],
+    ) -> SteeringTable {
+        let mut cookies: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
+        for (member, reader) in &owned.sockets {
+            let unit = units.iter().find(|unit| unit.reader.tid == reader.tid);
+            if let Some(unit) = unit {
+                cookies.entry(unit.cpu).or_default().push(member.socket.cookie);
+            }
+        }
+        let with_sockets: BTreeSet<u32> = cookies.keys().copied().collect();
+        let instead = Self::nearest(machine, receiving, &with_sockets);
+        let of = |hosts: &mut dyn Iterator<Item = u32>| -> Vec<u64> {
+            hosts.filter_map(|host| cookies.get(&host)).flatten().copied().collect()
+        };
+        let row = |cpu: u32| {
+            let first = of(&mut self.take(cpu));
+            if first.is_empty() { of(&mut instead.take(cpu)) } else { first }
+        };
+        let rows = receiving.online.iter().map(|cpu| (cpu, row(cpu)));
+        SteeringTable { by_cpu: rows.filter(|(_, cookies)| !cookies.is_empty()).collect() }
+    }
+}
+
+fn distance(machine: &Machine, one: u32, other: u32) -> Distance {
+    if machine.siblings_of(one).is_some_and(|core| core.contains(other)) {
+        Distance::Core
+    } else if machine.node_of(one) == machine.node_of(other) {
+        Distance::Node
+    } else {
+        Distance::Far
+    }
+}

@@ -1,0 +1,120 @@
+//! The processes of a server: those that share its sockets, and the kin of these that run the same program.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use linerate_host::Host;
+use linerate_host::stage::socket::Service;
+use linerate_host::stage::thread::Task;
+
+/// All processes of a host.
+pub(super) struct Processes<'h> {
+    host: &'h Host,
+    tasks: BTreeMap<u32, Task>,
+}
+
+impl<'h> Processes<'h> {
+    /// Those that are there. One that ends meanwhile is left out.
+    pub(super) fn observe(host: &'h Host) -> Self {
+        let names = host.list("/proc").unwrap_or_default();
+        let pids = names.iter().filter_map(|name| name.parse().ok());
+        let tasks = pids.filter_map(|pid| Some((pid, Task::of_process(host, pid).ok()?))).collect();
+        Self { host, tasks }
+    }
+
+    pub(super) fn task(&self, pid: u32) -> Option<&Task> {
+        self.tasks.get(&pid)
+    }
+
+    pub(super) fn parent(&self, pid: u32) -> Option<u32> {
+        self.tasks.get(&pid)?.parent.filter(|parent| *parent != 0)
+    }
+
+    /// Name of a process as `comm` has it.
+    pub(super) fn name(&self, pid: u32) -> String {
+        let name = self.host.read(&format!("/proc/{pid}/comm")).map(|name| name.trim_end().to_owned());
+        name.unwrap_or_else(|_| self.task(pid).map_or_else(|| "?".to_owned(), |task| task.name.clone()))
+    }
+
+    /// What tells programs apart: the file, where it may be read.
+    fn program(&self, pid: u32) -> String {
+        self.host.read_link(&format!("/proc/{pid}/exe")).unwrap_or_else(|_| self.name(pid))
+    }
+
+    /// The process and those it comes from, as far as they run its program.
+    fn line(&self, pid: u32) -> Vec<u32> {
+        let program = self.program(pid);
+        let mut line = vec![pid];
+        let mut at = pid;
+        while let Some(parent) = self.parent(at)
+            && !line.contains(&parent)
+            && self.program(parent) == program
+        {
+            line.push(parent);
+            at = parent;
+        }
+        line
+    }
+
+    /// Those that these come from and those that come from them, which run the same program, and themselves.
+    pub(super) fn kin(&self, pids: &BTreeSet<u32>) -> BTreeSet<u32> {
+        let mut kin: BTreeSet<u32> = pids.iter().flat_map(|pid| self.line(*pid)).collect();
+        let programs: BTreeSet<String> = kin.iter().map(|pid| self.program(*pid)).collect();
+        loop {
+            let child = |pid: &&u32| {
+                !kin.contains(pid)
+                    && self.parent(**pid).is_some_and(|parent| kin.contains(&parent))
+                    && programs.contains(&self.program(**pid))
+            };
+            let children: Vec<u32> = self.tasks.keys().filter(child).copied().collect();
+            if children.is_empty() {
+                return kin;
+            }
+            kin.extend(children);
+        }
+    }
+
+    /// The same in the order in which they come from each other, the oldest first.
+    pub(super) fn ordered(&self, pids: &BTreeSet<u32>) -> Vec<u32> {
+        let depth = |pid: u32| {
+            let parents =
+                std::iter::successors(Some(pid), |pid| self.parent(*pid)).skip(1).take(self.tasks.len());
+            parents.filter(|parent| pids.contains(parent)).count()
+        };
+        let mut ordered: Vec<u32> = pids.iter().copied().collect();
+        ordered.sort_by_cached_key(|pid| (depth(*pid), self.task(*pid).and_then(|task| task.started), *pid));
+        ordered
+    }
+
+    /// The holders of these services, those of one server an item: they share a socket or a reuseport group, or come from the
+    /// same process of the same program.
+    pub(super) fn servers(&self, services: &[Service]) -> Vec<BTreeSet<u32>> {
+        let mut servers: Vec<BTreeSet<u32>> = Vec::new();
+        let mut join = |pids: BTreeSet<u32>| {
+            let (mut with, without): (Vec<_>, Vec<_>) =
+                servers.drain(..).partition(|server: &BTreeSet<u32>| !server.is_disjoint(&pids));
+            with.push(pids);
+            servers = without;
+            servers.push(with.into_iter().flatten().collect());
+        };
+        for service in services {
+            let reuseport =
+                service.sockets.iter().any(|socket| socket.set().is_some_and(|set| set.reuseport));
+            let holders = service.sockets.iter().map(holders).filter(|holders| !holders.is_empty());
+            let joined: Vec<BTreeSet<u32>> =
+                if reuseport { vec![holders.flatten().collect()] } else { holders.collect() };
+            for pids in joined.into_iter().filter(|pids: &BTreeSet<u32>| !pids.is_empty()) {
+                join(pids.iter().flat_map(|pid| self.line(*pid)).chain(pids.iter().copied()).collect());
+            }
+        }
+        servers.sort();
+        servers
+    }
+}
+
+/// The processes of a socket. The first process of the system holds those of all services that it starts on demand: it is no
+/// part of them.
+fn holders(socket: &linerate_host::stage::socket::Socket) -> BTreeSet<u32> {
+    let all: BTreeSet<u32> = socket.descriptors.iter().map(|(pid, _)| *pid).collect();
+    let others: BTreeSet<u32> = all.iter().copied().filter(|pid| *pid != 1).collect();
+    if others.is_empty() { all } else { others }
+}

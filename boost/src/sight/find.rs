@@ -1,0 +1,214 @@
+//! Finding a server: its sockets and its processes, or one line that says why there is none.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+
+use linerate_host::stage::Scope;
+use linerate_host::stage::socket::{Protocol, Service, Sockets};
+use linerate_host::stage::thread::Threads;
+use linerate_host::{Host, Known, PacketPath};
+
+use super::family::Processes;
+use super::limits::{may_trace, namespace};
+use super::{SightError, Wanted};
+
+/// What it takes to boost a server.
+const CAPABILITIES: &str = "CAP_SYS_PTRACE to find and copy its sockets, CAP_NET_ADMIN and CAP_BPF to steer them, \
+                            CAP_SYS_NICE to pin its threads";
+
+/// A server that was found.
+pub(super) struct Found {
+    /// Its processes, the one that the others come from first.
+    pub(super) processes: Vec<u32>,
+    /// Its sockets, a group an item.
+    pub(super) services: Vec<Service>,
+    /// The path to it.
+    pub(super) path: PacketPath,
+    /// Addresses where others have sockets too.
+    pub(super) others: Vec<String>,
+}
+
+/// Finds the server. A socket or process that goes while it is looked at is looked for once more.
+pub(super) fn find(host: &Host, wanted: &Wanted, processes: &Processes<'_>) -> Result<Found, SightError> {
+    match find_at_once(host, wanted, processes) {
+        Err(SightError::Elsewhere(_) | SightError::NotThere(_)) => find_at_once(host, wanted, processes),
+        found => found,
+    }
+}
+
+fn find_at_once(host: &Host, wanted: &Wanted, processes: &Processes<'_>) -> Result<Found, SightError> {
+    let ports = match (wanted.port, wanted.pid) {
+        (port, Some(pid)) => {
+            is_here(host, pid)?;
+            let own = ports_of(host, pid, processes)?;
+            port.map_or(own, |port| vec![port])
+        }
+        (Some(port), None) => vec![port],
+        (None, None) => {
+            return Err(SightError::NotThere("which server? say --port N, --pid P, or both".to_owned()));
+        }
+    };
+    let (first, rest) = ports.split_first().unwrap_or((&0, &[]));
+    let scope = |port: u16| Scope { interfaces: wanted.interfaces.clone(), port: Some(port), pid: None };
+    let mut path = PacketPath::observe(host, &scope(*first));
+    let mut services = services(host, &path.socket)?;
+    for port in rest {
+        services.extend(self::services(host, &Sockets::observe(host, &scope(*port)))?);
+    }
+    if services.is_empty() {
+        let port = *first;
+        return Err(SightError::NotThere(match scope(port).check_sockets(&path.socket) {
+            Err(error) => error.to_string(),
+            Ok(()) => {
+                format!("no socket was seen on port {port}, and not all of the kernel's lists could be read")
+            }
+        }));
+    }
+    let server = choose(wanted, processes, &services)?;
+    let (own, others): (Vec<Service>, Vec<Service>) =
+        services.into_iter().partition(|service| is_held(service, &server));
+    let others = others.iter().map(Service::name).collect();
+    path.socket.services = Known::Value(own.clone());
+    path.thread = Threads::observe(host, &path.socket);
+    Ok(Found { processes: processes.ordered(&processes.kin(&server)), services: own, path, others })
+}
+
+/// Whether the process is there, and in the network namespace that is looked at.
+fn is_here(host: &Host, pid: u32) -> Result<(), SightError> {
+    let scope = Scope { pid: Some(pid), ..Scope::default() };
+    scope.check(host).map_err(|error| SightError::NotThere(error.to_string()))?;
+    match (namespace(host, "thread-self"), namespace(host, &pid.to_string())) {
+        (Some(here), Some(there)) if here != there => Err(SightError::Elsewhere(format!(
+            "process {pid} is in another network namespace: nsenter --net --target {pid} linerate boost --pid {pid}"
+        ))),
+        (_, None) if !may_trace(host) => Err(SightError::NotPermitted {
+            what: format!("looking at process {pid}"),
+            capability: CAPABILITIES,
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// The ports on which the process listens, or its kin.
+fn ports_of(host: &Host, pid: u32, processes: &Processes<'_>) -> Result<Vec<u16>, SightError> {
+    let mut asked: Vec<u32> = processes.kin(&BTreeSet::from([pid])).into_iter().collect();
+    asked.sort_by_key(|kin| *kin != pid);
+    let mut nothing = None;
+    for kin in asked {
+        let scope = Scope { pid: Some(kin), ..Scope::default() };
+        let sockets = Sockets::observe(host, &scope);
+        let services = services(host, &sockets)?;
+        if !services.is_empty() {
+            return Ok(lasting(&services, &sockets.local_ports));
+        }
+        nothing = nothing.or_else(|| scope.check_sockets(&sockets).err());
+    }
+    let lacking = || format!("process {pid} holds no socket that was seen to listen");
+    Err(SightError::NotThere(nothing.map_or_else(lacking, |error| error.to_string())))
+}
+
+/// The ports that a process chose, where there are some: those that the kernel gave to its sockets come and go, as a
+/// resolver's for its own questions.
+fn lasting(services: &[Service], given: &Known<(u16, u16)>) -> Vec<u16> {
+    let all: BTreeSet<u16> = services.iter().map(|service| service.local.port()).collect();
+    let is_given = |port: &u16| given.value().is_some_and(|(first, last)| (*first..=*last).contains(port));
+    let chosen: Vec<u16> = all.iter().copied().filter(|port| !is_given(port)).collect();
+    if chosen.is_empty() { all.into_iter().collect() } else { chosen }
+}
+
+fn services(host: &Host, sockets: &Sockets) -> Result<Vec<Service>, SightError> {
+    let services = match &sockets.services {
+        Known::Value(services) => services.clone(),
+        Known::Unknown { why } => return Err(untold(host, "finding its sockets", why)),
+    };
+    for service in &services {
+        let unknown = service
+            .processes
+            .why()
+            .or_else(|| service.sockets.iter().find_map(|socket| socket.options.why()));
+        if let Some(why) = unknown {
+            return Err(untold(host, &format!("looking whose {} is", service.name()), why));
+        }
+    }
+    Ok(services)
+}
+
+fn untold(host: &Host, what: &str, why: &str) -> SightError {
+    if may_trace(host) {
+        SightError::NotThere(format!("{what}: {why}"))
+    } else {
+        SightError::NotPermitted { what: what.to_owned(), capability: CAPABILITIES }
+    }
+}
+
+fn is_held(service: &Service, server: &BTreeSet<u32>) -> bool {
+    service.sockets.iter().any(|socket| socket.descriptors.iter().any(|(pid, _)| server.contains(pid)))
+}
+
+fn address(service: &Service) -> (Protocol, SocketAddr) {
+    (service.protocol, service.local)
+}
+
+/// The processes of the server that is meant.
+fn choose(
+    wanted: &Wanted,
+    processes: &Processes<'_>,
+    services: &[Service],
+) -> Result<BTreeSet<u32>, SightError> {
+    let mut servers = processes.servers(services);
+    if let Some(pid) = wanted.pid {
+        let kin = processes.kin(&BTreeSet::from([pid]));
+        servers.sort_by_key(|server| !server.contains(&pid));
+        servers.retain(|server| !server.is_disjoint(&kin));
+        servers.truncate(1);
+    }
+    // A web server's TCP listener may have the port of a UDP server.
+    let has_udp = |server: &BTreeSet<u32>| {
+        services.iter().any(|service| service.protocol == Protocol::Udp && is_held(service, server))
+    };
+    if servers.iter().filter(|server| has_udp(server)).count() == 1 {
+        servers.retain(has_udp);
+    }
+    match servers.as_slice() {
+        [server] => {
+            // What is bound to one address is one group, whoever holds it.
+            let own: BTreeSet<_> =
+                services.iter().filter(|service| is_held(service, server)).map(address).collect();
+            let mut together = services.iter().filter(|service| own.contains(&address(service)));
+            together.find_map(hidden).map_or_else(|| Ok(server.clone()), Err)
+        }
+        [] => Err(services.iter().find_map(hidden).unwrap_or_else(|| {
+            let port = wanted.port.map_or_else(String::new, |port| format!(" on port {port}"));
+            let pid = wanted.pid.map_or_else(String::new, |pid| format!("process {pid} "));
+            SightError::NotThere(format!("{pid}holds no socket{port}"))
+        })),
+        several => Err(SightError::NotThere(ambiguous(processes, services, several))),
+    }
+}
+
+/// Of sockets that no process holds that is visible here.
+fn hidden(service: &Service) -> Option<SightError> {
+    let hidden = service.sockets.iter().filter(|socket| socket.descriptors.is_empty()).count();
+    let which = match (hidden, service.sockets.len()) {
+        (0, _) => return None,
+        (hidden, all) if hidden < all => format!("{hidden} of the {all} sockets of {} are", service.name()),
+        _ => format!("{} is", service.name()),
+    };
+    Some(SightError::Elsewhere(format!(
+        "{which} held by no process that is visible here: the server is in another PID namespace, as a container's: run \
+         linerate on the host, or where `ps` shows it"
+    )))
+}
+
+fn ambiguous(processes: &Processes<'_>, services: &[Service], servers: &[BTreeSet<u32>]) -> String {
+    let mut named: BTreeMap<u32, String> = BTreeMap::new();
+    for server in servers {
+        let pid = processes.ordered(server).first().copied().unwrap_or_default();
+        let own = services.iter().filter(|service| is_held(service, server));
+        let addresses: BTreeSet<String> = own.map(|service| service.local.to_string()).collect();
+        let addresses: Vec<String> = addresses.into_iter().collect();
+        named.insert(pid, format!("{} ({}, --pid {pid})", processes.name(pid), addresses.join(" ")));
+    }
+    let named: Vec<String> = named.into_values().collect();
+    format!("several servers are on this port: {}: say which with --pid", named.join(" and "))
+}

@@ -1,0 +1,133 @@
+//! What a process is confined to: its control group's CPUs, its namespaces, and what this process may.
+
+use linerate_host::{CpuSet, Host};
+
+/// `CAP_SYS_PTRACE` of linux/capability.h: to read the descriptors of others' processes, and to copy them.
+const SYS_PTRACE: u32 = 19;
+
+/// The CPUs that the control group of a thread lets it run on; none where it has no limit, or does not tell.
+pub(super) fn cpuset(host: &Host, pid: u32, tid: u32, online: Option<&CpuSet>) -> Option<CpuSet> {
+    let groups = host.read(&format!("/proc/{pid}/task/{tid}/cgroup")).ok()?;
+    let file = controller(&groups)?;
+    // A group without the controller is confined as the next one above is that has it.
+    let mut directory = file.directory.as_str();
+    let cpus = loop {
+        let path = format!("{directory}/{}", file.name);
+        match host.read(&path) {
+            Ok(list) => break CpuSet::from_list(&list).ok()?,
+            Err(_) if directory.len() > file.root.len() => directory = directory.rsplit_once('/')?.0,
+            Err(_) => return None,
+        }
+    };
+    let all = online.is_some_and(|online| online.iter().all(|cpu| cpus.contains(cpu)));
+    (!all && !cpus.is_empty()).then_some(cpus)
+}
+
+/// Where the CPUs of a control group are told.
+struct CpusetFile {
+    root: &'static str,
+    directory: String,
+    name: &'static str,
+}
+
+/// From lines such as `0::/system.slice/nsd.service`, or of the first version `4:cpuset:/` (cgroups(7)). The first version
+/// goes before the second where both are there, since a controller is in one of them.
+fn controller(groups: &str) -> Option<CpusetFile> {
+    let lines = || groups.lines().filter_map(|line| line.split_once(':')?.1.split_once(':'));
+    let below = |root: &'static str, path: &str, name| CpusetFile {
+        root,
+        directory: format!("{root}{}", path.trim_end_matches('/')),
+        name,
+    };
+    let first = lines().find(|(names, _)| names.split(',').any(|name| name == "cpuset"));
+    if let Some((_, path)) = first {
+        return Some(below("/sys/fs/cgroup/cpuset", path, "cpuset.effective_cpus"));
+    }
+    let (_, path) = lines().find(|(names, _)| names.is_empty())?;
+    Some(below("/sys/fs/cgroup", path, "cpuset.cpus.effective"))
+}
+
+/// Whether this process may trace those of others; true where that is not told.
+pub(super) fn may_trace(host: &Host) -> bool {
+    let status = host.read("/proc/thread-self/status").unwrap_or_default();
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let effective = effective.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok());
+    effective.is_none_or(|bits| bits & (1 << SYS_PTRACE) != 0)
+}
+
+/// Inode of a network namespace, from the link `net:[4026531840]`.
+pub(super) fn namespace(host: &Host, process: &str) -> Option<u64> {
+    let link = host.read_link(&format!("/proc/{process}/ns/net")).ok()?;
+    link.strip_prefix("net:[")?.strip_suffix(']')?.parse().ok()
+}
+
+/// The id that a process has in its own PID namespace, where that is another than the one it is looked at from.
+pub(super) fn inner_pid(host: &Host, pid: u32) -> Option<u32> {
+    let status = host.read(&format!("/proc/{pid}/status")).ok()?;
+    let ids = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
+    let ids: Vec<u32> = ids.split_whitespace().filter_map(|id| id.parse().ok()).collect();
+    let own = ids.iter().position(|id| *id == pid)?;
+    ids.get(own + 1..)?.last().copied()
+}
+
+/// Gives any text to what reads files of a process, for the fuzzer.
+pub(crate) fn any_text(text: &str) {
+    let files = ["/proc/50/task/51/cgroup", "/proc/50/status", "/proc/thread-self/status"];
+    let host = Host::scripted(files.map(|file| (file, text)));
+    let _ = (cpuset(&host, 50, 51, None), inner_pid(&host, 50), may_trace(&host));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use linerate_host::Recording;
+    use linerate_host::recording::Entry;
+
+    #[test]
+    fn a_control_group_confines_as_the_next_one_above_that_tells() {
+        let cgroup = "0::/system.slice/nsd.service\n";
+        let of = |files: &[(&str, &str)]| {
+            let host = Host::scripted(files.iter().copied());
+            cpuset(&host, 50, 51, Some(&(0..4).collect())).map(|cpus| cpus.to_string())
+        };
+        let at = "/proc/50/task/51/cgroup";
+        let v2 = "/sys/fs/cgroup/system.slice/cpuset.cpus.effective";
+        assert_eq!(of(&[(at, cgroup), (v2, "0-1\n")]), Some("0-1".to_owned()));
+        assert_eq!(of(&[(at, cgroup), (v2, "0-3\n")]), None);
+        assert_eq!(
+            of(&[(at, cgroup), ("/sys/fs/cgroup/cpuset.cpus.effective", "2\n")]),
+            Some("2".to_owned())
+        );
+        let v1 = [(at, "4:cpu,cpuset:/a\n0::/b\n"), ("/sys/fs/cgroup/cpuset/a/cpuset.effective_cpus", "1\n")];
+        assert_eq!(of(&v1), Some("1".to_owned()));
+        assert_eq!((of(&[(at, cgroup)]), of(&[(at, "0::/../..\n")]), of(&[])), (None, None, None));
+    }
+
+    #[test]
+    fn a_process_of_an_inner_namespace_has_another_id_there() {
+        let of = |ids: &str| {
+            inner_pid(&Host::scripted([("/proc/50/status", format!("Name:\tnsd\nNSpid:\t{ids}\n"))]), 50)
+        };
+        assert_eq!(
+            (of("50\t7"), of("50\t9\t7"), of("50"), of("900\t50\t7")),
+            (Some(7), Some(7), None, Some(7))
+        );
+    }
+
+    #[test]
+    fn capabilities_are_told_by_their_bits() {
+        let may = |bits: &str| {
+            may_trace(&Host::scripted([("/proc/thread-self/status", format!("CapEff:\t{bits}\n"))]))
+        };
+        assert!(may("000001ffffffffff") && may("0000000000080000") && !may("0000000000000000"));
+        assert!(may_trace(&Host::scripted::<String, String>([])));
+    }
+
+    #[test]
+    fn a_namespace_is_named_by_its_inode() {
+        let mut recording = Recording::new();
+        recording.insert("/proc/50/ns/net", Entry::Link("net:[4026531840]".to_owned()));
+        let host = Host::recorded(recording);
+        assert_eq!((namespace(&host, "50"), namespace(&host, "51")), (Some(4_026_531_840), None));
+    }
+}

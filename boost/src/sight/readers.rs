@@ -1,0 +1,315 @@
+//! Which thread reads which socket, from what was seen of both.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use linerate_host::landing::Landings;
+use linerate_host::stage::thread::{Sighting, Task};
+
+use super::{Group, Member, Seen};
+
+/// A process and one of its threads.
+pub(super) type Thread = (u32, u32);
+
+/// The sockets a thread reads, by their cookies, and how each is known.
+pub(super) type Claims = BTreeMap<Thread, BTreeMap<u64, Seen>>;
+
+/// The threads that read these sockets.
+///
+/// What was seen goes before what can only be told from who is there: a socket that a thread was seen to read, to call or to
+/// wait for is not said to be read by one that was not.
+pub(super) fn readers(groups: &[Group], sightings: &[Sighting], landings: Option<&Landings>) -> Claims {
+    let sockets = Sockets::of(groups);
+    let mut claims = seen(&sockets, sightings, landings);
+    drop_idle_polls(&sockets, &mut claims);
+    for (cookie, (guess, threads)) in guesses(&sockets, sightings, &claims) {
+        for thread in threads {
+            claims.entry(thread).or_default().insert(cookie, guess.seen());
+        }
+    }
+    claims.retain(|_, sockets| !sockets.is_empty());
+    claims
+}
+
+/// The members of all groups.
+struct Sockets<'s>(Vec<(usize, &'s Member)>);
+
+impl<'s> Sockets<'s> {
+    fn of(groups: &'s [Group]) -> Self {
+        let members = groups.iter().enumerate();
+        Self(
+            members
+                .flat_map(|(index, group)| group.members.iter().map(move |member| (index, member)))
+                .collect(),
+        )
+    }
+
+    fn cookie(&self, inode: u64) -> Option<u64> {
+        let found = self.0.iter().find(|(_, member)| member.socket.inode == inode);
+        found.map(|(_, member)| member.socket.cookie)
+    }
+
+    fn group(&self, cookie: u64) -> Option<usize> {
+        self.0.iter().find(|(_, member)| member.socket.cookie == cookie).map(|(group, _)| *group)
+    }
+
+    fn held_by(&self, pid: u32) -> impl Iterator<Item = u64> + '_ {
+        let holds = move |member: &Member| member.holders.iter().any(|(holder, _)| *holder == pid);
+        self.0.iter().filter(move |(_, member)| holds(member)).map(|(_, member)| member.socket.cookie)
+    }
+}
+
+fn seen(sockets: &Sockets<'_>, sightings: &[Sighting], landings: Option<&Landings>) -> Claims {
+    let mut claims = Claims::new();
+    let mut claim = |thread: Thread, cookie: u64, seen: Seen| {
+        let known = claims.entry(thread).or_default().entry(cookie).or_insert(seen);
+        *known = seen.min(*known);
+    };
+    let there: BTreeSet<Thread> = sightings.iter().map(|sighting| (sighting.pid, sighting.tid)).collect();
+    for landing in landings.into_iter().flat_map(|landings| &landings.read) {
+        let thread = (landing.pid, landing.tid);
+        if there.contains(&thread) && sockets.group(landing.cookie).is_some() {
+            claim(thread, landing.cookie, Seen::Reading);
+        }
+    }
+    for sighting in sightings {
+        let registered = sighting.ring.iter().flatten();
+        let told = (sighting.in_call.iter().map(|inode| (inode, Seen::InCall)))
+            .chain(sighting.polling.iter().map(|inode| (inode, Seen::Polling)))
+            .chain(registered.map(|inode| (inode, Seen::Ring)));
+        for (inode, seen) in told {
+            if let Some(cookie) = sockets.cookie(*inode) {
+                claim((sighting.pid, sighting.tid), cookie, seen);
+            }
+        }
+    }
+    claims
+}
+
+/// A thread that waits for every socket of a group, and was seen to read some of them, does not read those that only others
+/// were seen to read.
+fn drop_idle_polls(sockets: &Sockets<'_>, claims: &mut Claims) {
+    let reads = |claims: &BTreeMap<u64, Seen>| -> BTreeSet<u64> {
+        claims.iter().filter(|(_, seen)| **seen == Seen::Reading).map(|(cookie, _)| *cookie).collect()
+    };
+    let read: BTreeSet<u64> = claims.values().flat_map(&reads).collect();
+    for own in claims.values_mut() {
+        let groups: BTreeSet<usize> = reads(own).iter().filter_map(|cookie| sockets.group(*cookie)).collect();
+        own.retain(|cookie, seen| {
+            let of_others = *seen != Seen::Reading && read.contains(cookie);
+            !(of_others && sockets.group(*cookie).is_some_and(|group| groups.contains(&group)))
+        });
+    }
+}
+
+/// The likeliest readers of each socket that nobody was seen at.
+fn guesses(
+    sockets: &Sockets<'_>,
+    sightings: &[Sighting],
+    claims: &Claims,
+) -> BTreeMap<u64, (Guess, Vec<Thread>)> {
+    let taken: BTreeSet<u64> = claims.values().flat_map(BTreeMap::keys).copied().collect();
+    let mut guesses: BTreeMap<u64, (Guess, Vec<Thread>)> = BTreeMap::new();
+    let own_threads = || sightings.iter().filter(|sighting| !is_of_the_kernel(sighting));
+    for sighting in own_threads() {
+        let only = own_threads().filter(|other| other.pid == sighting.pid).count() == 1;
+        for cookie in sockets.held_by(sighting.pid).filter(|cookie| !taken.contains(cookie)) {
+            let Some(guess) = Guess::of(sighting, only, &Mates::of(sockets, cookie, sighting, claims)) else {
+                continue;
+            };
+            let best = guesses.entry(cookie).or_insert((guess, Vec::new()));
+            if guess > best.0 {
+                *best = (guess, Vec::new());
+            }
+            if guess == best.0 {
+                best.1.push((sighting.pid, sighting.tid));
+            }
+        }
+    }
+    guesses
+}
+
+/// Whether it is a thread that the kernel made for the process's io_uring (io_uring/io-wq.c and sqpoll.c).
+fn is_of_the_kernel(sighting: &Sighting) -> bool {
+    sighting
+        .task
+        .value()
+        .is_some_and(|task| task.name.starts_with("iou-wrk-") || task.name.starts_with("iou-sqp-"))
+}
+
+/// What is known of the other sockets of a socket's group.
+#[derive(Debug, Clone, Copy)]
+struct Mates {
+    /// The thread waits for one of them.
+    awaited: bool,
+    /// It was seen to read one.
+    read: bool,
+    /// Another thread has one.
+    of_others: bool,
+}
+
+impl Mates {
+    fn of(sockets: &Sockets<'_>, cookie: u64, sighting: &Sighting, claims: &Claims) -> Self {
+        let group = sockets.group(cookie);
+        let mut mates = Mates { awaited: false, read: false, of_others: false };
+        for (thread, claims) in claims {
+            let own = *thread == (sighting.pid, sighting.tid);
+            for (_, seen) in claims.iter().filter(|(cookie, _)| sockets.group(**cookie) == group) {
+                mates.of_others |= !own;
+                mates.read |= own && *seen == Seen::Reading;
+                mates.awaited |= own && matches!(seen, Seen::InCall | Seen::Polling);
+            }
+            if own {
+                // One that was seen to wait, and not to read, was seen to wait for all it reads.
+                mates.awaited |= !claims.is_empty() && !claims.values().any(|seen| *seen == Seen::Reading);
+            }
+        }
+        mates
+    }
+}
+
+/// Who may read a socket that nobody was seen at, the likeliest last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Guess {
+    /// It is alone in its process, and always waited for something else, as a process that waits for its children.
+    Alone,
+    /// It reads others of the group, and nobody else does.
+    ReadsOthers,
+    /// It runs, or waits for what is not told.
+    Runs,
+    /// It does, and is alone in its process.
+    RunsAlone,
+    /// It waits for an io_uring.
+    Ring,
+}
+
+impl Guess {
+    fn of(sighting: &Sighting, only: bool, mates: &Mates) -> Option<Self> {
+        if sighting.ring.is_some() {
+            return Some(Guess::Ring);
+        }
+        // A socket whose reader died is held by its master, and by other workers that read their own: it has none now.
+        if (mates.awaited && sighting.selecting == 0) || (mates.read && mates.of_others) {
+            return None;
+        }
+        let ran = || sighting.task.value().is_none_or(Task::ran);
+        let may = sighting.running > 0 || sighting.selecting > 0 || (sighting.untold.is_some() && ran());
+        match (only, may || mates.read) {
+            (true, true) => Some(Guess::RunsAlone),
+            (true, false) => (!mates.of_others).then_some(Guess::Alone),
+            (false, true) if mates.read => Some(Guess::ReadsOthers),
+            (false, true) => Some(Guess::Runs),
+            (false, false) => None,
+        }
+    }
+
+    fn seen(self) -> Seen {
+        match self {
+            Guess::Alone | Guess::RunsAlone => Seen::OnlyThread,
+            Guess::Runs | Guess::ReadsOthers => Seen::Assumed,
+            Guess::Ring => Seen::Ring,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use linerate_host::Known;
+    use linerate_host::landing::Landing;
+    use linerate_host::setting::SocketAt;
+    use linerate_host::stage::socket::Protocol;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const SOCKETS: u64 = 6;
+
+    /// Two groups of as many sockets, which these processes hold.
+    fn groups(holders: &BTreeSet<u32>) -> Vec<Group> {
+        let member = |cookie: u64| Member {
+            socket: SocketAt { cookie, inode: cookie + 700, pid: 0, descriptor: 3 },
+            holders: holders.iter().map(|pid| (*pid, 3)).collect(),
+            options: Known::Value(None),
+            drops: None,
+            receive_buffer_bytes: None,
+        };
+        let group = |cookies: std::ops::Range<u64>| Group {
+            protocol: Protocol::Udp,
+            local: ([10, 0, 0, 1], 53).into(),
+            reuseport: true,
+            members: cookies.map(member).collect(),
+            ordered: true,
+            steering: Known::Value("none".to_owned()),
+        };
+        vec![group(0..SOCKETS / 2), group(SOCKETS / 2..SOCKETS)]
+    }
+
+    fn inodes() -> impl Strategy<Value = BTreeSet<u64>> {
+        proptest::collection::btree_set(700..700 + SOCKETS, 0..3)
+    }
+
+    fn sighting() -> impl Strategy<Value = Sighting> {
+        let counts = (0_u32..2, 0_u32..2, 0_u32..2);
+        let sockets = (inodes(), inodes(), proptest::option::of(inodes()));
+        (50_u32..53, 0_u32..3, sockets, counts).prop_map(|(pid, thread, sockets, counts)| Sighting {
+            pid,
+            tid: pid * 10 + thread,
+            task: Known::unknown("not read"),
+            allowed: Known::unknown("not read"),
+            in_call: sockets.0,
+            polling: sockets.1,
+            ring: sockets.2,
+            selecting: counts.0,
+            running: counts.1,
+            elsewhere: counts.2,
+            untold: None,
+        })
+    }
+
+    fn landing() -> impl Strategy<Value = Landing> {
+        (0..SOCKETS + 1, 50_u32..54, 0_u32..3).prop_map(|(cookie, pid, thread)| Landing {
+            cookie,
+            arrived_on: None,
+            read_on: 0,
+            pid,
+            tid: pid * 10 + thread,
+            packets: 1,
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn what_was_seen_is_kept_and_never_guessed_over(
+            sightings in proptest::collection::vec(sighting(), 0..7),
+            read in proptest::collection::vec(landing(), 0..6),
+        ) {
+            let mut sightings = sightings;
+            sightings.sort_by_key(|sighting| sighting.tid);
+            sightings.dedup_by_key(|sighting| sighting.tid);
+            let groups = groups(&sightings.iter().map(|sighting| sighting.pid).collect());
+            let there = |pid: u32, tid: u32| sightings.iter().any(|sighting| (sighting.pid, sighting.tid) == (pid, tid));
+            let landings = Landings { read, ..Landings::default() };
+            let claims = readers(&groups, &sightings, Some(&landings));
+            for ((pid, tid), sockets) in &claims {
+                prop_assert!(there(*pid, *tid) && !sockets.is_empty());
+                prop_assert!(sockets.keys().all(|cookie| *cookie < SOCKETS));
+            }
+            for landing in landings.read.iter().filter(|landing| landing.cookie < SOCKETS) {
+                if there(landing.pid, landing.tid) {
+                    prop_assert_eq!(claims[&(landing.pid, landing.tid)][&landing.cookie], Seen::Reading);
+                }
+            }
+            for cookie in 0..SOCKETS {
+                let of: Vec<Seen> = claims.values().filter_map(|sockets| sockets.get(&cookie).copied()).collect();
+                let guessed = |seen: &&Seen| matches!(seen, Seen::OnlyThread | Seen::Assumed);
+                let guesses = of.iter().filter(guessed).count();
+                prop_assert!(guesses == 0 || guesses == of.len(), "{:?}", of);
+                let awaited = sightings.iter().any(|sighting| {
+                    sighting.in_call.contains(&(cookie + 700)) || sighting.polling.contains(&(cookie + 700))
+                });
+                prop_assert!(!awaited || !of.is_empty(), "who waits for a socket, or who reads it, is a reader");
+            }
+        }
+    }
+}

@@ -1,0 +1,434 @@
+use linerate_host::Recording;
+use linerate_host::landing::Landing;
+use linerate_host::recording::Entry;
+
+use super::*;
+
+const RUNNING: &str = "running\n";
+const WAIT4: &str = "61 0xffffffff 0x0";
+
+/// A host on whose port 53 somebody listens.
+struct Tree {
+    recording: Recording,
+    sockets: BTreeMap<&'static str, Vec<String>>,
+}
+
+impl Tree {
+    fn new() -> Self {
+        let mut tree = Tree { recording: Recording::new(), sockets: BTreeMap::new() };
+        for list in ["udp4", "udp6", "tcp4", "tcp6"] {
+            tree.sockets.insert(list, Vec::new());
+        }
+        tree.file("/proc/sys/kernel/arch", "x86_64\n");
+        tree.file("/sys/devices/system/cpu/online", "0-3\n");
+        tree.file("/proc/sys/net/ipv4/ip_local_port_range", "32768\t60999\n");
+        tree.link("/proc/thread-self/ns/net", "net:[4026531840]");
+        tree
+    }
+
+    fn file(&mut self, path: &str, text: &str) {
+        self.recording.insert(path, Entry::File(text.as_bytes().to_vec()));
+    }
+
+    fn link(&mut self, path: &str, target: &str) {
+        self.recording.insert(path, Entry::Link(target.to_owned()));
+    }
+
+    /// A socket whose cookie is its inode less 600, held under the descriptor of its inode less 700 by all of these.
+    fn socket(mut self, list: &'static str, local: &str, inode: u64, holders: &[u32]) -> Self {
+        let cookie = inode - 600;
+        let socket = format!(r#"{{"local": "{local}", "inode": {inode}, "cookie": {cookie}}}"#);
+        self.sockets.get_mut(list).expect("a list").push(socket);
+        for pid in holders {
+            self.link(&format!("/proc/{pid}/fd/{}", inode - 700), &format!("socket:[{inode}]"));
+        }
+        self.options(inode, true)
+    }
+
+    fn options(mut self, inode: u64, reuseport: bool) -> Self {
+        let options = format!(r#"{{"reuseport": {reuseport}}}"#);
+        self.file(&format!("/calls/socket/{inode}/options.json"), &options);
+        self
+    }
+
+    /// A process of one program, with a thread for each of these calls.
+    fn process(mut self, (pid, parent): (u32, u32), name: &str, calls: &[&str]) -> Self {
+        let zeros = "0 ".repeat(15);
+        let stat = |tid: u32| {
+            let threads = calls.len();
+            format!(
+                "{tid} ({name}) S {parent} 1 1 0 -1 0 0 0 0 0 5 6 0 0 20 0 {threads} 0 {} {zeros}2 0 0\n",
+                1_000 + tid
+            )
+        };
+        self.file(&format!("/proc/{pid}/comm"), &format!("{name}\n"));
+        self.file(&format!("/proc/{pid}/stat"), &stat(pid));
+        self.link(&format!("/proc/{pid}/exe"), &format!("/usr/sbin/{name}"));
+        self.link(&format!("/proc/{pid}/ns/net"), "net:[4026531840]");
+        for (tid, call) in (pid..).zip(calls) {
+            let task = format!("/proc/{pid}/task/{tid}");
+            self.file(&format!("{task}/stat"), &stat(tid));
+            self.file(&format!("{task}/status"), "Cpus_allowed_list:\t0-3\n");
+            self.file(&format!("{task}/syscall"), call);
+            self.file(&format!("{task}/cgroup"), "0::/\n");
+        }
+        self
+    }
+
+    fn named(mut self, pid: u32, name: &str) -> Self {
+        self.file(&format!("/proc/{pid}/comm"), &format!("{name}\n"));
+        self
+    }
+
+    fn epoll(mut self, pid: u32, descriptor: u32, inodes: &[u64]) -> Self {
+        let lines = inodes
+            .iter()
+            .map(|inode| format!("tfd: {} events: 19 data: 3 pos:0 ino:{inode:x} sdev:8\n", inode - 700));
+        let text: String = lines.collect();
+        self.file(&format!("/proc/{pid}/fdinfo/{descriptor}"), &text);
+        self
+    }
+
+    fn host(mut self) -> Host {
+        for (list, sockets) in std::mem::take(&mut self.sockets) {
+            self.file(&format!("/calls/sock_diag/{list}.json"), &format!("[{}]", sockets.join(",")));
+        }
+        Host::recorded(self.recording)
+    }
+
+    fn observe(self, wanted: &Wanted) -> Result<Server, SightError> {
+        let look = Look { duration: Duration::ZERO, datagrams: true };
+        Server::observe(&self.host(), wanted, look, &|| false).map(|(server, _)| server)
+    }
+
+    /// Who reads what where these datagrams were seen.
+    fn readers(self, landings: &[Landing]) -> Vec<(u32, Vec<u64>, Seen)> {
+        let host = self.host();
+        let found = find(&host, &port(53), &Processes::observe(&host)).expect("a server");
+        let groups: Result<Vec<Group>, _> =
+            found.services.iter().map(|service| Group::of(&host, 1, service, &found.processes)).collect();
+        let mut sampling = linerate_host::stage::thread::Sampling::new(&host, &found.services);
+        sampling.take();
+        let landings = Landings { read: landings.to_vec(), ..Landings::default() };
+        let claims = readers::readers(&groups.expect("groups"), &sampling.threads(), Some(&landings));
+        let reader = |((_, tid), sockets): ((u32, u32), BTreeMap<u64, Seen>)| {
+            let seen = sockets.values().min().copied().expect("a socket");
+            (tid, sockets.into_keys().collect(), seen)
+        };
+        claims.into_iter().map(reader).collect()
+    }
+
+    fn server(self) -> Server {
+        self.observe(&port(53)).expect("a server")
+    }
+
+    fn refusal(self, wanted: &Wanted) -> String {
+        let refusal = self.observe(wanted).expect_err("refused").to_string();
+        assert!(!refusal.contains('\n'), "{refusal}");
+        refusal
+    }
+}
+
+fn port(port: u16) -> Wanted {
+    Wanted { port: Some(port), ..Wanted::default() }
+}
+
+fn pid(pid: u32) -> Wanted {
+    Wanted { pid: Some(pid), ..Wanted::default() }
+}
+
+fn readers(server: &Server) -> Vec<(u32, Vec<u64>, Seen)> {
+    server.readers.iter().map(|reader| (reader.tid, reader.sockets.clone(), reader.seen)).collect()
+}
+
+fn pids(server: &Server) -> Vec<(u32, bool)> {
+    server.processes.iter().map(|process| (process.pid, process.reads)).collect()
+}
+
+/// A master that made a socket for each of two workers, which epoll theirs.
+fn prefork() -> Tree {
+    Tree::new()
+        .process((50, 1), "nsd", &[WAIT4])
+        .process((60, 50), "nsd", &["232 0x9 0x7f00"])
+        .process((61, 50), "nsd", &["232 0x9 0x7f00"])
+        .named(60, "nsd: server 1")
+        .socket("udp4", "10.0.0.1:53", 703, &[50, 60, 61])
+        .socket("udp4", "10.0.0.1:53", 704, &[50, 60, 61])
+        .epoll(60, 9, &[703])
+        .epoll(61, 9, &[704])
+}
+
+#[test]
+fn workers_have_the_sockets_they_wait_for_and_their_master_has_none() {
+    let server = prefork().server();
+    assert_eq!((server.name.as_str(), server.product.as_deref()), ("nsd", Some("nsd")));
+    assert_eq!(server.namespace, 4_026_531_840);
+    assert_eq!(pids(&server), [(50, false), (60, true), (61, true)]);
+    assert_eq!(readers(&server), [(60, vec![103], Seen::Polling), (61, vec![104], Seen::Polling)]);
+    let [group] = server.groups.as_slice() else { panic!("{:?}", server.groups) };
+    assert!(group.reuseport && !group.ordered);
+    let member = &group.members[0];
+    assert_eq!(member.socket, SocketAt { cookie: 103, inode: 703, pid: 50, descriptor: 3 });
+    assert_eq!(member.holders, [(50, 3), (60, 3), (61, 3)]);
+    let worker = &server.processes[1];
+    assert_eq!((worker.parent, worker.started, worker.threads), (Some(50), 1_060, 1));
+    assert_eq!((server.readers[0].started, server.readers[0].cpuset.clone()), (1_060, None));
+}
+
+#[test]
+fn a_process_is_as_good_as_the_port() {
+    for any in [50, 61] {
+        assert_eq!(
+            pids(&prefork().observe(&pid(any)).expect("a server")),
+            [(50, false), (60, true), (61, true)]
+        );
+    }
+}
+
+#[test]
+fn a_master_that_holds_nothing_belongs_to_its_workers() {
+    let tree = Tree::new()
+        .process((40, 1), "sh", &[WAIT4])
+        .process((50, 40), "frr", &[WAIT4])
+        .process((60, 50), "frr", &["45 0x3 0x7f00"])
+        .process((61, 50), "frr", &["45 0x4 0x7f00"])
+        .process((62, 50), "frr", &[WAIT4])
+        .socket("udp4", "10.0.0.1:53", 703, &[60])
+        .socket("udp4", "10.0.0.1:53", 704, &[61]);
+    let server = tree.observe(&pid(50)).expect("a server");
+    assert_eq!(pids(&server), [(50, false), (60, true), (61, true), (62, false)]);
+    assert_eq!(readers(&server), [(60, vec![103], Seen::InCall), (61, vec![104], Seen::InCall)]);
+}
+
+#[test]
+fn workers_that_share_a_socket_all_read_it() {
+    let tree = Tree::new()
+        .process((50, 1), "gunicorn", &[WAIT4])
+        .process((60, 50), "gunicorn", &["45 0x3 0x7f00"])
+        .process((61, 50), "gunicorn", &["45 0x3 0x7f00"])
+        .socket("udp4", "10.0.0.1:53", 703, &[50, 60, 61])
+        .options(703, false);
+    let server = tree.server();
+    assert_eq!(readers(&server), [(60, vec![103], Seen::InCall), (61, vec![103], Seen::InCall)]);
+    assert_eq!(server.groups[0].steering, Known::Value("none".to_owned()));
+    assert_eq!(server.readers_of(103).count(), 2);
+}
+
+#[test]
+fn threads_have_the_sockets_of_every_kind_that_their_epoll_has() {
+    let tree = Tree::new()
+        .process((50, 1), "knotd", &[WAIT4, "232 0x64 0x7f00", "232 0x65 0x7f00"])
+        .socket("udp4", "0.0.0.0:53", 703, &[50])
+        .socket("udp4", "0.0.0.0:53", 704, &[50])
+        .socket("udp6", "[::]:53", 705, &[50])
+        .socket("udp6", "[::]:53", 706, &[50])
+        .socket("tcp4", "0.0.0.0:53", 707, &[50])
+        .epoll(50, 100, &[703, 705, 707])
+        .epoll(50, 101, &[704, 706]);
+    let server = tree.server();
+    let expected = [(51, vec![103, 105, 107], Seen::Polling), (52, vec![104, 106], Seen::Polling)];
+    assert_eq!(readers(&server), expected);
+    let groups: Vec<_> = server.groups.iter().map(|group| (group.protocol, group.members.len())).collect();
+    assert_eq!(groups, [(Protocol::Udp, 2), (Protocol::Udp, 2), (Protocol::Tcp, 1)]);
+    assert_eq!(server.udp_ports(), [53]);
+}
+
+fn landing((pid, tid): (u32, u32), cookie: u64) -> Landing {
+    Landing { cookie, arrived_on: Some(0), read_on: 1, pid, tid, packets: 40 }
+}
+
+#[test]
+fn who_was_seen_to_read_goes_before_who_runs() {
+    let tree = || {
+        Tree::new()
+            .process((50, 1), "echo", &[WAIT4, RUNNING, RUNNING])
+            .socket("udp4", "10.0.0.1:53", 703, &[50])
+            .socket("udp4", "10.0.0.1:53", 704, &[50])
+    };
+    let both = vec![103, 104];
+    let assumed = [(51, both.clone(), Seen::Assumed), (52, both, Seen::Assumed)];
+    assert_eq!(tree().readers(&[]), assumed);
+    let elsewhere = [landing((50, 51), 999), landing((50, 70), 103)];
+    assert_eq!(tree().readers(&elsewhere), assumed, "of no socket, and no thread, that is there");
+    let read = [landing((50, 51), 104), landing((50, 52), 103)];
+    assert_eq!(tree().readers(&read), [(51, vec![104], Seen::Reading), (52, vec![103], Seen::Reading)]);
+    let one = [landing((50, 51), 104)];
+    let rest = [(51, vec![104], Seen::Reading), (52, vec![103], Seen::Assumed)];
+    assert_eq!(tree().readers(&one), rest, "nothing came to the other, and one has none yet");
+}
+
+#[test]
+fn one_that_waits_for_all_sockets_of_a_group_reads_its_own() {
+    let read = [landing((60, 60), 103), landing((61, 61), 104)];
+    let tree = prefork().socket("tcp4", "10.0.0.1:53", 705, &[50, 60, 61]);
+    let tree = tree.epoll(60, 9, &[703, 704, 705]).epoll(61, 9, &[703, 704, 705]);
+    assert_eq!(
+        tree.readers(&read),
+        [(60, vec![103, 105], Seen::Reading), (61, vec![104, 105], Seen::Reading)]
+    );
+}
+
+#[test]
+fn a_ring_has_what_is_registered_with_it_and_what_nobody_else_reads() {
+    let mut tree = Tree::new()
+        .process((50, 1), "echo", &["426 0x14 0x0", "426 0x15 0x0", RUNNING])
+        .socket("udp4", "10.0.0.1:53", 703, &[50])
+        .socket("udp4", "10.0.0.1:53", 704, &[50]);
+    tree.file("/proc/50/fdinfo/20", "UserFiles:\t1\n    0: socket:[703]\nUserBufs:\t0\n");
+    tree.file("/proc/50/fdinfo/21", "UserFiles:\t0\nUserBufs:\t0\n");
+    let server = tree.server();
+    assert_eq!(server.readers_of(103).map(|reader| reader.tid).collect::<Vec<_>>(), [50]);
+    assert!(server.readers.iter().all(|reader| reader.seen == Seen::Ring) && server.readers.len() == 2);
+}
+
+#[test]
+fn a_server_of_one_socket_and_one_thread_is_seen() {
+    let tree = Tree::new()
+        .process((50, 1), "chronyd", &["23 0x9 0x7f00"])
+        .socket("udp4", "0.0.0.0:123", 703, &[50])
+        .options(703, false);
+    let server = tree.observe(&port(123)).expect("a server");
+    assert_eq!(readers(&server), [(50, vec![103], Seen::OnlyThread)]);
+    assert!(!server.groups[0].reuseport && server.groups[0].members.len() == 1);
+}
+
+fn two_programs() -> Tree {
+    Tree::new()
+        .process((50, 1), "dnsmasq", &["7 0x7f00 0x2"])
+        .process((60, 1), "unbound", &["232 0x9 0x7f00"])
+        .socket("udp4", "192.168.0.1:53", 703, &[50])
+        .socket("udp4", "127.0.0.1:53", 704, &[60])
+        .epoll(60, 9, &[704])
+}
+
+#[test]
+fn two_programs_on_a_port_are_told_apart_by_a_process() {
+    assert_eq!(
+        two_programs().refusal(&port(53)),
+        "several servers are on this port: dnsmasq (192.168.0.1:53, --pid 50) and unbound (127.0.0.1:53, --pid 60): say \
+         which with --pid"
+    );
+    let server = two_programs().observe(&pid(60)).expect("a server");
+    assert_eq!((server.name.as_str(), pids(&server)), ("unbound", vec![(60, true)]));
+    assert!(server.notes.iter().any(|note| note.contains("dnsmasq") && note.contains("left alone")));
+    let both = Wanted { port: Some(53), ..pid(50) };
+    assert_eq!(two_programs().observe(&both).expect("a server").name, "dnsmasq");
+}
+
+#[test]
+fn a_listener_of_another_on_the_port_of_a_udp_server_is_left_alone() {
+    let tree = Tree::new()
+        .process((50, 1), "nginx", &["232 0x9 0x7f00"])
+        .process((60, 1), "quic", &["45 0x4 0x7f00"])
+        .socket("tcp4", "0.0.0.0:53", 703, &[50])
+        .socket("udp4", "0.0.0.0:53", 704, &[60]);
+    let server = tree.server();
+    assert_eq!((server.name.as_str(), server.groups.len()), ("quic", 1));
+    assert!(server.notes.iter().any(|note| note.contains("nginx")), "{:?}", server.notes);
+}
+
+#[test]
+fn a_socket_whose_worker_died_has_no_reader() {
+    // 61 is gone, and 60 was seen at its own.
+    for call in ["232 0x9 0x7f00", "45 0x3 0x7f00"] {
+        let tree = Tree::new()
+            .process((50, 1), "nsd", &[WAIT4])
+            .process((60, 50), "nsd", &[call])
+            .socket("udp4", "10.0.0.1:53", 703, &[50, 60])
+            .socket("udp4", "10.0.0.1:53", 704, &[50, 60])
+            .epoll(60, 9, &[703]);
+        let server = tree.server();
+        assert_eq!(server.readers.iter().map(|reader| reader.tid).collect::<Vec<_>>(), [60]);
+        assert_eq!((server.readers_of(103).count(), server.readers_of(104).count()), (1, 0));
+    }
+    let busy = Tree::new()
+        .process((50, 1), "nsd", &[WAIT4])
+        .process((60, 50), "nsd", &[RUNNING])
+        .process((61, 50), "nsd", &[RUNNING])
+        .socket("udp4", "10.0.0.1:53", 703, &[50, 60, 61])
+        .socket("udp4", "10.0.0.1:53", 704, &[50, 60, 61])
+        .socket("udp4", "10.0.0.1:53", 705, &[50, 60, 61]);
+    let read = [landing((60, 60), 103), landing((61, 61), 104)];
+    assert_eq!(busy.readers(&read), [(60, vec![103], Seen::Reading), (61, vec![104], Seen::Reading)]);
+}
+
+#[test]
+fn one_that_hands_a_socket_on_is_no_server() {
+    let tree = Tree::new()
+        .process((1, 0), "systemd", &["281 0x4 0x7f00"])
+        .process((50, 1), "kresd", &["232 0x9 0x7f00"])
+        .process((60, 1), "other", &["232 0x9 0x7f00"])
+        .socket("udp4", "10.0.0.1:53", 703, &[1, 50])
+        .socket("udp4", "10.0.0.2:53", 704, &[1, 60])
+        .epoll(50, 9, &[703]);
+    let server = tree.observe(&pid(50)).expect("a server");
+    assert_eq!((server.name.as_str(), pids(&server)), ("kresd", vec![(50, true)]));
+    assert_eq!(server.groups.len(), 1);
+}
+
+#[test]
+fn ports_that_the_kernel_gave_are_no_service_of_a_process() {
+    let tree = || {
+        Tree::new()
+            .process((50, 1), "unbound", &["232 0x9 0x7f00"])
+            .socket("udp4", "0.0.0.0:40001", 704, &[50])
+            .epoll(50, 9, &[703, 704])
+    };
+    let server = tree().socket("udp4", "10.0.0.1:53", 703, &[50]).observe(&pid(50)).expect("a server");
+    assert_eq!(server.udp_ports(), [53]);
+    assert_eq!(tree().observe(&pid(50)).expect("a server").udp_ports(), [40_001]);
+}
+
+#[test]
+fn what_is_not_there_is_said_in_a_line() {
+    let refusal = prefork().refusal(&port(54));
+    assert!(refusal.starts_with("nobody listens on port 54: "), "{refusal}");
+    let refusal = prefork().refusal(&pid(70));
+    assert!(refusal.starts_with("no process 70: "), "{refusal}");
+    let refusal = prefork().process((70, 1), "cat", &[WAIT4]).refusal(&pid(70));
+    assert_eq!(refusal, "process 70 holds no unconnected UDP socket and no TCP listener");
+    let both = Wanted { port: Some(53), ..pid(70) };
+    let two = prefork().process((70, 1), "ntpd", &[WAIT4]).socket("udp4", "0.0.0.0:123", 709, &[70]);
+    assert_eq!(two.refusal(&both), "process 70 holds no socket on port 53");
+    let refusal = prefork().refusal(&Wanted::default());
+    assert_eq!(refusal, "which server? say --port N, --pid P, or both");
+}
+
+#[test]
+fn what_is_elsewhere_is_said_in_a_line() {
+    let mut tree = prefork();
+    tree.link("/proc/61/ns/net", "net:[4026532999]");
+    let refusal = tree.refusal(&pid(61));
+    let nsenter = "nsenter --net --target 61 linerate boost --pid 61";
+    assert_eq!(refusal, format!("process 61 is in another network namespace: {nsenter}"));
+    let refusal =
+        Tree::new().process((50, 1), "sh", &[]).socket("udp4", "10.0.0.1:53", 703, &[]).refusal(&port(53));
+    assert!(refusal.contains("held by no process that is visible here") && refusal.contains("PID namespace"));
+    let refusal = prefork().socket("udp4", "10.0.0.1:53", 705, &[]).refusal(&port(53));
+    assert!(refusal.starts_with("udp 10.0.0.1:53 is held by no process that is visible here"), "{refusal}");
+}
+
+#[test]
+fn a_server_in_a_container_is_seen_from_the_host() {
+    let mut tree = prefork();
+    tree.file("/proc/60/status", "Name:\tnsd\nNSpid:\t60\t7\n");
+    let notes = tree.server().notes;
+    assert!(notes.iter().any(|note| note.ends_with("process 60 is 7 there")), "{notes:?}");
+}
+
+#[test]
+fn without_the_right_to_look_the_capabilities_are_named() {
+    use linerate_host::recording::Failure;
+    let mut tree = prefork();
+    tree.file("/proc/thread-self/status", "CapEff:\t0000000000000000\n");
+    for pid in [50, 60, 61] {
+        for descriptor in [3, 4] {
+            tree.link(&format!("/proc/{pid}/fd/{descriptor}"), "/dev/null");
+        }
+        let failed = Entry::Failed(Failure::Errno { errno: libc::EACCES });
+        tree.recording.insert(format!("/proc/{pid}/fd"), failed);
+    }
+    let refusal = tree.refusal(&port(53));
+    assert!(refusal.contains("not permitted") && refusal.contains("CAP_SYS_PTRACE"), "{refusal}");
+    assert!(refusal.contains("CAP_NET_ADMIN and CAP_BPF") && refusal.contains("CAP_SYS_NICE"), "{refusal}");
+}

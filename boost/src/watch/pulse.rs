@@ -1,0 +1,175 @@
+//! What can be asked often at little cost: which processes and threads of a server live, and which sockets are bound.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use linerate_host::Host;
+
+/// As much of a server as changes when its workers do.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Pulse {
+    /// Processes that live, those that were forked since too, and when each was started, in clock ticks since boot.
+    pub(super) processes: BTreeMap<u32, u64>,
+    /// Their threads: process and thread.
+    pub(super) threads: BTreeSet<(u32, u32)>,
+    /// Inodes of the UDP sockets on its ports.
+    pub(super) sockets: BTreeSet<u64>,
+}
+
+impl Pulse {
+    /// Of these processes, each with the time it was started, and those that they forked and that run the same program.
+    pub(super) fn of(host: &Host, known: &BTreeMap<u32, u64>, ports: &[u16]) -> Self {
+        let mut pulse = Self::default();
+        let mut to_do: Vec<(u32, Option<u64>)> = known.iter().map(|(pid, at)| (*pid, Some(*at))).collect();
+        while let Some((pid, started)) = to_do.pop() {
+            let Some(life) = life(host, &format!("/proc/{pid}/stat")) else { continue };
+            // A number that another process has now.
+            let other = started.is_some_and(|started| started != 0 && started != life.started);
+            if !life.lives || other || pulse.processes.insert(pid, life.started).is_some() {
+                continue;
+            }
+            for tid in numbers(&host.list(&format!("/proc/{pid}/task")).unwrap_or_default()) {
+                // A first thread that has ended stays there as long as others live.
+                if tid != pid || has_living_first_thread(host, pid) {
+                    pulse.threads.insert((pid, tid));
+                }
+                to_do.extend(children(host, pid, tid).map(|child| (child, None)));
+            }
+        }
+        pulse.sockets =
+            pulse.processes.keys().next().map_or_else(BTreeSet::new, |pid| sockets(host, *pid, ports));
+        pulse
+    }
+
+    /// Whether a thread lives.
+    pub(super) fn has(&self, pid: u32, tid: u32) -> bool {
+        self.threads.contains(&(pid, tid))
+    }
+}
+
+fn has_living_first_thread(host: &Host, pid: u32) -> bool {
+    life(host, &format!("/proc/{pid}/task/{pid}/stat")).is_some_and(|life| life.lives)
+}
+
+/// Children of a thread that run the program it runs: others, as a script that a server starts, read none of its sockets.
+fn children(host: &Host, pid: u32, tid: u32) -> impl Iterator<Item = u32> {
+    let text = host.read(&format!("/proc/{pid}/task/{tid}/children")).unwrap_or_default();
+    let words: Vec<&str> = text.split_ascii_whitespace().collect();
+    let found: BTreeSet<u32> = words.iter().filter_map(|word| word.parse().ok()).collect();
+    let program = |pid: u32| host.read_link(&format!("/proc/{pid}/exe")).ok();
+    let own = if found.is_empty() { None } else { program(pid) };
+    let same: Vec<u32> = found.into_iter().filter(|child| own.is_none() || program(*child) == own).collect();
+    same.into_iter()
+}
+
+fn numbers(names: &[String]) -> impl Iterator<Item = u32> + '_ {
+    names.iter().filter_map(|name| name.parse().ok())
+}
+
+/// Inodes of the UDP sockets that are bound to these ports in the network namespace of a process.
+fn sockets(host: &Host, pid: u32, ports: &[u16]) -> BTreeSet<u64> {
+    let tables =
+        ["udp", "udp6"].map(|table| host.read(&format!("/proc/{pid}/net/{table}")).unwrap_or_default());
+    tables.iter().flat_map(|table| bound(table, ports)).collect()
+}
+
+/// Of a table such as `/proc/net/udp` (`udp4_format_sock` in net/ipv4/udp.c, Linux 6.18): the inodes of those bound to
+/// these ports.
+fn bound(table: &str, ports: &[u16]) -> Vec<u64> {
+    const LOCAL: usize = 1;
+    const INODE: usize = 9;
+    let row = |line: &str| {
+        let words: Vec<&str> = line.split_ascii_whitespace().collect();
+        let port = u16::from_str_radix(words.get(LOCAL)?.rsplit_once(':')?.1, 16).ok()?;
+        let inode = words.get(INODE)?.parse().ok()?;
+        ports.contains(&port).then_some(inode)
+    };
+    table.lines().filter_map(row).collect()
+}
+
+/// Whether a process or thread lives, and since when.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Life {
+    lives: bool,
+    started: u64,
+}
+
+fn life(host: &Host, path: &str) -> Option<Life> {
+    parse_life(&host.read(path).ok()?)
+}
+
+/// Of `/proc/PID/stat` (proc_pid_stat(5)): the state, field 3, and the time of the start, field 22. The name before them
+/// may have parentheses and blanks of its own.
+fn parse_life(stat: &str) -> Option<Life> {
+    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
+    let state = fields.next()?;
+    Some(Life { lives: !matches!(state, "Z" | "X" | "x"), started: fields.nth(18)?.parse().ok()? })
+}
+
+#[cfg(test)]
+mod tests {
+    use linerate_host::Recording;
+    use linerate_host::recording::Entry;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn stat(pid: u32, state: &str, started: u64) -> String {
+        format!("{pid} (a (b) c) {state} 1 17 17 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 {started} 99 1\n")
+    }
+
+    /// A master with these workers, the last of which runs another program.
+    fn host(workers: &[(u32, &str)]) -> Host {
+        let mut recording = Recording::new();
+        let file = |recording: &mut Recording, path: String, text: String| {
+            recording.insert(path, Entry::File(text.into_bytes()));
+        };
+        let children: Vec<String> = workers.iter().map(|(pid, _)| pid.to_string()).collect();
+        let mut process = |pid: u32, state: &str, children: &str, program: &str| {
+            file(&mut recording, format!("/proc/{pid}/stat"), stat(pid, state, u64::from(pid) * 10));
+            file(&mut recording, format!("/proc/{pid}/task/{pid}/stat"), stat(pid, state, 1));
+            file(&mut recording, format!("/proc/{pid}/task/{pid}/children"), children.to_owned());
+            recording.insert(format!("/proc/{pid}/exe"), Entry::Link(program.to_owned()));
+        };
+        process(50, "S", &children.join(" "), "/usr/sbin/nsd");
+        for (number, (pid, state)) in workers.iter().enumerate() {
+            let program = if number + 1 == workers.len() { "/bin/sh" } else { "/usr/sbin/nsd" };
+            process(*pid, state, "", program);
+        }
+        let head = "   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n";
+        let row = |local: &str, inode: u32| {
+            format!(
+                " 1: {local} 00000000:0000 07 00000000:00000000 00:00000000 00000000 0 0 {inode} 2 0000 0\n"
+            )
+        };
+        let table = format!("{head}{}{}", row("0100007F:0035", 700), row("0100007F:0036", 701));
+        file(&mut recording, "/proc/50/net/udp".to_owned(), table);
+        file(
+            &mut recording,
+            "/proc/50/net/udp6".to_owned(),
+            format!("{head}{}", row("0000000000000000:0035", 702)),
+        );
+        Host::recorded(recording)
+    }
+
+    #[test]
+    fn forked_workers_are_found_and_the_dead_are_not() {
+        let known = BTreeMap::from([(50, 500), (51, 510), (60, 0)]);
+        let pulse = Pulse::of(&host(&[(51, "S"), (52, "R"), (53, "Z"), (54, "S")]), &known, &[53]);
+        assert_eq!(pulse.processes, BTreeMap::from([(50, 500), (51, 510), (52, 520)]));
+        assert_eq!(pulse.threads, BTreeSet::from([(50, 50), (51, 51), (52, 52)]));
+        assert_eq!(pulse.sockets, BTreeSet::from([700, 702]));
+    }
+
+    #[test]
+    fn a_number_that_another_process_has_now_is_not_the_one() {
+        let pulse = Pulse::of(&host(&[(51, "S")]), &BTreeMap::from([(50, 499)]), &[53]);
+        assert_eq!(pulse, Pulse::default());
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_without_panic(text in ".*") {
+            let _ = (parse_life(&text), bound(&text, &[53]));
+        }
+    }
+}

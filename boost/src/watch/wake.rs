@@ -1,0 +1,65 @@
+//! Sleeping until a process ends.
+
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+/// The processes that are waited for.
+#[derive(Debug, Default)]
+pub(super) struct Wake {
+    processes: BTreeMap<u32, OwnedFd>,
+}
+
+impl Wake {
+    /// Waits for these processes from now on. One that cannot be waited for is left to whoever asks again and again.
+    pub(super) fn attend<'p>(&mut self, pids: impl Iterator<Item = &'p u32>) {
+        let mut before = std::mem::take(&mut self.processes);
+        for pid in pids {
+            let open = || {
+                let pid = Pid::from_raw(i32::try_from(*pid).ok()?)?;
+                pidfd_open(pid, PidfdFlags::empty()).ok()
+            };
+            if let Some(descriptor) = before.remove(pid).or_else(open) {
+                self.processes.insert(*pid, descriptor);
+            }
+        }
+    }
+
+    /// Sleeps until one of them ends, for this long at most. One that has ended is not waited for again.
+    pub(super) fn sleep(&mut self, at_most: Duration) {
+        let tv_sec = at_most.as_secs().try_into().unwrap_or(i64::MAX);
+        let timeout = Timespec { tv_sec, tv_nsec: at_most.subsec_nanos().into() };
+        let mut asked: Vec<PollFd<'_>> =
+            self.processes.values().map(|descriptor| PollFd::new(descriptor, PollFlags::IN)).collect();
+        // A signal ends the sleep early, which does no harm.
+        let _ = poll(&mut asked, Some(&timeout));
+        let ended: Vec<bool> = asked.iter().map(|one| !one.revents().is_empty()).collect();
+        let mut ended = ended.into_iter();
+        self.processes.retain(|_, _| !ended.next().unwrap_or(false));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+    use std::time::Instant;
+
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_process_wakes_once() {
+        let mut child = Command::new("sleep").arg("60").spawn().expect("started");
+        let mut wake = Wake::default();
+        wake.attend([child.id()].iter());
+        child.kill().expect("killed");
+        let began = Instant::now();
+        wake.sleep(Duration::from_millis(999));
+        assert!(wake.processes.is_empty(), "not woken in {:?}", began.elapsed());
+        child.wait().expect("reaped");
+        wake.attend([child.id()].iter());
+        assert!(wake.processes.is_empty());
+    }
+}

@@ -1,0 +1,104 @@
+//! Clients that ask from one CPU each, and note who answered when.
+
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use linerate_lab::LabHost;
+use rustix::thread::{CpuSet, sched_setaffinity};
+
+use crate::scene::eventually;
+
+/// Between two requests.
+const PACE: Duration = Duration::from_millis(2);
+
+/// A request.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Request {
+    pub(crate) sent: Instant,
+    /// The worker that answered it, and when; none where nobody did.
+    pub(crate) answer: Option<(u32, Instant)>,
+}
+
+/// A client on a CPU. It asks until it is dropped.
+pub(crate) struct Client {
+    requests: Arc<Mutex<Vec<Request>>>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Client {
+    /// Begins to ask from this CPU. A packet arrives at the other end of a veth pair on the CPU it was sent on.
+    pub(crate) fn start(host: &LabHost, cpu: usize, server: SocketAddr) -> Self {
+        let requests = Arc::new(Mutex::new(Vec::new()));
+        let stop = Arc::new(AtomicBool::new(false));
+        let (noted, until) = (Arc::clone(&requests), Arc::clone(&stop));
+        let thread = host.run(move || std::thread::spawn(move || ask(cpu, server, &noted, &until))).unwrap();
+        Self { requests, stop, thread: Some(thread) }
+    }
+
+    pub(crate) fn requests(&self) -> Vec<Request> {
+        self.requests.lock().unwrap().clone()
+    }
+
+    /// The requests that were sent after that, once so many of them were answered.
+    pub(crate) fn answered_after(&self, after: Instant, count: usize) -> Vec<Request> {
+        let sent_after = || self.requests().into_iter().filter(|request| request.sent > after);
+        eventually(&format!("{count} answers"), || {
+            sent_after().filter(|request| request.answer.is_some()).count() >= count
+        });
+        sent_after().collect()
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.take().map(JoinHandle::join);
+    }
+}
+
+/// Workers that answered, each once.
+pub(crate) fn workers(requests: &[Request]) -> Vec<u32> {
+    let mut workers: Vec<u32> = requests.iter().filter_map(|request| Some(request.answer?.0)).collect();
+    workers.sort_unstable();
+    workers.dedup();
+    workers
+}
+
+fn ask(cpu: usize, server: SocketAddr, requests: &Mutex<Vec<Request>>, stop: &AtomicBool) {
+    let mut only = CpuSet::new();
+    only.set(cpu);
+    sched_setaffinity(None, &only).unwrap();
+    // Several flows, which the kernel's hash would give to several sockets.
+    let sockets: Vec<UdpSocket> = (0..4).map(|_| UdpSocket::bind("0.0.0.0:0").unwrap()).collect();
+    for socket in &sockets {
+        socket.connect(server).unwrap();
+        socket.set_nonblocking(true).unwrap();
+    }
+    for number in 0u32.. {
+        if stop.load(Ordering::Relaxed) {
+            return;
+        }
+        let sent = Instant::now();
+        requests.lock().unwrap().push(Request { sent, answer: None });
+        // Refused where nobody listens any more, which is as good as not answered.
+        let _ = sockets[number as usize % sockets.len()].send(&number.to_be_bytes());
+        while sent.elapsed() < PACE {
+            std::thread::sleep(PACE / 8);
+            sockets.iter().for_each(|socket| take(socket, requests));
+        }
+    }
+}
+
+fn take(socket: &UdpSocket, requests: &Mutex<Vec<Request>>) {
+    let mut bytes = [0; 64];
+    while let Ok(length) = socket.recv(&mut bytes) {
+        let [a, b, c, d, e, f, g, h] = bytes[..length] else { panic!("{length} bytes") };
+        let number = u32::from_be_bytes([a, b, c, d]);
+        let worker = u32::from_be_bytes([e, f, g, h]);
+        requests.lock().unwrap()[number as usize].answer = Some((worker, Instant::now()));
+    }
+}

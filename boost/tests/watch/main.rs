@@ -1,0 +1,50 @@
+//! Servers of forked workers, boosted and watched in a lab while they are asked.
+//!
+//! This has no test harness of the standard kind, since this program is also the server, whose master forks and so must
+//! have a single thread.
+
+mod asking;
+mod kept;
+mod scene;
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use libtest_mimic::{Arguments, Completion, Trial};
+
+/// A test that cannot be done here says why.
+type Skipped = Result<(), String>;
+
+/// A name and what it names.
+type Test = (&'static str, fn() -> Skipped);
+
+const TESTS: &[Test] = &[
+    ("others_answer_for_a_worker_that_died", kept::others_answer_for_a_worker_that_died),
+    ("a_worker_that_died_before_the_watch_is_missed", kept::a_worker_that_died_before_the_watch_is_missed),
+    ("a_worker_forked_anew_gets_its_cpu_back", kept::a_worker_forked_anew_gets_its_cpu_back),
+    ("a_watch_ends_with_its_server", kept::a_watch_ends_with_its_server),
+    ("a_watch_ends_with_its_boost", kept::a_watch_ends_with_its_boost),
+    ("nothing_is_dropped_for_a_socket_that_closed", kept::nothing_is_dropped_for_a_socket_that_closed),
+];
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    if let ["role", "prefork", server] = words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        return scene::serve(server);
+    }
+    // One after the other: each is about how long something takes.
+    let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
+    let trials = TESTS.iter().map(|(name, test)| trial(name, *test)).collect();
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+/// A test as the harness has it: what cannot be done here is told, and is not passed.
+fn trial(name: &'static str, test: fn() -> Skipped) -> Trial {
+    Trial::ignorable_test(name, move || match test() {
+        Ok(()) => Ok(Completion::Completed),
+        Err(why) => {
+            let _ = std::io::stderr().write_all(format!("\nSKIP {name}: {why}\n").as_bytes());
+            Ok(Completion::ignored_with(why))
+        }
+    })
+}

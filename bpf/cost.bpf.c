@@ -1,0 +1,554 @@
+// Charges each CPU's time to who had it: an interrupt, a softirq, a thread, or nobody. Nested cases are counted once, for
+// the innermost. Looks only, and at nothing of a packet.
+//
+// Three levels interrupt each other from above: interrupts, which run with interrupts disabled; softirqs, of which a CPU runs
+// one at a time and which interrupts may interrupt, these programs too; and turns of threads, which end with interrupts
+// disabled and never within a softirq (which is not so with PREEMPT_RT, and not looked at there). Each level writes
+// numbers of its own and only reads those of the levels above, so that nothing needs to be atomic: the time of a level
+// is what passed, less what the levels above had. What an interrupt adds between two readings of a program is counted with
+// the next, so differences may be below zero for a moment, and sums are right.
+//
+// The tracepoints are those of include/trace/events/irq.h, napi.h and sched.h, and of interrupts that belong to the
+// architecture (arch/x86/include/asm/trace/irq_vectors.h, include/trace/events/ipi.h), Linux 5.11 to 6.18.
+
+#include <linux/bpf.h>
+#include <linux/types.h>
+
+#include <bpf/bpf_helpers.h>
+
+#define INLINE static __always_inline
+
+// Of enum in include/linux/interrupt.h.
+#define NET_TX_SOFTIRQ 2
+#define NET_RX_SOFTIRQ 3
+
+// include/linux/sched.h.
+#define PF_KTHREAD 0x00200000
+
+// Between the end of an interrupt and the softirq it brings lies nothing but the kernel's way out (irq_exit_rcu).
+#define AT_ONCE_NS 2000
+
+// Of the kernel's own structures, what is read; where it lies in them is settled when the program is loaded.
+struct task_struct {
+    int pid;
+    int tgid;
+    unsigned int flags;
+    char comm[16];
+} __attribute__((preserve_access_index));
+
+struct ns_common {
+    unsigned int inum;
+} __attribute__((preserve_access_index));
+
+struct net {
+    struct ns_common ns;
+} __attribute__((preserve_access_index));
+
+typedef struct {
+    struct net *net;
+} __attribute__((preserve_access_index)) possible_net_t;
+
+struct net_device {
+    char name[16];
+    int ifindex;
+    possible_net_t nd_net;
+} __attribute__((preserve_access_index));
+
+struct napi_struct {
+    struct net_device *dev;
+} __attribute__((preserve_access_index));
+
+// Set before the programs are loaded: a bit an interrupt, those of network devices.
+const volatile __u8 nic_irqs[1024] = {};
+
+enum { FOR_PACKETS, FOR_OTHERS, IRQ_KINDS };
+enum { RX, TX, OTHER, SOFTIRQ_KINDS };
+
+// Times, each the sum since the programs are there; trace/src/cost/counted.rs reads this.
+struct totals {
+    __u64 softirq[SOFTIRQ_KINDS];
+    __u64 irq[IRQ_KINDS];
+    // Of softirqs RX and TX, what ran at the end of a thread's own call.
+    __u64 own_call;
+};
+
+// What user space reads, told in this order; written when it asks.
+struct told {
+    __u64 at;
+    struct totals totals;
+    __u64 idle;
+    __u64 from_idle;
+    __u64 tasks;
+    __u64 rx_runs;
+    __u64 polls;
+    __u64 packets;
+    __u64 events;
+    __u64 interrupts;
+    // Of threads that no table had room for.
+    __u64 missed;
+    // Of events, those of interrupts.
+    __u64 irq_events;
+};
+
+struct {
+    __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+    __uint(max_entries, 1);
+    __type(key, __u32);
+    __type(value, struct told);
+} tellings SEC(".maps");
+
+struct state {
+    __u64 is_watched;
+
+    // Written by interrupts.
+    __u64 irq[IRQ_KINDS];
+    __u64 irq_events;
+    __u64 interrupts;
+    __u64 irq_begin;
+    __u64 irq_depth;
+    __u64 irq_kind;
+    __u64 last_irq_end;
+    __u64 last_irq_ns;
+
+    // Written by softirqs.
+    __u64 softirq[SOFTIRQ_KINDS];
+    __u64 own_call;
+    // Interrupts counted FOR_OTHERS that brought NET_RX or NET_TX.
+    __u64 moved;
+    __u64 softirq_events;
+    __u64 softirq_begin;
+    // All interrupts until it began.
+    __u64 softirq_irq;
+    // One more than its kind; zero: none runs.
+    __u64 softirq_runs;
+    __u64 softirq_is_own;
+    __u64 softirq_end;
+    __u64 rx_runs;
+    __u64 polls;
+    __u64 packets;
+    // Where the poll began that ends next.
+    __u64 poll_begin;
+    __u64 poll_irq;
+
+    // Written at turns of threads.
+    __u64 ready;
+    __u64 task_events;
+    __u64 turn_begin;
+    struct totals turn;
+    __u64 idle;
+    __u64 from_idle;
+    __u64 tasks;
+    __u64 missed;
+};
+
+struct {
+    __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+    __uint(max_entries, 1);
+    __type(key, __u32);
+    __type(value, struct state);
+} states SEC(".maps");
+
+// The CPU is in the keys, so that no two add to the same number at a time.
+struct thread {
+    __u32 tid;
+    __u32 cpu;
+};
+
+struct turns {
+    __u64 on_cpu;
+    struct totals taken;
+    __u64 cgroup;
+    __u64 comm[2];
+    __u32 pid;
+    __u32 flags;
+};
+
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(max_entries, 16384);
+    __type(key, struct thread);
+    __type(value, struct turns);
+} threads SEC(".maps");
+
+struct place {
+    __u32 ifindex;
+    __u32 network;
+    __u32 cpu;
+    __u32 is_device;
+};
+
+struct polled {
+    __u64 ns;
+    __u64 polls;
+    __u64 threaded;
+    __u64 busy;
+    __u64 packets;
+    __u64 exhausted;
+    __u64 name[2];
+};
+
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(max_entries, 8192);
+    __type(key, struct place);
+    __type(value, struct polled);
+} devices SEC(".maps");
+
+INLINE struct state *watched(void) {
+    __u32 only = 0;
+    struct state *state = bpf_map_lookup_elem(&states, &only);
+    return state && state->is_watched ? state : 0;
+}
+
+// Names are read as they stand, and cut at their end by who reads them here.
+INLINE void copy_name(__u64 *to, const char *from) {
+    char *name = (char *)to;
+#pragma unroll
+    for (int at = 0; at < 16; at++)
+        name[at] = from[at];
+}
+
+INLINE __u64 all_irqs(struct state *state, __u64 now) {
+    __u64 irqs = state->irq[FOR_PACKETS] + state->irq[FOR_OTHERS];
+    return state->irq_depth ? irqs + now - state->irq_begin : irqs;
+}
+
+// All times until now, with what has not ended yet.
+INLINE void add_up(struct state *state, __u64 now, struct totals *totals) {
+    totals->irq[FOR_PACKETS] = state->irq[FOR_PACKETS] + state->moved;
+    totals->irq[FOR_OTHERS] = state->irq[FOR_OTHERS] - state->moved;
+    totals->softirq[RX] = state->softirq[RX];
+    totals->softirq[TX] = state->softirq[TX];
+    totals->softirq[OTHER] = state->softirq[OTHER];
+    totals->own_call = state->own_call;
+    if (state->irq_depth) {
+        if (state->irq_kind == FOR_PACKETS)
+            totals->irq[FOR_PACKETS] += now - state->irq_begin;
+        else
+            totals->irq[FOR_OTHERS] += now - state->irq_begin;
+    }
+    if (state->softirq_runs) {
+        __u64 ran = now - state->softirq_begin - (all_irqs(state, now) - state->softirq_irq);
+        __u64 kind = state->softirq_runs - 1;
+        if (kind == RX)
+            totals->softirq[RX] += ran;
+        else if (kind == TX)
+            totals->softirq[TX] += ran;
+        else
+            totals->softirq[OTHER] += ran;
+        if (state->softirq_is_own && kind != OTHER)
+            totals->own_call += ran;
+    }
+}
+
+// Interrupts.
+
+INLINE void irq_begins(__u64 kind) {
+    // First of all, so that little of what follows seems to be the interrupted thread's.
+    __u64 now = bpf_ktime_get_ns();
+    struct state *state = watched();
+    if (!state)
+        return;
+    state->irq_events++;
+    if (state->irq_depth++)
+        return;
+    state->irq_kind = kind;
+    state->irq_begin = now;
+}
+
+INLINE void irq_ends(void) {
+    struct state *state = watched();
+    if (!state)
+        return;
+    state->irq_events++;
+    if (!state->irq_depth || --state->irq_depth)
+        return;
+    __u64 now = bpf_ktime_get_ns();
+    __u64 took = now - state->irq_begin;
+    state->interrupts++;
+    if (state->irq_kind == FOR_PACKETS)
+        state->irq[FOR_PACKETS] += took;
+    else
+        state->irq[FOR_OTHERS] += took;
+    state->last_irq_end = now;
+    state->last_irq_ns = state->irq_kind == FOR_PACKETS ? 0 : took;
+}
+
+SEC("tp_btf/irq_handler_entry")
+int device_irq_begins(__u64 *arguments) {
+    __u32 irq = arguments[0];
+    int is_nic = irq < sizeof(nic_irqs) * 8 && nic_irqs[irq >> 3 & (sizeof(nic_irqs) - 1)] >> (irq & 7) & 1;
+    irq_begins(is_nic ? FOR_PACKETS : FOR_OTHERS);
+    return 0;
+}
+
+SEC("tp_btf/irq_handler_exit")
+int device_irq_ends(void *arguments) {
+    (void)arguments;
+    irq_ends();
+    return 0;
+}
+
+// The rest have no number. Which are there depends on the architecture; the programs are loaded for those that are.
+#define OTHER_IRQ(name)                                                                                                \
+    SEC("tp_btf/" #name "_entry")                                                                                      \
+    int name##_begins(void *arguments) {                                                                               \
+        (void)arguments;                                                                                               \
+        irq_begins(FOR_OTHERS);                                                                                        \
+        return 0;                                                                                                      \
+    }                                                                                                                  \
+    SEC("tp_btf/" #name "_exit")                                                                                       \
+    int name##_ends(void *arguments) {                                                                                 \
+        (void)arguments;                                                                                               \
+        irq_ends();                                                                                                    \
+        return 0;                                                                                                      \
+    }
+
+OTHER_IRQ(local_timer)
+OTHER_IRQ(call_function_single)
+OTHER_IRQ(call_function)
+OTHER_IRQ(reschedule)
+OTHER_IRQ(ipi)
+
+// Softirqs.
+
+SEC("tp_btf/softirq_entry")
+int softirq_begins(__u64 *arguments) {
+    __u32 number = arguments[0];
+    struct state *state = watched();
+    if (!state)
+        return 0;
+    __u64 now = bpf_ktime_get_ns();
+    __u64 kind = number == NET_RX_SOFTIRQ ? RX : number == NET_TX_SOFTIRQ ? TX : OTHER;
+    __u64 irq_end = state->last_irq_end;
+    state->softirq_events++;
+    state->softirq_irq = state->irq[FOR_PACKETS] + state->irq[FOR_OTHERS];
+    // What lies between an interrupt and its softirq is that softirq's. Those that follow in the same run are as the first.
+    if (irq_end > state->softirq_end && irq_end > state->turn_begin && now - irq_end < AT_ONCE_NS) {
+        state->softirq_is_own = 0;
+        if (kind != OTHER)
+            state->moved += state->last_irq_ns;
+        now = irq_end;
+    } else if (state->softirq_end < state->turn_begin || now - state->softirq_end > AT_ONCE_NS / 2) {
+        state->softirq_is_own = 1;
+    }
+    state->softirq_begin = now;
+    state->poll_begin = now;
+    state->poll_irq = state->softirq_irq;
+    state->softirq_runs = kind + 1;
+    return 0;
+}
+
+SEC("tp_btf/softirq_exit")
+int softirq_ends(void *arguments) {
+    (void)arguments;
+    struct state *state = watched();
+    if (!state)
+        return 0;
+    state->softirq_events++;
+    if (!state->softirq_runs)
+        return 0;
+    __u64 now = bpf_ktime_get_ns();
+    __u64 irqs = state->irq[FOR_PACKETS] + state->irq[FOR_OTHERS];
+    __u64 ran = now - state->softirq_begin - (irqs - state->softirq_irq);
+    __u64 kind = state->softirq_runs - 1;
+    state->softirq_runs = 0;
+    state->softirq_end = now;
+    if (kind == RX) {
+        state->rx_runs++;
+        state->softirq[RX] += ran;
+    } else if (kind == TX) {
+        state->softirq[TX] += ran;
+    } else {
+        state->softirq[OTHER] += ran;
+    }
+    if (state->softirq_is_own && kind != OTHER)
+        state->own_call += ran;
+    state->poll_begin = now;
+    state->poll_irq = irqs;
+    return 0;
+}
+
+INLINE struct polled *polled(struct net_device *device) {
+    struct place place = {.cpu = bpf_get_smp_processor_id()};
+    if (device) {
+        place.ifindex = device->ifindex;
+        place.network = device->nd_net.net->ns.inum;
+        place.is_device = 1;
+    }
+    struct polled *found = bpf_map_lookup_elem(&devices, &place);
+    if (found)
+        return found;
+    struct polled new = {};
+    if (device)
+        copy_name(new.name, device->name);
+    bpf_map_update_elem(&devices, &place, &new, BPF_NOEXIST);
+    return bpf_map_lookup_elem(&devices, &place);
+}
+
+// At the end of a poll. It began where the one before it ended, or the softirq or turn began in which it is.
+SEC("tp_btf/napi_poll")
+int poll_ends(__u64 *arguments) {
+    struct napi_struct *napi = (void *)arguments[0];
+    int packets = arguments[1], budget = arguments[2];
+    struct state *state = watched();
+    if (!state)
+        return 0;
+    state->softirq_events++;
+    __u64 now = bpf_ktime_get_ns();
+    __u64 irqs = state->irq[FOR_PACKETS] + state->irq[FOR_OTHERS];
+    // Before it begins to count, only the places matter from which is counted.
+    struct polled *device = state->ready ? polled(napi->dev) : 0;
+    if (!device) {
+        state->poll_begin = now;
+        state->poll_irq = irqs;
+        return 0;
+    }
+    device->polls++;
+    device->packets += packets;
+    device->exhausted += budget > 0 && packets >= budget;
+    int is_threaded = !state->softirq_runs;
+    if (is_threaded && !(bpf_get_current_task_btf()->flags & PF_KTHREAD)) {
+        device->busy++;
+        return 0;
+    }
+    device->threaded += is_threaded;
+    device->ns += now - state->poll_begin - (irqs - state->poll_irq);
+    state->poll_begin = now;
+    state->poll_irq = irqs;
+    state->polls++;
+    state->packets += packets;
+    return 0;
+}
+
+// Turns of threads.
+
+INLINE void subtract(struct totals *from, const struct totals *less) {
+    from->softirq[RX] -= less->softirq[RX];
+    from->softirq[TX] -= less->softirq[TX];
+    from->softirq[OTHER] -= less->softirq[OTHER];
+    from->irq[FOR_PACKETS] -= less->irq[FOR_PACKETS];
+    from->irq[FOR_OTHERS] -= less->irq[FOR_OTHERS];
+    from->own_call -= less->own_call;
+}
+
+INLINE void add(struct totals *to, const struct totals *more) {
+    to->softirq[RX] += more->softirq[RX];
+    to->softirq[TX] += more->softirq[TX];
+    to->softirq[OTHER] += more->softirq[OTHER];
+    to->irq[FOR_PACKETS] += more->irq[FOR_PACKETS];
+    to->irq[FOR_OTHERS] += more->irq[FOR_OTHERS];
+    to->own_call += more->own_call;
+}
+
+INLINE void charge(struct state *state, struct task_struct *task, __u64 on_cpu, const struct totals *taken) {
+    struct thread key = {.tid = task->pid, .cpu = bpf_get_smp_processor_id()};
+    struct turns *turns = bpf_map_lookup_elem(&threads, &key);
+    if (!turns) {
+        struct turns new = {};
+        bpf_map_update_elem(&threads, &key, &new, BPF_NOEXIST);
+        turns = bpf_map_lookup_elem(&threads, &key);
+    }
+    if (!turns) {
+        state->missed++;
+        return;
+    }
+    turns->on_cpu += on_cpu;
+    add(&turns->taken, taken);
+    turns->pid = task->tgid;
+    turns->flags = task->flags;
+    turns->cgroup = bpf_get_current_cgroup_id();
+    copy_name(turns->comm, task->comm);
+}
+
+// A thread's turn ends, or is looked at.
+INLINE void turn_ends(struct state *state, struct task_struct *task, __u64 now) {
+    struct totals totals;
+    add_up(state, now, &totals);
+    struct totals taken = totals;
+    subtract(&taken, &state->turn);
+    __u64 on_cpu = now - state->turn_begin;
+    __u64 packets = taken.softirq[RX] + taken.softirq[TX] + taken.irq[FOR_PACKETS];
+    __u64 own = on_cpu - packets - taken.softirq[OTHER] - taken.irq[FOR_OTHERS];
+    state->turn = totals;
+    state->turn_begin = now;
+    if (!task->pid) {
+        state->idle += own;
+        state->from_idle += packets;
+        return;
+    }
+    state->tasks += own;
+    charge(state, task, on_cpu, &taken);
+}
+
+SEC("tp_btf/sched_switch")
+int turn_changes(__u64 *arguments) {
+    struct task_struct *task = (void *)arguments[1];
+    struct state *state = watched();
+    if (!state || !state->ready)
+        return 0;
+    __u64 now = bpf_ktime_get_ns();
+    state->task_events++;
+    turn_ends(state, task, now);
+    state->poll_begin = now;
+    state->poll_irq = state->irq[FOR_PACKETS] + state->irq[FOR_OTHERS];
+    return 0;
+}
+
+// At a tracepoint that user space passes by itself, to see what the call of a program takes that does nothing.
+SEC("tp_btf/task_rename")
+int nothing(void *arguments) {
+    (void)arguments;
+    return 0;
+}
+
+// Run by user space on each CPU, attached nowhere, with what is wanted: that the CPU be watched, before the programs are
+// attached, which may be again and again; to begin; to be told; to be told and end.
+enum { WATCH, BEGIN, TELL, END };
+
+SEC("raw_tp/look")
+int look(__u64 *arguments) {
+    __u64 wanted = arguments[0];
+    __u32 only = 0;
+    struct state *state = bpf_map_lookup_elem(&states, &only);
+    struct told *told = bpf_map_lookup_elem(&tellings, &only);
+    if (!state || !told)
+        return 0;
+    __u64 now = bpf_ktime_get_ns();
+    if (wanted == WATCH) {
+        state->is_watched = 1;
+        // Ends that no program saw, if this is not the first time. This may itself be in an interrupt that was seen to
+        // begin: its end then is one too many, which is left out.
+        state->irq_depth = 0;
+        state->softirq_runs = 0;
+        return 1;
+    }
+    if (wanted == BEGIN) {
+        add_up(state, now, &state->turn);
+        state->turn_begin = now;
+        state->poll_begin = now;
+        state->poll_irq = state->irq[FOR_PACKETS] + state->irq[FOR_OTHERS];
+        state->ready = 1;
+    } else if (state->ready) {
+        turn_ends(state, bpf_get_current_task_btf(), now);
+    } else {
+        return 0;
+    }
+    told->at = now;
+    told->totals = state->turn;
+    told->idle = state->idle;
+    told->from_idle = state->from_idle;
+    told->tasks = state->tasks;
+    told->rx_runs = state->rx_runs;
+    told->polls = state->polls;
+    told->packets = state->packets;
+    told->events = state->irq_events + state->softirq_events + state->task_events;
+    told->interrupts = state->interrupts;
+    told->missed = state->missed;
+    told->irq_events = state->irq_events;
+    if (wanted == END)
+        state->ready = 0;
+    return 1;
+}
+
+char _license[] SEC("license") = "Dual MIT/GPL";

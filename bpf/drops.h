@@ -1,0 +1,117 @@
+// What drops.bpf.c and trace/src/drops/seen/program.rs agree on, and the kernel's structures.
+
+#pragma once
+
+#define INLINE static __always_inline
+
+#define MSG_PEEK 2
+#define MSG_ERRQUEUE 0x2000
+#define EAGAIN 11
+// include/linux/netdevice.h
+#define NETDEV_TX_BUSY 0x10
+
+// In the order of `Point` in trace/src/drops/seen/count.rs.
+enum point {
+    POINT_ARRIVED,
+    POINT_RECEIVED,
+    POINT_DELIVERED,
+    POINT_REFUSED,
+    POINT_READ,
+    POINT_TRUNCATED,
+    POINT_LENGTH_UNKNOWN,
+    POINT_SENT,
+    POINT_SEND_FAILED,
+    POINT_QUEUED,
+    POINT_STARTED,
+    POINT_TRANSMITTED,
+    POINT_BUSY,
+};
+
+enum direction {
+    DIRECTION_REQUEST,
+    DIRECTION_REPLY,
+};
+
+enum note {
+    NOTE_MISSED,
+    NOTE_FRAGMENT,
+    NOTE_UNPARSED,
+    NOTE_LOST_FRAGMENT,
+    NOTE_LOST_UNPARSED,
+    NOTES,
+};
+
+// Of the kernel's own structures, what is read; where it lies in them is settled when the program is loaded.
+struct ns_common {
+    unsigned int inum;
+} __attribute__((preserve_access_index));
+
+struct net {
+    struct ns_common ns;
+} __attribute__((preserve_access_index));
+
+typedef struct {
+    struct net *net;
+} __attribute__((preserve_access_index)) possible_net_t;
+
+struct net_device {
+    int ifindex;
+    possible_net_t nd_net;
+} __attribute__((preserve_access_index));
+
+struct sock_common {
+    __u16 skc_num;
+    possible_net_t skc_net;
+} __attribute__((preserve_access_index));
+
+struct sk_buff;
+
+struct sk_buff_head {
+    struct sk_buff *next;
+    struct sk_buff *prev;
+} __attribute__((preserve_access_index));
+
+struct sock {
+    struct sock_common __sk_common;
+    struct sk_buff_head sk_receive_queue;
+    __u16 sk_protocol;
+} __attribute__((preserve_access_index));
+
+struct udp_sock {
+    struct sk_buff_head reader_queue;
+    __u16 gso_size;
+} __attribute__((preserve_access_index));
+
+struct sk_buff {
+    struct net_device *dev;
+    struct sock *sk;
+    unsigned int len;
+    unsigned int data_len;
+    int skb_iif;
+    __be16 protocol;
+    __u16 network_header;
+    __u16 mac_header;
+    // An offset on machines of 64 bits.
+    unsigned int end;
+    unsigned char *head;
+    unsigned char *data;
+} __attribute__((preserve_access_index));
+
+struct skb_shared_info {
+    unsigned short gso_size;
+    unsigned short gso_segs;
+} __attribute__((preserve_access_index));
+
+// Set before the programs are loaded.
+// Inode of the network namespace; zero: all.
+const volatile __u32 network = 0;
+// Whether there are ports; a bit a port.
+const volatile __u32 some_ports = 0;
+const volatile __u8 ports[8192] = {};
+// 4, 6, or 0 for no peer, and its address as on the wire.
+const volatile __u32 peer_version = 0;
+const volatile __u32 peer[4] = {};
+
+INLINE int has_port(__u16 port) {
+    return ports[port >> 3] >> (port & 7) & 1;
+}

@@ -1,0 +1,262 @@
+// Refuses requests for a server's port where they arrive, once as many were admitted as may wait for its workers. Whatever
+// is not for its port and addresses, is no UDP, tagged or a fragment passes, and so does everything once no worker took
+// anything for a while. Attached by a link that the server's process holds, and gone with that.
+//
+// The workers say how many may be admitted in all (`granted`), so that what is left is all they have to agree on. Where
+// packets that were admitted got lost, they raise it when they find nothing waiting.
+
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/udp.h>
+
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#define INLINE static __always_inline
+
+// Set before loading. What of it the program shares with engine/src/overload/guard.rs has the same names there.
+const volatile __u16 port;         // as on the wire
+const volatile __u8 any_address;   // one of `addresses`, else the one of `address`
+const volatile __u32 address[4];   // as on the wire; IPv4 in the last word, before it 0xffff
+const volatile __u32 limit;        // how many may wait
+const volatile __u64 open_after;   // nanoseconds
+const volatile __u8 fair;          // whether heavy sources may fill only half
+const volatile __u64 v4_mask;      // of an address in the host's order
+const volatile __u64 v6_mask;      // of its upper half in the host's order
+const volatile __u64 seed;         // of the hash; odd
+
+// Lines that different CPUs write are apart.
+struct state {
+    __u64 granted; // by workers
+    __u64 apart_1[15];
+    __u64 admitted;
+    __u64 apart_2[15];
+    // Since when, and at which grant, requests are refused.
+    __u64 refused_at;
+    __u64 refused_since;
+    __u64 apart_3[14];
+    // Of the windows in which sources are compared.
+    __u64 began;
+    __u64 window;
+    __u64 sources;      // seen in this one
+    __u64 packets;      // admitted in this one
+    __u64 last_sources; // as the last one ended
+    __u64 last_packets; // the same, and half of those before
+    __u64 apart_4[10];
+};
+
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, 1);
+    __uint(map_flags, BPF_F_MMAPABLE);
+    __type(key, __u32);
+    __type(value, struct state);
+} guard_state SEC(".maps");
+
+struct counts {
+    __u64 admitted;
+    __u64 refused;
+    __u64 over_share; // also refused
+    __u64 opened;     // let through since no worker took any
+};
+
+struct {
+    __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+    __uint(max_entries, 1);
+    __type(key, __u32);
+    __type(value, struct counts);
+} guard_counts SEC(".maps");
+
+// Local addresses, IPv4 ones mapped, where a wildcard is served.
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(max_entries, 1024);
+    __uint(key_size, 16);
+    __uint(value_size, 1);
+} guard_addresses SEC(".maps");
+
+// A count-min sketch of what each source was admitted: two rows of cells, a window in the upper half of each and a count
+// in the lower. A count is halved with each window that passes.
+#define ROW 4096
+#define ROW_BITS 12
+
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, 2 * ROW);
+    __type(key, __u32);
+    __type(value, __u64);
+} guard_sketch SEC(".maps");
+
+// How long a window lasts at least, and at most, in nanoseconds; as in engine/src/overload/shares.rs.
+#define WINDOW 10000000
+#define LONGEST_WINDOW 1000000000
+
+// How many requests at least show who is heavy; more where more may wait.
+#define ENOUGH 256
+
+struct request {
+    __u32 to[4];
+    __u64 source;
+};
+
+// Whether it is a request to the port, and if so for whom and by whom.
+INLINE int parse(struct xdp_md *context, struct request *request) {
+    void *at = (void *)(long)context->data;
+    void *end = (void *)(long)context->data_end;
+    struct ethhdr *ethernet = at;
+    struct udphdr *udp;
+
+    if (at + sizeof(*ethernet) > end)
+        return 0;
+    at += sizeof(*ethernet);
+    if (ethernet->h_proto == bpf_htons(ETH_P_IP)) {
+        struct iphdr *ip = at;
+
+        if (at + sizeof(*ip) > end)
+            return 0;
+        // A fragment has an offset or more to come.
+        if (ip->protocol != IPPROTO_UDP || ip->frag_off & bpf_htons(0x3fff) || ip->ihl < 5)
+            return 0;
+        at += ip->ihl * 4;
+        request->to[0] = 0;
+        request->to[1] = 0;
+        request->to[2] = bpf_htonl(0xffff);
+        request->to[3] = ip->daddr;
+        request->source = bpf_ntohl(ip->saddr) & v4_mask;
+    } else if (ethernet->h_proto == bpf_htons(ETH_P_IPV6)) {
+        struct ipv6hdr *ip = at;
+
+        if (at + sizeof(*ip) > end || ip->nexthdr != IPPROTO_UDP)
+            return 0;
+        at += sizeof(*ip);
+        __builtin_memcpy(request->to, &ip->daddr, sizeof(request->to));
+        request->source =
+            ((__u64)bpf_ntohl(ip->saddr.in6_u.u6_addr32[0]) << 32 | bpf_ntohl(ip->saddr.in6_u.u6_addr32[1])) & v6_mask;
+    } else {
+        return 0;
+    }
+    udp = at;
+    return at + sizeof(*udp) <= end && udp->dest == port;
+}
+
+INLINE int is_ours(struct request *request) {
+    if (any_address)
+        return bpf_map_lookup_elem(&guard_addresses, request->to) != 0;
+    return request->to[3] == address[3] && request->to[2] == address[2] && request->to[1] == address[1] &&
+           request->to[0] == address[0];
+}
+
+// Ends a window that is over, on one CPU, once enough were admitted in it. While workers do not run, no more are than may wait,
+// and by the clock alone who was heavy would be forgotten.
+INLINE void turn(struct state *state, __u64 now) {
+    __u64 began = state->began, passed = now - began, enough = limit > ENOUGH ? limit : ENOUGH;
+
+    if (passed < WINDOW || (state->packets < enough && passed < LONGEST_WINDOW))
+        return;
+    if (__sync_val_compare_and_swap(&state->began, began, now) != began)
+        return;
+    state->last_sources = state->sources;
+    state->last_packets = state->last_packets / 2 + state->packets;
+    state->sources = 0;
+    state->packets = 0;
+    state->window++;
+}
+
+INLINE __u64 count_of(__u64 cell, __u32 window) {
+    __u32 passed = window - (cell >> 32);
+
+    return passed < 32 ? (cell & 0xffffffff) >> passed : 0;
+}
+
+INLINE void add(__u64 *cell, __u32 window) {
+    if (*cell >> 32 == window)
+        __sync_fetch_and_add(cell, 1);
+    else
+        *cell = (__u64)window << 32 | (count_of(*cell, window) + 1);
+}
+
+INLINE int drop(struct state *state, struct counts *counts, __u64 granted, __u64 now) {
+    if (state->refused_at != granted) {
+        state->refused_at = granted;
+        state->refused_since = now;
+    } else if ((__s64)(now - state->refused_since) > (__s64)open_after) {
+        // The workers are gone or stuck: the stack decides.
+        counts->opened++;
+        return XDP_PASS;
+    }
+    counts->refused++;
+    return XDP_DROP;
+}
+
+INLINE int admit(struct state *state, struct counts *counts) {
+    __sync_fetch_and_add(&state->admitted, 1);
+    counts->admitted++;
+    return XDP_PASS;
+}
+
+INLINE int admit_fairly(struct state *state, struct counts *counts, __u64 source, __u64 granted, __s64 room, __u64 now) {
+    __u64 hash = source * seed, *first, *second, count, other, packets, sources, mean;
+    __u32 window, place;
+
+    hash ^= hash >> 32;
+    hash *= seed;
+    place = hash >> (64 - ROW_BITS);
+    first = bpf_map_lookup_elem(&guard_sketch, &place);
+    place = ROW + (hash >> (64 - 2 * ROW_BITS) & (ROW - 1));
+    second = bpf_map_lookup_elem(&guard_sketch, &place);
+    if (!first || !second)
+        return admit(state, counts);
+    turn(state, now);
+    window = state->window;
+    count = count_of(*first, window);
+    other = count_of(*second, window);
+    if (other < count)
+        count = other;
+    if (room <= limit / 2) {
+        packets = state->last_packets / 2 + state->packets;
+        sources = state->last_sources > state->sources ? state->last_sources : state->sources;
+        mean = packets / (sources ? sources : 1);
+        // The last eighth is for newcomers: who has all, since nobody else came, would else keep them out, and so unseen.
+        if ((count > mean + mean / 4 && count > packets / 32) || (room <= limit / 8 && count > packets / 2)) {
+            counts->over_share++;
+            return drop(state, counts, granted, now);
+        }
+    }
+    if (*first >> 32 != window)
+        __sync_fetch_and_add(&state->sources, 1);
+    add(first, window);
+    add(second, window);
+    __sync_fetch_and_add(&state->packets, 1);
+    return admit(state, counts);
+}
+
+SEC("xdp.frags")
+int linerate_guard(struct xdp_md *context) {
+    struct request request;
+    struct state *state;
+    struct counts *counts;
+    __u64 granted, now;
+    __s64 room;
+    __u32 zero = 0;
+
+    if (!parse(context, &request) || !is_ours(&request))
+        return XDP_PASS;
+    state = bpf_map_lookup_elem(&guard_state, &zero);
+    counts = bpf_map_lookup_elem(&guard_counts, &zero);
+    if (!state || !counts)
+        return XDP_PASS;
+    granted = *(volatile __u64 *)&state->granted;
+    room = granted - *(volatile __u64 *)&state->admitted;
+    // As coarse as a tick of the kernel, but twenty times as fast.
+    now = bpf_ktime_get_coarse_ns();
+    if (room <= 0)
+        return drop(state, counts, granted, now);
+    if (fair)
+        return admit_fairly(state, counts, request.source, granted, room, now);
+    return admit(state, counts);
+}
+
+char _license[] SEC("license") = "Dual MIT/GPL";

@@ -1,0 +1,272 @@
+// Counts where datagrams land: the CPU each arrives on, the thread and CPU that reads it, and what its socket sends.
+// Looks at the UDP sockets of one network namespace on the ports asked for, at nothing of a datagram's content, and
+// changes nothing.
+//
+// The tracepoints are those of include/trace/events/sock.h and udp.h, Linux 6.3 to 6.18: sk_data_ready after a datagram is
+// in a socket's buffer, udp_fail_queue_rcv_skb where it is refused, sock_recv_length and sock_send_length after a call.
+//
+// None tells which datagram was read. That is settled by its place in the queue, which is first in, first out: behind the
+// one that was read are those that wait, and these are the last that came. If another comes at that very moment this may
+// be wrong by one, which makes no difference where a socket's datagrams come on one CPU.
+
+#include <linux/bpf.h>
+#include <linux/in.h>
+#include <linux/types.h>
+
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_helpers.h>
+
+#define INLINE static __always_inline
+
+#define MSG_PEEK 2
+
+// As host/src/landing/program.rs reads it.
+#define CAME_BEFORE 0xffffffff
+
+// Of the kernel's own structures, what is read; where it lies in them is settled when the program is loaded.
+struct ns_common {
+    unsigned int inum;
+} __attribute__((preserve_access_index));
+
+struct net {
+    struct ns_common ns;
+} __attribute__((preserve_access_index));
+
+typedef struct {
+    struct net *net;
+} __attribute__((preserve_access_index)) possible_net_t;
+
+struct sock_common {
+    __u16 skc_num;
+    possible_net_t skc_net;
+} __attribute__((preserve_access_index));
+
+struct sk_buff_head {
+    __u32 qlen;
+} __attribute__((preserve_access_index));
+
+struct sock {
+    struct sock_common __sk_common;
+    struct sk_buff_head sk_receive_queue;
+    __u16 sk_protocol;
+} __attribute__((preserve_access_index));
+
+// Readers take all of the queue that others fill, and then read from theirs (Linux 4.13).
+struct udp_sock {
+    struct sk_buff_head reader_queue;
+} __attribute__((preserve_access_index));
+
+// Set before the programs are loaded.
+// Inode of the network namespace.
+const volatile __u32 network = 0;
+// Device and inode of the process namespace in which ids are told; zero: as the kernel numbers them.
+const volatile __u64 processes_device = 0;
+const volatile __u64 processes_inode = 0;
+// A bit a port.
+const volatile __u8 ports[8192] = {};
+
+// The CPUs that the last datagrams of a socket arrived on.
+#define LAST 4096
+
+struct history {
+    __u64 arrivals;
+    __u16 cpus[LAST];
+};
+
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(max_entries, 2048);
+    __uint(map_flags, BPF_F_NO_PREALLOC);
+    __type(key, __u64);
+    __type(value, struct history);
+} histories SEC(".maps");
+
+// What a history begins as: more than fits on a program's stack.
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, 1);
+    __type(key, __u32);
+    __type(value, struct history);
+} blank SEC(".maps");
+
+// CPUs are in the keys, so that no two add to the same number at a time.
+struct reading {
+    __u64 cookie;
+    __u32 arrived_on;
+    __u32 read_on;
+    __u32 pid;
+    __u32 tid;
+};
+
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(max_entries, 32768);
+    __type(key, struct reading);
+    __type(value, __u64);
+} readings SEC(".maps");
+
+struct place {
+    __u64 cookie;
+    __u64 cpu;
+};
+
+struct arrival {
+    __u64 packets;
+    __u64 refused;
+};
+
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(max_entries, 16384);
+    __type(key, struct place);
+    __type(value, struct arrival);
+} arrivals SEC(".maps");
+
+struct sending {
+    __u64 packets;
+    __u64 largest;
+};
+
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(max_entries, 16384);
+    __type(key, struct place);
+    __type(value, struct sending);
+} sendings SEC(".maps");
+
+// What no map had room for.
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, 1);
+    __type(key, __u32);
+    __type(value, __u64);
+} missed SEC(".maps");
+
+INLINE void miss(void) {
+    __u32 only = 0;
+    __u64 *count = bpf_map_lookup_elem(&missed, &only);
+    if (count)
+        __sync_fetch_and_add(count, 1);
+}
+
+INLINE int is_asked_for(struct sock *socket) {
+    if (!socket || socket->sk_protocol != IPPROTO_UDP)
+        return 0;
+    __u16 port = socket->__sk_common.skc_num;
+    if (!(ports[port >> 3] >> (port & 7) & 1))
+        return 0;
+    return socket->__sk_common.skc_net.net->ns.inum == network;
+}
+
+// The value of a key, zeroed if it is new.
+INLINE void *counted(void *map, const void *key, const void *zero) {
+    void *value = bpf_map_lookup_elem(map, key);
+    if (value)
+        return value;
+    bpf_map_update_elem(map, key, zero, BPF_NOEXIST);
+    value = bpf_map_lookup_elem(map, key);
+    if (!value)
+        miss();
+    return value;
+}
+
+INLINE struct arrival *arrival(struct sock *socket) {
+    struct place place = {bpf_get_socket_cookie(socket), bpf_get_smp_processor_id()};
+    struct arrival zero = {};
+    return counted(&arrivals, &place, &zero);
+}
+
+SEC("tp_btf/sk_data_ready")
+int arrives(__u64 *arguments) {
+    struct sock *socket = (void *)arguments[0];
+    __u32 only = 0;
+    if (!is_asked_for(socket))
+        return 0;
+    struct arrival *count = arrival(socket);
+    if (count)
+        __sync_fetch_and_add(&count->packets, 1);
+    __u64 cookie = bpf_get_socket_cookie(socket);
+    struct history *zero = bpf_map_lookup_elem(&blank, &only);
+    struct history *history = zero ? counted(&histories, &cookie, zero) : 0;
+    if (history) {
+        __u64 number = __sync_fetch_and_add(&history->arrivals, 1);
+        history->cpus[number % LAST] = bpf_get_smp_processor_id();
+    }
+    return 0;
+}
+
+SEC("tp_btf/udp_fail_queue_rcv_skb")
+int refused(__u64 *arguments) {
+    struct sock *socket = (void *)arguments[1];
+    if (!is_asked_for(socket))
+        return 0;
+    struct arrival *count = arrival(socket);
+    if (count)
+        __sync_fetch_and_add(&count->refused, 1);
+    return 0;
+}
+
+// Where the datagram arrived that was read last.
+INLINE __u32 arrived_on(struct sock *socket, __u64 cookie) {
+    struct history *history = bpf_map_lookup_elem(&histories, &cookie);
+    if (!history)
+        return CAME_BEFORE;
+    __u64 wait = socket->sk_receive_queue.qlen;
+    wait += BPF_CORE_READ((struct udp_sock *)socket, reader_queue.qlen);
+    if (wait >= history->arrivals || wait >= LAST)
+        return CAME_BEFORE;
+    return history->cpus[(history->arrivals - wait - 1) % LAST];
+}
+
+// Ids of a thread that is in another process namespace are not told: zero, as the kernel has it elsewhere.
+INLINE void set_thread(struct reading *reading) {
+    if (processes_inode) {
+        struct bpf_pidns_info ids = {};
+        if (!bpf_get_ns_current_pid_tgid(processes_device, processes_inode, &ids, sizeof(ids))) {
+            reading->pid = ids.tgid;
+            reading->tid = ids.pid;
+        }
+        return;
+    }
+    __u64 ids = bpf_get_current_pid_tgid();
+    reading->pid = ids >> 32;
+    reading->tid = ids;
+}
+
+SEC("tp_btf/sock_recv_length")
+int reads(__u64 *arguments) {
+    struct sock *socket = (void *)arguments[0];
+    int result = arguments[1], flags = arguments[2];
+    if (result < 0 || flags & MSG_PEEK || !is_asked_for(socket))
+        return 0;
+    __u64 cookie = bpf_get_socket_cookie(socket), zero = 0;
+    struct reading reading = {
+        .cookie = cookie,
+        .arrived_on = arrived_on(socket, cookie),
+        .read_on = bpf_get_smp_processor_id(),
+    };
+    set_thread(&reading);
+    __u64 *packets = counted(&readings, &reading, &zero);
+    if (packets)
+        __sync_fetch_and_add(packets, 1);
+    return 0;
+}
+
+SEC("tp_btf/sock_send_length")
+int sends(__u64 *arguments) {
+    struct sock *socket = (void *)arguments[0];
+    int result = arguments[1];
+    if (result < 0 || !is_asked_for(socket))
+        return 0;
+    struct place place = {bpf_get_socket_cookie(socket), bpf_get_smp_processor_id()};
+    struct sending zero = {};
+    struct sending *sending = counted(&sendings, &place, &zero);
+    if (sending) {
+        __sync_fetch_and_add(&sending->packets, 1);
+        if ((__u64)result > sending->largest)
+            sending->largest = result;
+    }
+    return 0;
+}
+
+char _license[] SEC("license") = "Dual MIT/GPL";

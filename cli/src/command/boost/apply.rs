@@ -1,0 +1,251 @@
+//! `linerate boost apply`: makes the changes, each written down before it is made, and looks again.
+
+use std::process::ExitCode;
+
+use anyhow::{Result, bail, ensure};
+use linerate_boost::plan::Choice;
+use linerate_boost::sight::Server;
+use linerate_host::{Host, Known};
+use linerate_tune::journal::record::Until;
+use linerate_tune::transaction::{Begin, Transaction};
+
+use super::arguments::{Asked, Making};
+use super::document::{self, Applied, Planned};
+use super::sighting::{self, Sighted};
+use super::verification::Verification;
+use super::{boosts, watching};
+use crate::command::tune::apply::carrying::{Carrying, tell};
+use crate::command::tune::apply::confirming::{self, Answer};
+use crate::command::tune::apply::must_be_free;
+use crate::command::tune::{guard, host_name};
+use crate::interrupt::Interrupt;
+use crate::output::{self, Target};
+use crate::render::style::Style;
+use crate::render::{boost_apply, boost_plan, tune_plan};
+
+/// A boost that is made.
+struct Applying<'a> {
+    asked: &'a Asked,
+    making: Making,
+    choice: Choice,
+    host: Host,
+    host_name: String,
+    interrupt: Interrupt,
+    json: Option<Target>,
+}
+
+/// What became of it.
+struct Made<'a> {
+    tune: u64,
+    carrying: Carrying<'a>,
+    broke_off: Option<String>,
+}
+
+pub(super) fn run(asked: &Asked, making: Making) -> Result<ExitCode> {
+    asked.wanted()?;
+    must_be_root("apply")?;
+    making.agreement.check()?;
+    let json = Target::wanted(asked.json.as_deref())?;
+    let host = Host::live();
+    let applying = Applying {
+        asked,
+        making,
+        choice: asked.choice(),
+        host_name: host_name(&host),
+        host,
+        interrupt: Interrupt::between_changes()?,
+        json,
+    };
+    applying.run()
+}
+
+/// Sockets and threads of another process are its own, and root's.
+pub(super) fn must_be_root(verb: &str) -> Result<()> {
+    ensure!(
+        rustix::process::geteuid().is_root(),
+        "boost {verb} acts on another process' sockets and threads, which takes root (CAP_SYS_PTRACE to copy sockets, \
+         CAP_BPF and CAP_NET_ADMIN to steer, CAP_SYS_NICE to pin): run it with sudo"
+    );
+    Ok(())
+}
+
+impl Applying<'_> {
+    fn run(&self) -> Result<ExitCode> {
+        let store = self.asked.place.store();
+        must_be_free(&store, &self.host, &self.asked.place, false)?;
+        let sighted = sighting::look(&self.host, self.asked, &self.interrupt)?;
+        if sighted.boost.plan.changes.is_empty() {
+            return self.nothing_to_do(&sighted);
+        }
+        self.show(&sighted)?;
+        let question = format!("{}?", boost_plan::what_changes(&sighted.boost));
+        if self.interrupt.raised() || !self.making.agreement.given(&question, &self.interrupt)? {
+            tell("nothing was changed\n");
+            return Ok(ExitCode::from(1));
+        }
+        let made = self.make(&sighted)?;
+        let status = self.report(&sighted, &made)?;
+        match (made.carrying.until, made.broke_off.is_some()) {
+            (_, true) => Ok(status),
+            (Some(Until::Confirmed { boot_seconds }), false) if !self.making.watch => {
+                Ok(self.await_answer(made.tune, boot_seconds)?.unwrap_or(status))
+            }
+            _ if self.making.watch => self.watch(made.tune).map(|()| status),
+            _ => Ok(status),
+        }
+    }
+
+    fn show(&self, sighted: &Sighted) -> Result<()> {
+        let text = |style| boost_plan::plan(&self.planned(sighted), self.asked.full, style);
+        if self.json == Some(Target::Stdout) {
+            tell(&text(Style { colour: false, ..Style::stdout() }));
+            return Ok(());
+        }
+        output::print_if_read(&text(Style::stdout()))
+    }
+
+    fn planned<'s>(&'s self, sighted: &'s Sighted) -> Planned<'s> {
+        sighted.planned(&self.host_name)
+    }
+
+    /// It is so already, which is fine, or nothing can be done.
+    fn nothing_to_do(&self, sighted: &Sighted) -> Result<ExitCode> {
+        let planned = self.planned(sighted);
+        let why = boost_plan::nothing(&sighted.boost);
+        let verification = Verification::not_judged("nothing was changed");
+        if let Some(target) = &self.json {
+            let applied = self.document(sighted, None, None, &verification);
+            target.json(&Applied { broke_off: why.as_deref(), ..applied })?;
+        }
+        if let Some(why) = why {
+            let name = boost_plan::name(&sighted.server);
+            eprintln!("linerate: {name}: nothing can be done from outside: {why}");
+            return Ok(ExitCode::from(1));
+        }
+        if self.json != Some(Target::Stdout) {
+            output::print_if_read(&boost_plan::verdict_line(&planned, Style::stdout()))?;
+        }
+        match boosts::latest(&self.asked.place.store().read()?, self.asked) {
+            Some(tune) if self.making.watch => self.watch(tune)?,
+            None if self.making.watch => bail!("there is no boost in force to watch"),
+            _ => {}
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn make(&self, sighted: &Sighted) -> Result<Made<'_>> {
+        let plan = &sighted.boost.plan;
+        let until = self.making.lasting.until();
+        let store = self.asked.place.store();
+        let mut writer = store.lock()?;
+        let begin = Begin {
+            goal: plan.goal.clone(),
+            argv: output::argv(),
+            devices: plan.devices.clone(),
+            until,
+            plan: Some(plan),
+        };
+        let mut transaction = Transaction::begin(&mut writer, &self.host, begin)?;
+        let tune = transaction.id();
+        // Watches before the first change, so that nothing stays that nobody confirmed.
+        let guard = match until.map(|_| guard::start(&self.asked.place, tune)).transpose() {
+            Ok(guard) => guard,
+            Err(error) => {
+                transaction.end(Some("its guard did not start".to_owned()))?;
+                return Err(error);
+            }
+        };
+        let mut carrying = Carrying::new(&self.host, &self.interrupt, self.making.keep_going, until);
+        let ended = carrying.make_plan(&mut transaction, plan).and_then(|stopped| {
+            let refused = || match carrying.refused() {
+                0 => None,
+                some => Some(format!("{} refused", tune_plan::counted(some, "change"))),
+            };
+            let broke_off = stopped.or_else(refused);
+            transaction.end(broke_off.clone())?;
+            Ok(broke_off)
+        });
+        drop(writer);
+        drop(guard);
+        let broke_off = ended.map_err(|error| {
+            let place = &self.asked.place;
+            let (status, undo) = (place.command("status"), place.command(&format!("undo {tune}")));
+            anyhow::anyhow!(
+                "tune {tune} stopped where it is: {error}: {status} tells what was done, {undo} takes it back"
+            )
+        })?;
+        Ok(Made { tune, carrying, broke_off })
+    }
+
+    /// Looks again, and tells what was done and what came of it.
+    fn report(&self, sighted: &Sighted, made: &Made<'_>) -> Result<ExitCode> {
+        let again: Known<Server> = match self.look_again() {
+            Ok(server) => Known::Value(server),
+            Err(error) => Known::unknown(output::one_line(&error)),
+        };
+        let verification = Verification::of(&sighted.boost.places, &again, &self.choice);
+        let applied = self.document(sighted, Some(made), again.value(), &verification);
+        if let Some(target) = &self.json {
+            target.json(&applied)?;
+        }
+        if self.json != Some(Target::Stdout) {
+            output::print_if_read(&boost_apply::applied(&applied, &self.asked.place, Style::stdout()))?;
+        }
+        Ok(match (&made.broke_off, verification.is_failure()) {
+            (Some(_), _) => ExitCode::from(2),
+            (None, failed) => ExitCode::from(u8::from(failed)),
+        })
+    }
+
+    fn look_again(&self) -> Result<Server> {
+        let look = self.asked.look();
+        let (server, _) =
+            Server::observe(&self.host, &self.asked.wanted()?, look, &|| self.interrupt.raised())?;
+        Ok(server)
+    }
+
+    fn document<'d>(
+        &'d self,
+        sighted: &'d Sighted,
+        made: Option<&'d Made<'_>>,
+        again: Option<&Server>,
+        verification: &'d Verification,
+    ) -> Applied<'d> {
+        Applied {
+            schema: document::APPLY,
+            version: env!("CARGO_PKG_VERSION"),
+            argv: output::argv(),
+            tune: made.map(|made| made.tune),
+            goal: &sighted.boost.plan.goal,
+            host: &self.host_name,
+            until: made.and_then(|made| made.carrying.until),
+            changes: made.map_or(&[], |made| &made.carrying.steps),
+            broke_off: made.and_then(|made| made.broke_off.as_deref()),
+            places: &sighted.boost.places,
+            refusals: &sighted.boost.refusals,
+            advice: &sighted.boost.advice,
+            before: sighted.landed(),
+            now: again.map(sighting::landed),
+            verification,
+        }
+    }
+
+    /// Waits for a person's confirmation; a status of its own where it was undone meanwhile.
+    fn await_answer(&self, tune: u64, deadline: u64) -> Result<Option<ExitCode>> {
+        let store = self.asked.place.store();
+        match confirming::wait(&store, &self.host, tune, deadline, &self.interrupt)? {
+            Answer::Confirmed => tell(&format!("Tune {tune} is confirmed and stays.\n")),
+            Answer::Open => {}
+            Answer::Undone => {
+                let history = self.asked.place.command("history");
+                tell(&format!("Tune {tune} is undone: {history} tells why.\n"));
+                return Ok(Some(ExitCode::from(1)));
+            }
+        }
+        Ok(None)
+    }
+
+    fn watch(&self, tune: u64) -> Result<()> {
+        watching::watch(&self.host, self.asked, tune, &self.choice, &self.interrupt)
+    }
+}

@@ -1,0 +1,141 @@
+//! What `linerate boost` is asked for.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use clap::Args;
+use linerate_boost::plan::Choice;
+use linerate_boost::sight::{Look, Wanted};
+
+use crate::command::tune::{Agreement, Lasting, Place};
+
+/// Which server, how it is looked at, and what is to be done with it.
+#[derive(Debug, Args)]
+pub(super) struct Asked {
+    /// The server on this port
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(super) port: Option<u16>,
+    /// The server that this process belongs to
+    #[arg(long, value_name = "P", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) pid: Option<u32>,
+    /// An interface that its packets come by; several may be given [default: those with a device behind them]
+    #[arg(long = "interface", value_name = "IF")]
+    interfaces: Vec<String>,
+    /// Look at the server for so many seconds
+    #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
+    look: Duration,
+    /// Do not look at its datagrams: no BPF program runs, and it is not known where they land
+    #[arg(long)]
+    no_datagrams: bool,
+    #[command(flatten)]
+    wishes: Wishes,
+    /// Show all sockets, threads, reasons and sources
+    #[arg(long)]
+    pub(super) full: bool,
+    /// Write the result as JSON; - is standard output
+    #[arg(long, value_name = "FILE")]
+    pub(super) json: Option<String>,
+    #[command(flatten)]
+    pub(super) place: Place,
+}
+
+/// What is wanted beyond steering and pinning, or instead of it.
+#[derive(Debug, Args)]
+struct Wishes {
+    /// Leave its threads where they are
+    #[arg(long)]
+    no_pin: bool,
+    /// Leave the choice among its sockets as it is
+    #[arg(long, conflicts_with = "by_incoming_cpu")]
+    no_steer: bool,
+    /// Have the kernel choose sockets by SO_INCOMING_CPU instead of a BPF program (Linux 6.2)
+    #[arg(long)]
+    by_incoming_cpu: bool,
+    /// Receive buffers of at least this many bytes, as the kernel counts them
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(1..=i32::MAX as u64))]
+    receive_buffer: Option<u64>,
+    /// Send replies without an IP ID, where all that were seen fit into the MTU
+    #[arg(long)]
+    skip_ip_id: bool,
+    /// Poll the device for so many microseconds before a thread sleeps (SO_BUSY_POLL): it takes a CPU each
+    #[arg(long, value_name = "US", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    busy_poll: Option<u32>,
+}
+
+/// How changes are made.
+#[derive(Debug, Args)]
+pub(super) struct Making {
+    #[command(flatten)]
+    pub(super) agreement: Agreement,
+    /// apply: stay, and keep it right when workers die, are forked anew or added; the boost stays when this ends
+    #[arg(long)]
+    pub(super) watch: bool,
+    /// apply: go on with the other changes after one that the host refuses
+    #[arg(long)]
+    pub(super) keep_going: bool,
+    #[command(flatten)]
+    pub(super) lasting: Lasting,
+}
+
+impl Asked {
+    /// The server that is asked for.
+    ///
+    /// # Errors
+    /// Where none is.
+    pub(super) fn wanted(&self) -> Result<Wanted> {
+        ensure!(
+            self.port.is_some() || self.pid.is_some(),
+            "which server? --port N or --pid P tells (linerate doctor lists who listens)"
+        );
+        Ok(Wanted { port: self.port, pid: self.pid, interfaces: self.interfaces.clone() })
+    }
+
+    /// The interfaces that its packets come by; none where none were named.
+    pub(super) fn interfaces(&self) -> &[String] {
+        &self.interfaces
+    }
+
+    /// How it is looked at.
+    pub(super) fn look(&self) -> Look {
+        Look { duration: self.look, datagrams: !self.no_datagrams }
+    }
+
+    /// What is to be done with it.
+    pub(super) fn choice(&self) -> Choice {
+        let wishes = &self.wishes;
+        Choice {
+            busy_poll_us: wishes.busy_poll,
+            receive_buffer_bytes: wishes.receive_buffer,
+            skip_ip_id: wishes.skip_ip_id,
+            no_pin: wishes.no_pin,
+            no_steer: wishes.no_steer,
+            by_incoming_cpu: wishes.by_incoming_cpu,
+        }
+    }
+}
+
+impl Making {
+    /// Sees that nothing is asked for that only apply does.
+    ///
+    /// # Errors
+    /// Where something is.
+    pub(super) fn must_be_unused(&self, verb: &str) -> Result<()> {
+        let asked = [
+            ("--watch", self.watch),
+            ("--keep-going", self.keep_going),
+            ("--for-duration and --until-confirmed", self.lasting.until().is_some()),
+        ];
+        match asked.iter().find(|(_, asked)| *asked) {
+            Some((option, _)) => anyhow::bail!("boost {verb} has no {option}: it goes with boost apply"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Some time to look, but no longer than an hour.
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse::<f64>().ok().filter(|seconds| (0.1..=3_600.0).contains(seconds));
+    seconds
+        .map(Duration::from_secs_f64)
+        .ok_or_else(|| format!("'{text}' is no number of seconds from 0.1 to 3600"))
+}

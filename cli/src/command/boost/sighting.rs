@@ -1,0 +1,92 @@
+//! Looking at a server, and deciding.
+
+use std::io::IsTerminal;
+
+use anyhow::Result;
+use linerate_boost::plan::{self, BoostPlan};
+use linerate_boost::sight::{Look, Server, Wanted};
+use linerate_boost::verify::Agreement;
+use linerate_host::{Host, Known};
+
+use super::arguments::Asked;
+use super::document::{self, Landed, Planned};
+use crate::interrupt::Interrupt;
+use crate::output;
+
+/// A server, what is to be done with it, and how its packets land now.
+pub(super) struct Sighted {
+    pub(super) server: Server,
+    pub(super) boost: BoostPlan,
+    pub(super) agreement: Known<Agreement>,
+}
+
+impl Sighted {
+    /// The same as a document.
+    pub(super) fn planned<'s>(&'s self, host: &'s str) -> Planned<'s> {
+        Planned {
+            schema: document::PLAN,
+            version: env!("CARGO_PKG_VERSION"),
+            argv: output::argv(),
+            host,
+            server: &self.server,
+            agreement: &self.agreement,
+            boost: &self.boost,
+        }
+    }
+
+    /// How its packets landed.
+    pub(super) fn landed(&self) -> Landed {
+        landed(&self.server)
+    }
+}
+
+/// Looks, and decides. Changes nothing.
+pub(super) fn look(host: &Host, asked: &Asked, interrupt: &Interrupt) -> Result<Sighted> {
+    let (wanted, choice) = (asked.wanted()?, asked.choice());
+    let line = Line::show(&wanted, asked.look());
+    let (server, path) = Server::observe(host, &wanted, asked.look(), &|| interrupt.raised())?;
+    drop(line);
+    let boost = plan::make(&server, &path, &choice);
+    let agreement = agreement(&server);
+    Ok(Sighted { server, boost, agreement })
+}
+
+/// How packets of a server landed, and in what time.
+pub(super) fn landed(server: &Server) -> Landed {
+    Landed { seconds: server.landings.value().map(|seen| seen.seconds), agreement: agreement(server) }
+}
+
+/// How packets of a server landed while it was looked at.
+fn agreement(server: &Server) -> Known<Agreement> {
+    match &server.landings {
+        Known::Value(landings) => Known::Value(Agreement::of(server, landings)),
+        Known::Unknown { why } => Known::unknown(why.clone()),
+    }
+}
+
+/// What goes on, for who waits at a terminal.
+struct Line;
+
+impl Line {
+    fn show(wanted: &Wanted, look: Look) -> Option<Self> {
+        if !std::io::stderr().is_terminal() {
+            return None;
+        }
+        let what = match (wanted.port, wanted.pid) {
+            (Some(port), _) => format!("the server on port {port}"),
+            (None, Some(pid)) => format!("the server of process {pid}"),
+            (None, None) => "the server".to_owned(),
+        };
+        eprint!(
+            "\r\u{1b}[Klooking at {what} for {} s (Ctrl-C: go by what was seen)",
+            look.duration.as_secs_f64()
+        );
+        Some(Self)
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        eprint!("\r\u{1b}[K");
+    }
+}

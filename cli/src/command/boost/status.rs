@@ -1,0 +1,98 @@
+//! `linerate boost status`: what is in force, where packets go, and whether somebody still reads them. Changes nothing.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use linerate_boost::plan;
+use linerate_boost::sight::{Server, Wanted};
+use linerate_host::setting::steered;
+use linerate_host::{Host, Known, Setting};
+use linerate_tune::journal::Journal;
+use linerate_tune::status::{Status, TuneStatus};
+
+use super::arguments::Asked;
+use super::boosts;
+use super::document::{self, Boosted, InForce, Now, SteeredGroup};
+use super::sighting;
+use crate::interrupt::Interrupt;
+use crate::output::{self, Target};
+use crate::render::boost_status;
+use crate::render::style::Style;
+
+pub(super) fn run(asked: &Asked) -> Result<ExitCode> {
+    let json = Target::wanted(asked.json.as_deref())?;
+    let (host, interrupt) = (Host::live(), Interrupt::install()?);
+    let journal = asked.place.store().read()?;
+    let Status { journal: file, trouble, holder, tunes, .. } = Status::of(&journal, &host);
+    let meant = |status: &TuneStatus| is_meant(&journal, status.tune, asked);
+    let looking = Looking { host: &host, journal: &journal, asked, interrupt: &interrupt };
+    let boosts = tunes.into_iter().filter(meant).map(|tune| looking.boost(tune)).collect();
+    let in_force = InForce {
+        schema: document::STATUS,
+        version: env!("CARGO_PKG_VERSION"),
+        argv: output::argv(),
+        journal: file,
+        trouble,
+        holder,
+        boosts,
+    };
+    if let Some(target) = &json {
+        target.json(&in_force)?;
+    }
+    if json != Some(Target::Stdout) {
+        output::print(&boost_status::status(&in_force, &asked.place, asked.full, Style::stdout()))?;
+    }
+    Ok(ExitCode::from(u8::from(in_force.needs_attention())))
+}
+
+fn is_meant(journal: &Journal, number: u64, asked: &Asked) -> bool {
+    let tunes = journal.tunes();
+    tunes.iter().any(|tune| tune.begun.tune == number && boosts::is_meant(tune, asked))
+}
+
+struct Looking<'a> {
+    host: &'a Host,
+    journal: &'a Journal,
+    asked: &'a Asked,
+    interrupt: &'a Interrupt,
+}
+
+impl Looking<'_> {
+    fn boost(&self, tune: TuneStatus) -> Boosted {
+        let groups = tune.settings.iter().filter_map(|setting| self.group(&setting.setting)).collect();
+        let now = self.now(&tune);
+        Boosted { tune, groups, now }
+    }
+
+    /// What the program of a group did.
+    fn group(&self, setting: &Setting) -> Option<SteeredGroup> {
+        let Setting::Steering { namespace, protocol, local } = setting else { return None };
+        let steered = match steered(self.host, *namespace, *protocol, *local) {
+            Ok(steered) => Known::Value(steered),
+            Err(error) => Known::unknown(error.to_string()),
+        };
+        Some(SteeredGroup { protocol: *protocol, local: *local, steered })
+    }
+
+    /// The server, looked at anew.
+    fn now(&self, tune: &TuneStatus) -> Known<Now> {
+        let tunes = self.journal.tunes();
+        let begun = tunes.iter().find(|known| known.begun.tune == tune.tune);
+        let asked = self.asked;
+        let wanted = if asked.port.is_some() || asked.pid.is_some() {
+            Wanted { port: asked.port, pid: asked.pid, interfaces: asked.interfaces().to_vec() }
+        } else {
+            let Some(port) = begun.and_then(boosts::port) else {
+                return Known::unknown("the journal does not tell the server's port: --port or --pid does");
+            };
+            Wanted { port: Some(port), pid: None, interfaces: asked.interfaces().to_vec() }
+        };
+        match Server::observe(self.host, &wanted, asked.look(), &|| self.interrupt.raised()) {
+            Ok((server, path)) => {
+                let boost = plan::make(&server, &path, &asked.choice());
+                Known::Value(Now::of(&server, &boost, sighting::landed(&server)))
+            }
+            Err(error) => Known::unknown(error.to_string()),
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! `linerate boost undo`: everything back as it was before a boost.
+
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+
+use super::apply::must_be_root;
+use super::arguments::Asked;
+use super::boosts;
+use crate::command::tune;
+
+pub(super) fn run(asked: &Asked) -> Result<ExitCode> {
+    must_be_root("undo")?;
+    let journal = asked.place.store().read()?;
+    let number = boosts::latest(&journal, asked).with_context(|| match (asked.port, asked.pid) {
+        (None, None) => "no boost is in force: there is nothing to undo".to_owned(),
+        (Some(port), _) => {
+            format!("no boost of a server on port {port} is in force: there is nothing to undo")
+        }
+        (None, Some(pid)) => {
+            format!("no boost of the server of process {pid} is in force: there is nothing to undo")
+        }
+    })?;
+    tune::take_back(&asked.place, Some(number), asked.full, asked.json.as_deref())
+}

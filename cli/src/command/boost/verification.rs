@@ -1,0 +1,73 @@
+//! Whether a boost did what it was to.
+
+use linerate_boost::conformity::Conformity;
+use linerate_boost::plan::{Choice, Place};
+use linerate_boost::sight::Server;
+use linerate_host::Known;
+use serde::Serialize;
+
+/// Of fewer datagrams nothing is said.
+const ENOUGH: u64 = 1_000;
+/// The share of datagrams that has to land as planned.
+const SHARE: f64 = 0.99;
+
+/// What was seen after the changes, judged by the plan.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case", tag = "verdict")]
+pub(crate) enum Verification {
+    /// Packets land as planned.
+    AsPlanned {
+        /// What was counted.
+        conformity: Conformity,
+    },
+    /// Some land elsewhere.
+    Elsewhere {
+        /// What was counted.
+        conformity: Conformity,
+    },
+    /// Too few came to tell.
+    Idle {
+        /// What was counted.
+        conformity: Conformity,
+    },
+    /// It is not known, or was not to be.
+    NotJudged {
+        /// Why.
+        why: String,
+    },
+}
+
+impl Verification {
+    pub(super) fn not_judged(why: &str) -> Self {
+        Verification::NotJudged { why: why.to_owned() }
+    }
+
+    /// Judges what a second look saw.
+    pub(super) fn of(places: &[Place], again: &Known<Server>, choice: &Choice) -> Self {
+        if choice.no_steer || choice.no_pin {
+            let left = if choice.no_steer { "sockets" } else { "threads" };
+            return Self::not_judged(&format!("{left} were to be left as they are"));
+        }
+        let server = match again {
+            Known::Value(server) => server,
+            Known::Unknown { why } => return Self::not_judged(why),
+        };
+        let conformity = match &server.landings {
+            Known::Value(landings) => Conformity::of(places, landings),
+            Known::Unknown { why } => return Self::not_judged(why),
+        };
+        match conformity.share() {
+            _ if places.is_empty() => Self::not_judged("the plan has no places"),
+            Some(share) if conformity.packets >= ENOUGH && share >= SHARE => {
+                Verification::AsPlanned { conformity }
+            }
+            Some(_) if conformity.packets >= ENOUGH => Verification::Elsewhere { conformity },
+            _ => Verification::Idle { conformity },
+        }
+    }
+
+    /// Whether packets land elsewhere.
+    pub(super) fn is_failure(&self) -> bool {
+        matches!(self, Verification::Elsewhere { .. })
+    }
+}

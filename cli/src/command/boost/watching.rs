@@ -1,0 +1,36 @@
+//! Keeping a boosted server right for as long as somebody wants it.
+
+use anyhow::Result;
+use linerate_boost::plan::Choice;
+use linerate_boost::watch::{self, Event};
+use linerate_host::Host;
+
+use super::arguments::Asked;
+use crate::command::tune::apply::carrying::tell;
+use crate::interrupt::Interrupt;
+use crate::render::boost_apply;
+
+/// Watches until the server is gone, the boost undone, or a signal comes.
+pub(super) fn watch(
+    host: &Host,
+    asked: &Asked,
+    tune: u64,
+    choice: &Choice,
+    interrupt: &Interrupt,
+) -> Result<()> {
+    let (store, wanted) = (asked.place.store(), asked.wanted()?);
+    let undo = asked.place.command(&format!("undo {tune}"));
+    tell(&format!(
+        "Tune {tune} is watched; Ctrl-C ends that and leaves it in force ({undo} takes it back).\n"
+    ));
+    let mut ended = None;
+    let stop = || interrupt.raised();
+    watch::watch(host, &store, tune, (&wanted, choice), &stop, &mut |event| {
+        tell(&boost_apply::event(&event));
+        ended = matches!(event, Event::Ended | Event::Undone).then_some(event);
+    })?;
+    if ended.is_none() {
+        tell(&format!("Tune {tune} stays in force and is not watched any more.\n"));
+    }
+    Ok(())
+}

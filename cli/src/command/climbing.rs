@@ -1,0 +1,228 @@
+//! What a climb is told and what becomes of its report, in the lab and on a real interface.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use clap::{Args, ValueEnum};
+use linerate_host::CpuSet;
+use linerate_ladder::ascent::Terms;
+use linerate_ladder::climb::Policy;
+use linerate_ladder::report::{Report, WarningKind};
+use linerate_ladder::rung::{self, RUNGS};
+use serde::Serialize;
+
+use crate::output::{self, Target};
+use crate::quantity;
+use crate::render::{ladder_html, ladder_text, style::Style};
+
+/// How much time to take for what.
+pub(crate) struct Pace {
+    rung: Duration,
+    slot: Duration,
+    overhead: Duration,
+    resolution: f64,
+    samples: u32,
+}
+
+/// How fast to climb, quickly and otherwise.
+pub(crate) struct Paces {
+    quick: Pace,
+    full: Pace,
+}
+
+/// Where the generator is of this process.
+pub(crate) const IN_A_LAB: Paces = Paces {
+    quick: Pace {
+        rung: Duration::from_secs(5),
+        slot: Duration::from_millis(80),
+        overhead: Duration::ZERO,
+        resolution: 1.06,
+        samples: 4,
+    },
+    full: Pace {
+        rung: Duration::from_secs(23),
+        slot: Duration::from_millis(120),
+        overhead: Duration::ZERO,
+        resolution: 1.04,
+        samples: 8,
+    },
+};
+
+/// Where each probe is ordered from other hosts.
+pub(crate) const OVER_SSH: Paces = Paces {
+    quick: Pace {
+        rung: Duration::from_secs(24),
+        slot: Duration::from_millis(150),
+        overhead: Duration::from_millis(250),
+        resolution: 1.06,
+        samples: 4,
+    },
+    full: Pace {
+        rung: Duration::from_secs(60),
+        slot: Duration::from_millis(250),
+        overhead: Duration::from_millis(250),
+        resolution: 1.04,
+        samples: 8,
+    },
+};
+
+/// How to climb.
+#[derive(Debug, Args)]
+pub(crate) struct Climbing {
+    /// Take less than half of the time; intervals are wider
+    #[arg(long)]
+    quick: bool,
+    /// Take about so many seconds for the whole climb, but not less than it needs
+    #[arg(long, value_name = "S")]
+    time: Option<f64>,
+    /// Climb only these rungs (the baseline always): comma-separated identifiers
+    #[arg(long, value_name = "A,B,C", value_delimiter = ',')]
+    rungs: Option<Vec<String>>,
+    /// List the rungs and end
+    #[arg(long)]
+    list: bool,
+    /// Also change settings of the whole machine (audit), and put them back at the end
+    #[arg(long)]
+    pub(crate) host_wide: bool,
+    /// UDP payload of a request, bytes
+    #[arg(long, value_name = "BYTES", default_value_t = 100)]
+    pub(crate) payload: u32,
+    /// Flows (source ports) of a generator
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    pub(crate) flows: u32,
+    /// Highest loss at which a rate still counts as held
+    #[arg(long, value_name = "RATIO", default_value = "0.1%", value_parser = quantity::share)]
+    max_loss: f64,
+    /// CPUs to use, as a list such as 0-3 [default: all the process may run on]
+    #[arg(long, value_name = "LIST")]
+    cpus: Option<String>,
+    /// Write the report as JSON; '-' for standard output instead of the table
+    #[arg(long, value_name = "FILE")]
+    json: Option<String>,
+    /// Write the report as one self-contained HTML page
+    #[arg(long, value_name = "FILE")]
+    html: Option<String>,
+    /// Show no progress
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+}
+
+/// What stays in place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum PolicyArgument {
+    /// Every rung that could be applied
+    KeepAll,
+    /// Only rungs shown to be better
+    KeepBetter,
+}
+
+impl From<PolicyArgument> for Policy {
+    fn from(argument: PolicyArgument) -> Self {
+        match argument {
+            PolicyArgument::KeepAll => Policy::KeepAll,
+            PolicyArgument::KeepBetter => Policy::KeepBetter,
+        }
+    }
+}
+
+impl Climbing {
+    /// Where the report goes.
+    pub(crate) fn outputs(&self) -> Result<Outputs> {
+        let json = Target::wanted(self.json.as_deref())?;
+        let html = Target::wanted(self.html.as_deref())?;
+        ensure!(
+            json != Some(Target::Stdout) || html != Some(Target::Stdout),
+            "--json - and --html - both want standard output; give one of them a file"
+        );
+        Ok(Outputs { json, html })
+    }
+
+    /// The rungs instead of a climb, where they were asked for.
+    pub(crate) fn listed(&self, outputs: &Outputs) -> Result<Option<ExitCode>> {
+        self.list.then(|| list(outputs.json.as_ref())).transpose()
+    }
+
+    /// The CPUs to use; none where none were named.
+    pub(crate) fn cpus(&self) -> Result<Option<CpuSet>> {
+        self.cpus.as_deref().map(CpuSet::from_list).transpose().context("--cpus")
+    }
+
+    /// How to climb, for the library.
+    pub(crate) fn terms(&self, policy: Policy, paces: &Paces) -> Result<Terms> {
+        let rungs = match &self.rungs {
+            Some(names) => rung::select(names.iter().map(String::as_str))?,
+            None => RUNGS.iter().collect(),
+        };
+        let pace = if self.quick { &paces.quick } else { &paces.full };
+        let each = pace.rung * u32::try_from(rungs.len()).unwrap_or(u32::MAX);
+        let budget = self.time.map_or(Ok(each), Duration::try_from_secs_f64).context("--time")?;
+        Ok(Terms {
+            rungs,
+            policy,
+            budget,
+            slot: pace.slot,
+            slot_overhead: pace.overhead,
+            resolution: pace.resolution,
+            samples: pace.samples,
+            payload: self.payload,
+            flows: self.flows,
+            max_loss: self.max_loss,
+        })
+    }
+}
+
+/// Where a report goes.
+#[derive(Debug)]
+pub(crate) struct Outputs {
+    json: Option<Target>,
+    html: Option<Target>,
+}
+
+impl Outputs {
+    /// Writes the report to all of them. A climb that ended early is an error to whoever waits for it.
+    pub(crate) fn write(&self, report: &Report) -> Result<ExitCode> {
+        if let Some(target) = &self.json {
+            target.json(report)?;
+        }
+        if let Some(target) = &self.html {
+            target.write(&ladder_html::ladder(report)?)?;
+        }
+        if self.json != Some(Target::Stdout) && self.html != Some(Target::Stdout) {
+            output::print(&ladder_text::ladder(report, Style::stdout()))?;
+        }
+        let is_failure = |kind| matches!(kind, WarningKind::Interrupted | WarningKind::NotRestored);
+        let failed = report.warnings.iter().any(|warning| is_failure(warning.kind));
+        Ok(if failed { ExitCode::from(2) } else { ExitCode::SUCCESS })
+    }
+}
+
+/// The rungs: schema `linerate.rungs/1`.
+#[derive(Serialize)]
+struct Rungs {
+    schema: &'static str,
+    version: &'static str,
+    argv: Vec<String>,
+    rungs: Vec<RungLine>,
+}
+
+#[derive(Serialize)]
+struct RungLine {
+    id: &'static str,
+    title: &'static str,
+    what: &'static str,
+}
+
+fn list(json: Option<&Target>) -> Result<ExitCode> {
+    if let Some(target) = json {
+        let line = |rung: &rung::Rung| RungLine { id: rung.id, title: rung.title, what: rung.what };
+        let rungs = RUNGS.iter().map(line).collect();
+        let (schema, version) = ("linerate.rungs/1", env!("CARGO_PKG_VERSION"));
+        target.json(&Rungs { schema, version, argv: output::argv(), rungs })?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let width = RUNGS.iter().map(|rung| rung.id.len()).max().unwrap_or(0);
+    let text: String = RUNGS.iter().map(|rung| format!("{:width$}  {}\n", rung.id, rung.what)).collect();
+    output::print(&text)?;
+    Ok(ExitCode::SUCCESS)
+}

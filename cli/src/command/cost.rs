@@ -1,0 +1,107 @@
+//! `linerate cost`: what packet processing takes from each CPU, and from each process.
+
+mod compare;
+mod document;
+mod live;
+mod looking;
+mod scope;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Result, anyhow};
+use clap::{Args, ValueEnum};
+
+use super::results::Results;
+pub(crate) use compare::Comparison;
+pub(crate) use document::{Document, SCHEMA};
+
+/// How long it looks where nothing else is asked for.
+const DEFAULT: Duration = Duration::from_secs(10);
+
+/// Arguments of `linerate cost`.
+#[derive(Debug, Args)]
+pub(crate) struct Cost {
+    /// How long to look, seconds [default: 10; with --watch until Ctrl-C]
+    #[arg(long, value_name = "S", value_parser = seconds)]
+    duration: Option<Duration>,
+    /// Look at these CPUs only, such as 0-3,8 [default: all]
+    #[arg(long, value_name = "LIST", conflicts_with = "interface")]
+    cpus: Option<String>,
+    /// Look at the CPUs only that take packets of this interface's queues
+    #[arg(long, value_name = "IF")]
+    interface: Option<String>,
+    /// Whom packets take time from
+    #[arg(long, value_name = "WHO", value_enum, default_value_t = By::Process)]
+    by: By,
+    /// Show so many of them
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..))]
+    top: u16,
+    /// Show the last second, each second
+    #[arg(long, conflicts_with_all = ["calibrate", "json", "html"])]
+    watch: bool,
+    /// Look all the time, whatever that takes [default: in windows where it would take more than 1 % of a CPU]
+    #[arg(long)]
+    exact: bool,
+    /// Check by a loop in user space on a CPU whose speed is known, which takes that CPU [default: the one with most packets]
+    #[arg(long, value_name = "CPU", num_args = 0..=1, require_equals = true, default_missing_value = "busiest")]
+    calibrate: Option<Calibrate>,
+    /// Show two results side by side, as --json wrote them
+    #[arg(long, num_args = 2, value_names = ["A.json", "B.json"],
+          conflicts_with_all = ["duration", "cpus", "interface", "by", "watch", "exact", "calibrate", "html"])]
+    compare: Vec<PathBuf>,
+    #[command(flatten)]
+    results: Results,
+}
+
+/// Whom packets take time from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum By {
+    /// Processes
+    Process,
+    /// Threads
+    Thread,
+    /// Control groups: containers, services
+    Cgroup,
+}
+
+/// Which CPU the inference method takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Calibrate {
+    /// The one that has most packets.
+    Busiest,
+    /// This one.
+    Cpu(u32),
+}
+
+impl std::str::FromStr for Calibrate {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "busiest" => Ok(Self::Busiest),
+            number => number.parse().map(Self::Cpu).map_err(|_| format!("'{number}' is no number of a CPU")),
+        }
+    }
+}
+
+impl Cost {
+    pub(crate) fn run(self) -> Result<ExitCode> {
+        let targets = self.results.targets()?;
+        match self.compare.as_slice() {
+            [before, after] => compare::compare(before, after, &targets)?,
+            _ => looking::look(&self, &targets)?,
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Some time, but no longer than a day.
+fn seconds(text: &str) -> Result<Duration> {
+    let seconds = text.parse::<f64>().ok().filter(|seconds| (0.1..=86_400.0).contains(seconds));
+    seconds
+        .map(Duration::from_secs_f64)
+        .ok_or_else(|| anyhow!("'{text}' is no number of seconds from 0.1 to 86400"))
+}

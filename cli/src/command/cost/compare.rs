@@ -1,0 +1,170 @@
+//! Two results side by side.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use linerate_trace::cost::{Cost, CpuCost};
+use serde::Serialize;
+
+use super::document::{Document, SCHEMA};
+use crate::command::results::Targets;
+use crate::output;
+use crate::render::cost_compare;
+use crate::render::style::Style;
+
+/// The schema of `--compare --json`.
+const COMPARISON: &str = "linerate.cost-comparison/1";
+
+/// Two looks, figure by figure.
+#[derive(Debug, Serialize)]
+pub(crate) struct Comparison {
+    schema: &'static str,
+    version: &'static str,
+    argv: Vec<String>,
+    /// Both files, by their names.
+    pub(crate) names: [String; 2],
+    /// Both kernels; null where unknown.
+    pub(crate) kernels: [Option<String>; 2],
+    pub(crate) figures: Vec<Figure>,
+}
+
+/// A figure of both.
+#[derive(Debug, Serialize)]
+pub(crate) struct Figure {
+    /// What it is, with its unit as in other documents.
+    pub(crate) key: &'static str,
+    /// Null where there is none, such as the time a packet took where none came.
+    pub(crate) values: [Option<f64>; 2],
+    /// The second by the first.
+    pub(crate) ratio: Option<f64>,
+}
+
+/// Reads both, and shows them.
+pub(super) fn compare(one: &Path, other: &Path, targets: &Targets) -> Result<()> {
+    let comparison = Comparison::of([(one, &read(one)?), (other, &read(other)?)]);
+    if let Some(target) = &targets.json {
+        target.json(&comparison)?;
+    }
+    if targets.text {
+        output::print(&cost_compare::compared(&comparison, Style::stdout()))?;
+    }
+    Ok(())
+}
+
+/// What `--json` of an earlier look wrote.
+fn read(path: &Path) -> Result<Document> {
+    let shown = path.display().to_string();
+    let text = fs::read_to_string(path).with_context(|| shown.clone())?;
+    document(&text).with_context(|| shown)
+}
+
+fn document(text: &str) -> Result<Document> {
+    let value: serde_json::Value = serde_json::from_str(text)?;
+    match value.get("schema").and_then(serde_json::Value::as_str) {
+        Some(SCHEMA) => {}
+        Some(schema) => bail!("its schema is {schema}; give what linerate cost --json wrote, {SCHEMA}"),
+        None => bail!("it names no schema; give what linerate cost --json wrote, {SCHEMA}"),
+    }
+    Ok(serde_json::from_value(value)?)
+}
+
+impl Comparison {
+    pub(crate) fn of(both: [(&Path, &Document); 2]) -> Self {
+        let costs = both.map(|(_, document)| &document.cost);
+        Self {
+            schema: COMPARISON,
+            version: env!("CARGO_PKG_VERSION"),
+            argv: output::argv(),
+            names: both.map(|(path, _)| path.display().to_string()),
+            kernels: both.map(|(_, document)| document.host.kernel.clone()),
+            figures: FIGURES.iter().map(|(key, figure)| Figure::of(key, costs.map(figure))).collect(),
+        }
+    }
+}
+
+impl Figure {
+    fn of(key: &'static str, values: [Option<f64>; 2]) -> Self {
+        let ratio = match values {
+            [Some(one), Some(other)] if one > 0.0 => Some(other / one),
+            _ => None,
+        };
+        Self { key, values, ratio }
+    }
+}
+
+type Reader = fn(&Cost) -> Option<f64>;
+
+/// Each figure and how it is read of a look.
+const FIGURES: [(&str, Reader); 18] = [
+    ("seconds", |cost| Some(cost.seconds)),
+    ("cpus", |cost| Some(cost.cpus.len() as f64)),
+    ("packets_per_second", |cost| per_second(cost, cost.all_cpus().packets)),
+    ("packets_cpu_ratio", |cost| of_all(cost, CpuCost::packets_ns)),
+    ("highest_cpu_packets_ratio", |cost| {
+        let shares = cost.cpus.iter().filter_map(|cpu| quotient(cpu.packets_ns(), cpu.elapsed_ns));
+        shares.max_by(f64::total_cmp)
+    }),
+    ("packets_ns_a_packet", |cost| cost.all_cpus().ns_a_packet()),
+    ("net_rx_ns_a_packet", |cost| a_packet(cost, |all| all.net_rx_ns)),
+    ("net_tx_ns_a_packet", |cost| a_packet(cost, |all| all.net_tx_ns)),
+    ("nic_irq_ns_a_packet", |cost| a_packet(cost, |all| all.nic_irq_ns)),
+    ("packets_a_poll", |cost| quotient(cost.all_cpus().packets, cost.all_cpus().polls)),
+    ("polls_a_run", |cost| cost.all_cpus().polls_a_run()),
+    ("budget_exhausted_ratio", |cost| {
+        let exhausted = cost.devices.iter().map(|device| device.budget_exhausted).sum();
+        quotient(exhausted, cost.devices.iter().map(|device| device.polls).sum())
+    }),
+    ("ksoftirqd_ratio", |cost| quotient(cost.all_cpus().in_ksoftirqd_ns, cost.all_cpus().packets_ns())),
+    ("threads_of_napi_ratio", |cost| quotient(cost.all_cpus().in_threads_ns, cost.all_cpus().packets_ns())),
+    ("taken_from_tasks_cpu_ratio", |cost| {
+        let taken: u64 = cost.victims.iter().map(|victim| victim.taken_ns).sum();
+        quotient(taken, cost.all_cpus().elapsed_ns)
+    }),
+    ("tasks_cpu_ratio", |cost| of_all(cost, |cpu| cpu.tasks_ns)),
+    ("idle_cpu_ratio", |cost| of_all(cost, |cpu| cpu.idle_ns)),
+    ("own_cpu_ratio", |cost| cost.own.share.value().copied()),
+];
+
+fn quotient(part: u64, whole: u64) -> Option<f64> {
+    (whole > 0).then(|| part as f64 / whole as f64)
+}
+
+fn per_second(cost: &Cost, count: u64) -> Option<f64> {
+    (cost.seconds > 0.0).then(|| count as f64 / cost.seconds)
+}
+
+fn of_all(cost: &Cost, part: fn(&CpuCost) -> u64) -> Option<f64> {
+    let all = cost.all_cpus();
+    quotient(part(&all), all.elapsed_ns)
+}
+
+fn a_packet(cost: &Cost, part: fn(&CpuCost) -> u64) -> Option<f64> {
+    let all = cost.all_cpus();
+    quotient(part(&all), all.packets)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_documents_are_refused_by_their_schema() {
+        for (text, words) in [
+            (r#"{"schema": "linerate.load/1"}"#, "its schema is linerate.load/1"),
+            ("{}", "it names no schema"),
+            ("", "EOF"),
+            (r#"{"schema": "linerate.cost/1"}"#, "missing field"),
+        ] {
+            let error = document(text).expect_err(text);
+            assert!(error.to_string().contains(words), "{error}");
+        }
+    }
+
+    #[test]
+    fn nothing_has_no_ratio() {
+        assert_eq!(Figure::of("x", [Some(2.0), Some(3.0)]).ratio, Some(1.5));
+        assert_eq!(Figure::of("x", [Some(0.0), Some(3.0)]).ratio, None);
+        assert_eq!(Figure::of("x", [None, Some(3.0)]).ratio, None);
+    }
+}

@@ -1,0 +1,97 @@
+//! Which CPUs are looked at.
+
+use anyhow::{Context, Result, bail, ensure};
+use linerate_host::{CpuSet, Host, PacketPath, Scope};
+
+/// CPUs that are online, for what is asked of them.
+pub(super) fn online(host: &Host) -> Result<CpuSet> {
+    CpuSet::from_list(&host.read("/sys/devices/system/cpu/online")?).context("/sys/devices/system/cpu/online")
+}
+
+/// Those of a list, each of which has to be online.
+pub(super) fn listed(list: &str, online: &CpuSet) -> Result<CpuSet> {
+    let cpus = CpuSet::from_list(list).context("--cpus")?;
+    ensure!(!cpus.is_empty(), "--cpus: no CPU in '{list}'; give a list such as 0-3,8");
+    for cpu in cpus.iter() {
+        known(cpu, online).context("--cpus")?;
+    }
+    Ok(cpus)
+}
+
+/// A CPU that has to be online.
+pub(super) fn known(cpu: u32, online: &CpuSet) -> Result<u32> {
+    ensure!(online.contains(cpu), "no CPU {cpu} is online; CPUs {online} are");
+    Ok(cpu)
+}
+
+/// Those that take packets of an interface's queues: by interrupt, or because RPS hands them on. All of them where neither
+/// tells, as with a veth, whose packets are processed where they are sent.
+pub(super) fn of_interface(host: &Host, name: &str, online: &CpuSet) -> Result<(CpuSet, Option<String>)> {
+    let there = host.list("/sys/class/net")?;
+    if !there.iter().any(|interface| interface == name) {
+        bail!("no interface {name} here; there are {}", there.join(", "));
+    }
+    let path = PacketPath::observe(host, &Scope { interfaces: vec![name.to_owned()], ..Scope::default() });
+    let cpus = taking(&path, name, online);
+    if cpus.is_empty() {
+        let why = format!(
+            "no interrupt and no RPS says which CPUs take packets of {name}, as with a virtual link: all are looked at"
+        );
+        return Ok((online.clone(), Some(why)));
+    }
+    Ok((cpus, None))
+}
+
+fn taking(path: &PacketPath, name: &str, online: &CpuSet) -> CpuSet {
+    let vectors = path.irq.vectors(name).iter().filter_map(linerate_host::stage::irq::Vector::cpus);
+    let handed = path.softirq.rps_queues(name).iter().filter_map(|queue| queue.cpus.value());
+    vectors.chain(handed).flat_map(CpuSet::iter).filter(|cpu| online.contains(*cpu)).collect()
+}
+
+/// The CPU with most runs of NET_RX between two readings of `/proc/softirqs`.
+pub(super) fn busiest(before: &str, after: &str, among: &CpuSet) -> Option<u32> {
+    let (before, after) = (net_rx(before), net_rx(after));
+    let grown = |cpu: &u32| {
+        let at =
+            |counts: &[(u32, u64)]| counts.iter().find(|(number, _)| number == cpu).map(|(_, count)| *count);
+        at(&after).unwrap_or(0).saturating_sub(at(&before).unwrap_or(0))
+    };
+    // The last of equals wins in a maximum, and CPU 0 has most other work.
+    among.iter().max_by_key(grown)
+}
+
+/// Runs of NET_RX on each CPU, as `/proc/softirqs` has them: a line of CPUs, then a line a softirq.
+fn net_rx(text: &str) -> Vec<(u32, u64)> {
+    let cpus = text.lines().next().unwrap_or_default().split_whitespace();
+    let cpus = cpus.map(|head| head.strip_prefix("CPU").and_then(|number| number.parse().ok()));
+    let counts = text.lines().find_map(|line| line.trim_start().strip_prefix("NET_RX:")).unwrap_or_default();
+    let counts = counts.split_whitespace().map(|count| count.parse().ok());
+    cpus.zip(counts).filter_map(|(cpu, count)| Some((cpu?, count?))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BEFORE: &str = "                    CPU0       CPU2       \n          HI:          0          1\n      NET_RX:        100         50\n";
+    const AFTER: &str = "                    CPU0       CPU2       \n          HI:          0          1\n      NET_RX:        110        500\n";
+
+    #[test]
+    fn the_busiest_is_where_runs_grew_most() {
+        let online = CpuSet::from_list("0,2").expect("a list");
+        assert_eq!(busiest(BEFORE, AFTER, &online), Some(2));
+        assert_eq!(busiest(AFTER, AFTER, &online), Some(2), "none of equals that has other work too");
+        assert_eq!(busiest(BEFORE, AFTER, &CpuSet::from_list("0").expect("a list")), Some(0));
+        assert_eq!(busiest("", "nonsense", &CpuSet::new()), None);
+    }
+
+    #[test]
+    fn only_cpus_that_are_online_are_taken() {
+        let online = CpuSet::from_list("0-3").expect("a list");
+        assert_eq!(listed("1,3", &online).map(|cpus| cpus.to_string()).ok(), Some("1,3".to_owned()));
+        for (list, words) in [("7", "no CPU 7 is online"), ("", "no CPU in ''"), ("x", "not a CPU number")] {
+            let error = listed(list, &online).expect_err(list);
+            assert!(format!("{error:#}").contains(words), "{error:#}");
+        }
+    }
+}

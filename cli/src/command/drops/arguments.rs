@@ -1,0 +1,51 @@
+//! What `linerate drops` is asked for.
+
+use std::ffi::OsString;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use clap::Args;
+
+/// Whose packets, for how long, and what is done meanwhile.
+#[derive(Debug, Args)]
+pub(super) struct Asked {
+    /// Only packets to this UDP port, and replies from it; several may be given [default: the whole host]
+    #[arg(long = "port", value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(super) ports: Vec<u16>,
+    /// Only packets from and to this address
+    #[arg(long, value_name = "ADDRESS")]
+    pub(super) peer: Option<IpAddr>,
+    /// An interface whose counters are read; several may be given [default: those with a device behind them]
+    #[arg(long = "interface", value_name = "IF")]
+    pub(super) interfaces: Vec<String>,
+    /// Count for so many seconds [default: 10; with --watch until it is stopped]
+    #[arg(long, value_name = "S", value_parser = seconds, conflicts_with = "command")]
+    pub(super) duration: Option<Duration>,
+    /// Show each second what was lost in it
+    #[arg(long)]
+    pub(super) watch: bool,
+    /// What 'linerate load --json' writes meanwhile: what it sent and had answered is part of the books
+    #[arg(long, value_name = "FILE")]
+    pub(super) load: Option<String>,
+    /// Show all stages, also those that lost nothing
+    #[arg(long)]
+    pub(super) full: bool,
+    /// Count while this command runs; its output goes to standard error
+    #[arg(last = true, value_name = "COMMAND")]
+    pub(super) command: Vec<OsString>,
+}
+
+impl Asked {
+    /// For how long to count where no command says so; none for until it is stopped.
+    pub(super) fn time(&self) -> Option<Duration> {
+        const USUAL: Duration = Duration::from_secs(10);
+        self.duration.or((!self.watch).then_some(USUAL))
+    }
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse::<f64>().ok().filter(|seconds| (0.1..=86_400.0).contains(seconds));
+    seconds
+        .map(Duration::from_secs_f64)
+        .ok_or_else(|| format!("'{text}' is no number of seconds from 0.1 to 86400"))
+}

@@ -1,0 +1,60 @@
+//! The generator's side, from what `linerate load` wrote.
+
+use std::fs;
+use std::time::SystemTime;
+
+use anyhow::{Context, Result, ensure};
+use linerate_measure::load_document::LoadDocument;
+use linerate_trace::drops::GeneratorSaid;
+
+/// A file that a run of load is to write while packets are counted.
+pub(crate) struct LoadFile {
+    name: String,
+    /// When counting began.
+    begun: SystemTime,
+    /// As it was then; none where there was no such file.
+    before: Option<SystemTime>,
+}
+
+impl LoadFile {
+    /// To be called before packets are counted.
+    pub(super) fn expected(name: &str) -> Result<Self> {
+        let before = fs::metadata(name).and_then(|metadata| metadata.modified()).ok();
+        ensure!(
+            !fs::metadata(name).is_ok_and(|metadata| metadata.is_dir()),
+            "--load {name}: it is a directory"
+        );
+        Ok(Self { name: name.to_owned(), begun: SystemTime::now(), before })
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What the generator says, once it has ended.
+    pub(super) fn read(&self) -> Result<GeneratorSaid> {
+        let name = &self.name;
+        let unread = || format!("cannot read --load {name}: the load has to end before counting does");
+        let written = fs::metadata(name).and_then(|metadata| metadata.modified()).with_context(unread)?;
+        ensure!(
+            self.before != Some(written),
+            "--load {name} is older than this run: have linerate load write it meanwhile"
+        );
+        let text = fs::read_to_string(name).with_context(unread)?;
+        let document = LoadDocument::parse(&text).with_context(|| format!("--load {name}"))?;
+        let outcome = &document.outcome;
+        let begun = self.begun.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        ensure!(
+            u128::from(outcome.started_realtime_ns) >= begun.as_nanos(),
+            "--load {name}: that load began before packets were counted, so that the two cannot agree"
+        );
+        Ok(GeneratorSaid {
+            sent: outcome.sent,
+            answered: outcome.answered,
+            lost: outcome.lost,
+            late: outcome.late,
+            duplicate: outcome.duplicate,
+            foreign: outcome.foreign.saturating_add(outcome.corrupt),
+        })
+    }
+}

@@ -1,0 +1,41 @@
+//! Losses as they happen.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use super::look::Look;
+use super::meanwhile::{Ended, Meanwhile};
+use crate::interrupt::Interrupt;
+use crate::output;
+use crate::render::drops_watch::Told;
+use crate::render::style::Style;
+
+/// How often is told what was lost.
+const EACH: Duration = Duration::from_secs(1);
+
+/// Tells each second what was lost in it, until the end of what goes on meanwhile; where text has standard output for
+/// itself there, otherwise on standard error.
+pub(super) fn watch(
+    look: &mut Look,
+    meanwhile: &Meanwhile,
+    interrupt: &Interrupt,
+    (on_stdout, style): (bool, Style),
+) -> Result<Option<Ended>> {
+    let begun = Instant::now();
+    let mut told = Told::default();
+    for number in 0_u32.. {
+        let next = EACH.saturating_mul(number + 1).saturating_sub(begun.elapsed());
+        let ended = meanwhile.wait(interrupt, Some(next))?;
+        if ended.is_some() || interrupt.raised() || meanwhile.is_over() {
+            return Ok(ended);
+        }
+        let line = told.second(&look.lap()?, style);
+        if on_stdout {
+            output::print(&line)?;
+        } else {
+            eprint!("{line}");
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,200 @@
+//! `linerate export`: what the packet path counts, for Prometheus.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::{Args, ValueEnum};
+use linerate_host::{Capture, Host};
+use linerate_metrics::http::{Answer, Limits, Pages, Server};
+use linerate_metrics::{Exporter, Format, Options, textfile};
+
+use crate::interrupt::Interrupt;
+use crate::output;
+
+/// Where is listened unless somebody says otherwise; 9853 is no other exporter's in Prometheus' list of ports.
+const LISTEN: &str = "127.0.0.1:9853";
+
+/// How often a file is written unless somebody says otherwise.
+const EVERY: Duration = Duration::from_secs(15);
+
+#[derive(Debug, Args)]
+pub(crate) struct Export {
+    /// Serve /metrics here; port 0 takes a free one [default: 127.0.0.1:9853, or nowhere with --textfile]
+    #[arg(long, value_name = "ADDR:PORT")]
+    listen: Option<SocketAddr>,
+    /// Let --listen be an address that other hosts reach: what is served is for anybody who does
+    #[arg(long, requires = "listen")]
+    allow_remote: bool,
+    /// An interface to look at; several may be given [default: those with a device behind them]
+    #[arg(long = "interface", value_name = "IF")]
+    interfaces: Vec<String>,
+    /// A port whose services to look at; several may be given [default: all that are not on the loopback]
+    #[arg(long = "port", value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    ports: Vec<u16>,
+    /// Trace as well: where packets are dropped, what they take from the CPUs; or name threads by their ids
+    #[arg(long, value_name = "WHAT", value_enum, value_delimiter = ',')]
+    with: Vec<With>,
+    /// Most series of a metric; those beyond are summed up in one that says other
+    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    max_series: u32,
+    /// Write a file for node_exporter's textfile collector, its name ending with .prom
+    #[arg(long, value_name = "FILE")]
+    textfile: Option<PathBuf>,
+    /// How often to write it, seconds [default: 15]
+    #[arg(long, value_name = "SECONDS", requires = "textfile", value_parser = seconds)]
+    every: Option<Duration>,
+    /// Write once, to the file or to standard output, and end
+    #[arg(long, conflicts_with_all = ["listen", "every"])]
+    once: bool,
+    /// With --once: of a capture of another host, or of a directory with its proc and sys
+    #[arg(long, value_name = "DIR|FILE.tar.zst", requires = "once", conflicts_with = "with")]
+    root: Option<PathBuf>,
+    /// With --once: how to write it to standard output
+    #[arg(long, value_name = "FORMAT", value_enum, default_value_t = Written::Openmetrics, requires = "once", conflicts_with = "textfile")]
+    format: Written,
+}
+
+/// What is not read from counters of the path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum With {
+    /// UDP packets thrown away, by the kernel's reason; takes CAP_BPF and CAP_PERFMON
+    Drops,
+    /// CPU time that packet processing takes, and from whom; takes the same, and at most 1 % of a CPU
+    Cost,
+    /// CPU time of each serving thread by its ids, which makes many series
+    Pids,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Written {
+    /// OpenMetrics 1.0
+    Openmetrics,
+    /// Prometheus' text format 0.0.4
+    Prometheus,
+}
+
+impl Export {
+    pub(crate) fn run(self) -> Result<ExitCode> {
+        let address = self.address()?;
+        let host = self.host()?;
+        self.check_interfaces(&host)?;
+        let interrupt = Interrupt::install()?;
+        // Before anything is read, which takes a moment.
+        let server = address.map(bind).transpose()?;
+        let exporter = Exporter::new(host, &self.options());
+        for (collector, why) in exporter.absent() {
+            eprintln!("linerate: without --with {collector}: {why}");
+        }
+        let pages = Arc::new(Pages::new(exporter));
+        if self.once {
+            return self.write_once(&pages).map(|()| ExitCode::SUCCESS);
+        }
+        // What happens between two readings is judged: the first is now.
+        drop(pages.metrics(Format::OpenMetrics));
+        if let Some(server) = &server {
+            eprintln!("serving metrics on http://{}/metrics", server.address().context("the address")?);
+        }
+        self.work(server.as_ref(), &pages, &interrupt)?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// Serves and writes until a signal comes.
+    fn work(&self, server: Option<&Server>, pages: &Arc<Pages>, interrupt: &Interrupt) -> Result<()> {
+        let answer: Arc<Answer> = {
+            let pages = Arc::clone(pages);
+            Arc::new(move |request| pages.answer(request))
+        };
+        let every = self.every.unwrap_or(EVERY);
+        let mut next = Instant::now();
+        while !interrupt.raised() {
+            if let Some(file) = &self.textfile
+                && next <= Instant::now()
+            {
+                replace(file, pages)?;
+                // One that took too long is not made up for.
+                next = (next + every).max(Instant::now());
+            }
+            let left = self.textfile.is_some().then(|| next.saturating_duration_since(Instant::now()));
+            match server {
+                Some(server) if interrupt.wait_for(server, left)? => server.accept(&answer),
+                Some(_) => {}
+                None => interrupt.wait(left)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn write_once(&self, pages: &Pages) -> Result<()> {
+        match &self.textfile {
+            Some(file) => replace(file, pages),
+            None => output::print(&pages.metrics(match self.format {
+                Written::Openmetrics => Format::OpenMetrics,
+                Written::Prometheus => Format::Prometheus,
+            })),
+        }
+    }
+
+    /// Where to listen, if anywhere.
+    fn address(&self) -> Result<Option<SocketAddr>> {
+        let by_default = !self.once && self.textfile.is_none();
+        let Some(address) = self.listen.or_else(|| by_default.then(|| LISTEN.parse().ok()).flatten()) else {
+            return Ok(None);
+        };
+        ensure!(
+            address.ip().is_loopback() || self.allow_remote,
+            "--listen {address}: other hosts could reach that; give --allow-remote if they may read what this host counts"
+        );
+        Ok(Some(address))
+    }
+
+    fn host(&self) -> Result<Host> {
+        match &self.root {
+            Some(root) => Ok(Capture::open(root)?.first),
+            None => Ok(Host::live()),
+        }
+    }
+
+    /// An interface that is named has to be there at the beginning; it may go and come back later.
+    fn check_interfaces(&self, host: &Host) -> Result<()> {
+        let Ok(names) = host.list("/sys/class/net") else { return Ok(()) };
+        match self.interfaces.iter().find(|name| !names.contains(name)) {
+            Some(strange) => bail!("no interface '{strange}': there are {}", names.join(", ")),
+            None => Ok(()),
+        }
+    }
+
+    fn options(&self) -> Options {
+        Options {
+            interfaces: self.interfaces.clone(),
+            ports: self.ports.clone(),
+            pids: self.with.contains(&With::Pids),
+            drops: self.with.contains(&With::Drops),
+            cost: self.with.contains(&With::Cost),
+            most_series: usize::try_from(self.max_series).unwrap_or(usize::MAX),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+        }
+    }
+}
+
+fn bind(address: SocketAddr) -> Result<Server> {
+    Server::bind(address, Limits::default())
+        .with_context(|| format!("cannot listen on {address}: choose another address with --listen"))
+}
+
+fn replace(file: &Path, pages: &Pages) -> Result<()> {
+    // node_exporter reads the older format.
+    textfile::replace(file, &pages.metrics(Format::Prometheus))
+        .with_context(|| format!("cannot write {}", file.display()))
+}
+
+/// Some time, but no longer than a day.
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse::<f64>().ok().filter(|seconds| (1.0..=86_400.0).contains(seconds));
+    seconds
+        .map(Duration::from_secs_f64)
+        .ok_or_else(|| format!("'{text}' is no number of seconds from 1 to 86400"))
+}

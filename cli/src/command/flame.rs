@@ -1,0 +1,188 @@
+//! `linerate flame`: what burns along the packet path. Changes nothing.
+
+mod aim;
+mod comparison;
+mod document;
+mod drawing;
+mod look;
+
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use linerate_host::Host;
+
+use super::results::{Results, Targets};
+use crate::interrupt::Interrupt;
+use crate::output::{self, Target, argv};
+use crate::render::style::Style;
+use crate::render::{flame_diff_text, flame_html, flame_text};
+use aim::Aim;
+pub(crate) use comparison::{Comparison, LockChange, Side, SpotChange};
+#[cfg(test)]
+pub(crate) use document::HostSummary;
+pub(crate) use document::{Document, Own, SCHEMA};
+pub(crate) use drawing::{Shown, difference_for_page, graph_for_page};
+use look::Looked;
+
+/// Arguments of `linerate flame`.
+#[derive(Debug, Args)]
+pub(crate) struct Flame {
+    #[command(flatten)]
+    aim: Aim,
+    /// Show and draw interrupt context alone: hardware interrupts and softirqs, wherever they run
+    #[arg(long, conflicts_with = "locks")]
+    irq_only: bool,
+    /// Draw a graph a CPU, side by side
+    #[arg(long, conflicts_with = "locks")]
+    per_cpu: bool,
+    /// Lock contention alone, without samples
+    #[arg(long, conflicts_with_all = ["no_locks", "svg", "folded", "frequency"])]
+    locks: bool,
+    /// No lock contention, samples alone
+    #[arg(long)]
+    no_locks: bool,
+    /// Write the flame graph, which zooms and searches in a browser; - is standard output
+    #[arg(long, value_name = "FILE")]
+    svg: Option<String>,
+    /// Write the stacks folded, a line each with its samples; - is standard output
+    #[arg(long, value_name = "FILE")]
+    folded: Option<String>,
+    /// Show a run that was saved with --json, instead of a new one
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["duration", "frequency", "cpus", "interface", "locks"])]
+    from: Option<String>,
+    /// Compare two runs that were saved with --json
+    #[arg(
+        long,
+        value_names = ["BEFORE", "AFTER"],
+        num_args = 2,
+        conflicts_with_all = ["from", "duration", "frequency", "cpus", "interface", "locks", "folded"]
+    )]
+    diff: Option<Vec<String>>,
+    /// Show all hot spots with sources and functions, all waits, all CPUs
+    #[arg(long)]
+    full: bool,
+    #[command(flatten)]
+    results: Results,
+}
+
+/// Where everything goes.
+struct Outputs {
+    results: Targets,
+    svg: Option<Target>,
+    folded: Option<Target>,
+    /// Whether standard output is left for text.
+    text: bool,
+}
+
+impl Flame {
+    pub(crate) fn run(self) -> Result<ExitCode> {
+        let outputs = self.outputs()?;
+        let shown = Shown { irq_only: self.irq_only, per_cpu: self.per_cpu };
+        if let Some([before, after]) = self.diff.as_deref() {
+            let comparison = Comparison::of(before, after, shown)?;
+            return self.tell_difference(&comparison, &outputs);
+        }
+        let document = match &self.from {
+            Some(file) => Document::read(file)?.seen_as(shown, !self.no_locks),
+            None => self.look(shown)?,
+        };
+        self.tell(&document, &outputs)
+    }
+
+    fn outputs(&self) -> Result<Outputs> {
+        let results = self.results.targets()?;
+        let svg = Target::wanted(self.svg.as_deref())?;
+        let folded = Target::wanted(self.folded.as_deref())?;
+        let more = [&svg, &folded].into_iter().flatten();
+        let on_stdout = more.filter(|target| **target == Target::Stdout).count() + usize::from(!results.text);
+        ensure!(
+            on_stdout <= 1,
+            "only one of --json, --html, --svg and --folded can go to standard output; give the others a file"
+        );
+        Ok(Outputs { results, svg, folded, text: on_stdout == 0 })
+    }
+
+    /// A new run.
+    fn look(&self, shown: Shown) -> Result<Document> {
+        let host = Host::live();
+        let asked = self.aim.asked(&host)?;
+        let interrupt = Interrupt::install()?;
+        let looked = Looked::at(&host, &asked, !self.locks, !self.no_locks, &interrupt)?;
+        Ok(Document::new(&host, looked, shown))
+    }
+
+    fn tell(&self, document: &Document, outputs: &Outputs) -> Result<ExitCode> {
+        if let Some(target) = &outputs.results.json {
+            target.compact_json(document)?;
+        }
+        let mut missing = Vec::new();
+        if let Some(target) = &outputs.svg {
+            match drawing::svg(document)? {
+                Some(svg) => target.write(&svg)?,
+                None => missing.push("--svg"),
+            }
+        }
+        if let Some(target) = &outputs.folded {
+            match drawing::folded(document) {
+                Some(text) => target.write(&text)?,
+                None => missing.push("--folded"),
+            }
+        }
+        if let Some(target) = &outputs.results.html {
+            target.write(&flame_html::flame(document)?)?;
+        }
+        if outputs.text {
+            output::print(&flame_text::flame(document, self.full, Style::stdout()))?;
+        }
+        Ok(missed(&missing))
+    }
+
+    fn tell_difference(&self, comparison: &Comparison, outputs: &Outputs) -> Result<ExitCode> {
+        if let Some(target) = &outputs.results.json {
+            target.json(comparison)?;
+        }
+        let mut missing = Vec::new();
+        if let Some(target) = &outputs.svg {
+            match drawing::difference(comparison)? {
+                Some(svg) => target.write(&svg)?,
+                None => missing.push("--svg"),
+            }
+        }
+        if let Some(target) = &outputs.results.html {
+            target.write(&flame_html::difference(comparison)?)?;
+        }
+        if outputs.text {
+            output::print(&flame_diff_text::difference(comparison, self.full, Style::stdout()))?;
+        }
+        Ok(missed(&missing))
+    }
+}
+
+/// Tells what was asked for and is not written, since there is nothing to put in it.
+fn missed(options: &[&str]) -> ExitCode {
+    for option in options {
+        eprintln!("linerate: {option}: no file was written, since no sample is to be shown");
+    }
+    ExitCode::from(u8::from(!options.is_empty()))
+}
+
+/// The document of a file.
+fn read_document<T: serde::de::DeserializeOwned>(file: &str, schema: &str, made_by: &str) -> Result<T> {
+    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {file}"))?;
+    let value: serde_json::Value =
+        serde_json::from_str(&text).with_context(|| format!("{file}: no document of '{made_by}'"))?;
+    let found = value.get("schema").and_then(serde_json::Value::as_str);
+    match found {
+        Some(found) if found == schema => {}
+        Some(found) => {
+            anyhow::bail!("{file}: it is a {found} document; this takes {schema}, as '{made_by}' writes")
+        }
+        None => anyhow::bail!("{file}: no document of '{made_by}': it has no schema"),
+    }
+    serde_json::from_value(value).with_context(|| format!("{file}: no whole document of '{made_by}'"))
+}
+
+fn program() -> (String, Vec<String>) {
+    (env!("CARGO_PKG_VERSION").to_owned(), argv())
+}

@@ -1,0 +1,96 @@
+//! What `linerate flame` is asked to look at: for how long, how often, and which CPUs.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::Args;
+use linerate_host::stage::machine::Machine;
+use linerate_host::{CpuSet, Host, PacketPath, Scope};
+use linerate_trace::flame::Asked;
+use linerate_trace::flame::profile::FREQUENCY_HZ;
+
+/// What to look at.
+#[derive(Debug, Args)]
+pub(super) struct Aim {
+    /// For how long to look, in seconds
+    #[arg(long, value_name = "S", default_value = "10", value_parser = seconds)]
+    duration: Duration,
+    /// Samples a second and CPU
+    #[arg(
+        long,
+        value_name = "HZ",
+        default_value_t = FREQUENCY_HZ,
+        value_parser = clap::value_parser!(u32).range(1..=20_000)
+    )]
+    frequency: u32,
+    /// The CPUs to look at, such as 0-3,8 [default: all]
+    #[arg(long, value_name = "LIST")]
+    cpus: Option<String>,
+    /// The CPUs that process the packets of this interface: of its queues' interrupts, and of RPS
+    #[arg(long, value_name = "IF", conflicts_with = "cpus")]
+    interface: Option<String>,
+}
+
+impl Aim {
+    /// The same for the library.
+    pub(super) fn asked(&self, host: &Host) -> Result<Asked> {
+        let cpus = match (&self.cpus, &self.interface) {
+            (Some(list), _) => Some(online(host, &CpuSet::from_list(list).context("--cpus")?)?),
+            (None, Some(interface)) => Some(of_interface(host, interface)?),
+            (None, None) => None,
+        };
+        Ok(Asked { duration: self.duration, frequency_hz: self.frequency, cpus })
+    }
+}
+
+fn online(host: &Host, asked: &CpuSet) -> Result<Vec<u32>> {
+    ensure!(!asked.is_empty(), "--cpus names no CPU");
+    if let Some(online) = Machine::observe(host).online.value()
+        && let Some(strange) = asked.iter().find(|cpu| !online.contains(*cpu))
+    {
+        bail!("--cpus: CPU {strange} is not online: there are {online}");
+    }
+    Ok(asked.iter().collect())
+}
+
+fn of_interface(host: &Host, interface: &str) -> Result<Vec<u32>> {
+    if let Ok(names) = host.list("/sys/class/net")
+        && !names.iter().any(|name| name == interface)
+    {
+        bail!("no interface '{interface}': there are {}", names.join(", "));
+    }
+    let scope = Scope { interfaces: vec![interface.to_owned()], ..Scope::default() };
+    let cpus = packet_cpus(&PacketPath::observe(host, &scope), interface);
+    ensure!(
+        !cpus.is_empty(),
+        "{interface}: no interrupt and no RPS says which CPUs process its packets, as with interfaces of software; \
+         name CPUs with --cpus, or look at all"
+    );
+    Ok(cpus)
+}
+
+/// CPUs that the interrupts of an interface's queues go to, and those that RPS hands their packets to.
+fn packet_cpus(path: &PacketPath, interface: &str) -> Vec<u32> {
+    let vectors = path.irq.vectors(interface);
+    let of_queues = |vector: &&linerate_host::stage::irq::Vector| {
+        vector.receive_queue.is_some() || vector.transmit_queue.is_some()
+    };
+    // Where no vector tells its queue, all of them may be queues'.
+    let any = vectors.iter().any(|vector| of_queues(&vector));
+    let of_vectors =
+        vectors.iter().filter(|vector| !any || of_queues(vector)).filter_map(|vector| vector.cpus());
+    let rps = path.softirq.rps.iter().filter(|rps| rps.interface == interface);
+    let queues = rps.filter_map(|rps| rps.queues.value()).flatten();
+    let of_rps = queues.filter_map(|queue| queue.cpus.value());
+    let online = path.machine.online.value();
+    let cpus: std::collections::BTreeSet<u32> = of_vectors.chain(of_rps).flat_map(CpuSet::iter).collect();
+    cpus.into_iter().filter(|cpu| online.is_none_or(|online| online.contains(*cpu))).collect()
+}
+
+/// Some time, but no longer than an hour: stacks are kept in memory.
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse::<f64>().ok().filter(|seconds| (0.1..=3_600.0).contains(seconds));
+    seconds
+        .map(Duration::from_secs_f64)
+        .ok_or_else(|| format!("'{text}' is no number of seconds from 0.1 to 3600"))
+}

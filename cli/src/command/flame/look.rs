@@ -1,0 +1,87 @@
+//! One look at a host: its stacks and its waits for locks, at the same time.
+
+use std::io::IsTerminal;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use anyhow::Result;
+use linerate_host::Host;
+use linerate_trace::TraceError;
+use linerate_trace::contention::{self, Contention};
+use linerate_trace::flame::{Asked, Profile};
+
+use crate::interrupt::Interrupt;
+use crate::render::format;
+
+/// What was seen.
+pub(super) struct Looked {
+    pub(super) profile: Option<Profile>,
+    pub(super) contention: Option<Contention>,
+    /// Why there is no contention, where it was wanted.
+    pub(super) warnings: Vec<String>,
+}
+
+impl Looked {
+    /// Samples stacks, waits for locks, or both, until the time is over or the user asks to stop.
+    pub(super) fn at(
+        host: &Host,
+        asked: &Asked,
+        stacks: bool,
+        locks: bool,
+        interrupt: &Interrupt,
+    ) -> Result<Self> {
+        announce(asked);
+        if !stacks {
+            let stop = || interrupt.raised();
+            let contention = Contention::observe(host, &of_locks(asked), &stop)?;
+            return Ok(Self { profile: None, contention: Some(contention), warnings: Vec::new() });
+        }
+        let (profile, contention) = both(host, asked, locks, interrupt);
+        let (contention, warnings) = match contention {
+            Some(Ok(contention)) => (Some(contention), Vec::new()),
+            Some(Err(error)) => (None, vec![format!("No lock contention: {error}.")]),
+            None => (None, Vec::new()),
+        };
+        Ok(Self { profile: Some(profile?), contention, warnings })
+    }
+}
+
+/// Without samples the rest is not waited for.
+fn both(
+    host: &Host,
+    asked: &Asked,
+    locks: bool,
+    interrupt: &Interrupt,
+) -> (Result<Profile, TraceError>, Option<Result<Contention, TraceError>>) {
+    let (flag, failed) = (interrupt.flag(), AtomicBool::new(false));
+    let stop = || flag.load(Ordering::Relaxed) || failed.load(Ordering::Relaxed);
+    thread::scope(|scope| {
+        let contention =
+            locks.then(|| scope.spawn(|| Contention::observe(&Host::live(), &of_locks(asked), &stop)));
+        let profile = Profile::observe(host, asked, &stop);
+        failed.store(profile.is_err(), Ordering::Relaxed);
+        let contention = contention.map(|thread| match thread.join() {
+            Ok(contention) => contention,
+            Err(panic) => std::panic::resume_unwind(panic),
+        });
+        (profile, contention)
+    })
+}
+
+fn of_locks(asked: &Asked) -> contention::Asked {
+    contention::Asked { duration: asked.duration, cpus: asked.cpus.clone() }
+}
+
+/// Somebody who waits is told for what.
+fn announce(asked: &Asked) {
+    if std::io::stderr().is_terminal() {
+        let cpus = asked
+            .cpus
+            .as_ref()
+            .map_or_else(|| "all CPUs".to_owned(), |cpus| format!("CPUs {}", format::cpu_list(cpus)));
+        eprintln!(
+            "Looking at {cpus} for {:.0} s; Ctrl-C ends it, and shows what was seen.",
+            asked.duration.as_secs_f64()
+        );
+    }
+}

@@ -1,0 +1,22 @@
+//! `linerate load --on-demand`: the far end of a ladder's generators.
+
+use std::io;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use linerate_ladder::remote;
+
+use super::Load;
+
+impl Load {
+    /// Offers load as standard input orders it. Signals keep their usual effect: nothing of it is worth an account
+    /// without the side that ordered it.
+    pub(super) fn on_demand(&self) -> Result<ExitCode> {
+        let cancel = Arc::default();
+        let workload = self.workload.workload()?;
+        let mut generator = self.builder(Arc::clone(&cancel))?.workload(workload).start()?;
+        remote::serve(&mut *generator, io::stdin(), io::stdout(), &cancel).context("--on-demand")?;
+        Ok(ExitCode::SUCCESS)
+    }
+}

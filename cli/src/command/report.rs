@@ -1,0 +1,48 @@
+//! `linerate report`: several results as one, the path first.
+
+pub(crate) mod reading;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Result, ensure};
+use clap::Args;
+
+use super::results::Results;
+use crate::output;
+use crate::render::report::{self, Story};
+use crate::render::style::Style;
+
+/// Arguments of `linerate report`.
+#[derive(Debug, Args)]
+pub(crate) struct Report {
+    /// Results that other commands wrote with --json; of a directory its *.json files
+    #[arg(value_name = "DIR|FILE", required = true)]
+    paths: Vec<PathBuf>,
+    #[command(flatten)]
+    results: Results,
+}
+
+impl Report {
+    pub(crate) fn run(self) -> Result<ExitCode> {
+        let targets = self.results.targets()?;
+        let story = Story::of(reading::read(&self.paths)?);
+        let paths: Vec<String> = self.paths.iter().map(|path| path.display().to_string()).collect();
+        ensure!(
+            !story.is_empty(),
+            "no result of linerate in {}: write some with --json, such as linerate doctor --json DIR/doctor.json",
+            paths.join(", ")
+        );
+        let joined = story.joined()?;
+        if let Some(target) = &targets.json {
+            target.json(&joined.document(output::argv()))?;
+        }
+        if let Some(target) = &targets.html {
+            target.write(&report::page(&joined, &output::argv())?)?;
+        }
+        if targets.text {
+            output::print(&report::text(&joined, Style::stdout()))?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}

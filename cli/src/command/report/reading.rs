@@ -1,0 +1,186 @@
+//! Results from files.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use linerate_measure::load_document::{self, LoadDocument};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::command::load::{overload, ramp, search};
+use crate::command::{cost, doctor, drops, flame};
+use crate::render::{doctor_html, load_html};
+
+/// The schema of what this command writes itself: in a directory of results it is none of them.
+pub(crate) const OWN_SCHEMA: &str = "linerate.report/1";
+
+/// A result that has a body in a page.
+#[derive(Debug)]
+pub(crate) enum Content {
+    Doctor(Box<doctor_html::Found>),
+    Ladder(Box<linerate_ladder::report::Report>),
+    Search(Box<load_html::Found>),
+    Load(Box<LoadDocument>),
+    Ramp(Box<ramp::RampDocument>),
+    Overload(Box<overload::OverloadDocument>),
+    Cost(Box<cost::Document>),
+    Drops(Box<drops::Document>),
+    Flame(Box<flame::Document>),
+}
+
+/// A file with a result.
+#[derive(Debug)]
+pub(crate) struct Source {
+    pub(crate) file: String,
+    pub(crate) content: Content,
+}
+
+/// A file without one that can be shown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Unread {
+    pub(crate) file: String,
+    /// What it says to be; none where it does not.
+    pub(crate) schema: Option<String>,
+    pub(crate) why: String,
+}
+
+/// All that was read.
+#[derive(Debug, Default)]
+pub(crate) struct Read {
+    pub(crate) sources: Vec<Source>,
+    pub(crate) unread: Vec<Unread>,
+}
+
+/// Reads these files, and of these directories the files that end in `.json`. What cannot be shown is named with the reason.
+///
+/// # Errors
+/// A file or directory that is named and cannot be read.
+pub(crate) fn read(paths: &[PathBuf]) -> Result<Read> {
+    let mut read = Read::default();
+    for path in paths {
+        let is_directory =
+            fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?.is_dir();
+        let files = if is_directory { listed(path)? } else { vec![path.clone()] };
+        for file in files {
+            let name = file.display().to_string();
+            let text = match fs::read_to_string(&file) {
+                Ok(text) => text,
+                Err(error) if is_directory => {
+                    read.unread.push(Unread {
+                        file: name,
+                        schema: None,
+                        why: format!("cannot be read: {error}"),
+                    });
+                    continue;
+                }
+                Err(error) => return Err(error).with_context(|| format!("cannot read {name}")),
+            };
+            match parse(&text) {
+                Ok(None) => {}
+                Ok(Some(content)) => read.sources.push(Source { file: name, content }),
+                Err(refused) => {
+                    read.unread.push(Unread { file: name, schema: refused.schema, why: refused.why });
+                }
+            }
+        }
+    }
+    Ok(read)
+}
+
+/// The files of a directory that may be results, by name.
+fn listed(directory: &Path) -> Result<Vec<PathBuf>> {
+    let unread = || format!("cannot read {}", directory.display());
+    let mut files = Vec::new();
+    for entry in fs::read_dir(directory).with_context(unread)? {
+        let path = entry.with_context(unread)?.path();
+        if path.extension().is_some_and(|extension| extension == "json") && path.is_file() {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// Why a text is no result that can be shown.
+#[derive(Debug, PartialEq, Eq)]
+struct Refused {
+    schema: Option<String>,
+    why: String,
+}
+
+/// What every document says of itself first.
+#[derive(Debug, Deserialize)]
+struct Origin {
+    schema: String,
+    #[serde(default)]
+    version: Option<String>,
+}
+
+/// What makes a result of a text.
+type Reader = fn(&str) -> Result<Content>;
+
+/// The schemas there is a body for, and how they are read.
+const READERS: [(&str, Reader); 9] = [
+    (doctor::SCHEMA, |text| Ok(Content::Doctor(whole(text)?))),
+    (linerate_ladder::report::SCHEMA, |text| Ok(Content::Ladder(whole(text)?))),
+    (search::SCHEMA, |text| Ok(Content::Search(whole(text)?))),
+    (load_document::SCHEMA, |text| Ok(Content::Load(Box::new(LoadDocument::parse(text)?)))),
+    (ramp::SCHEMA, |text| Ok(Content::Ramp(whole(text)?))),
+    (overload::SCHEMA, |text| Ok(Content::Overload(whole(text)?))),
+    (cost::SCHEMA, |text| Ok(Content::Cost(whole(text)?))),
+    (drops::SCHEMA, |text| Ok(Content::Drops(whole(text)?))),
+    (flame::SCHEMA, |text| {
+        let document: Box<flame::Document> = whole(text)?;
+        document.check()?;
+        Ok(Content::Flame(document))
+    }),
+];
+
+fn whole<T: DeserializeOwned>(text: &str) -> Result<Box<T>> {
+    Ok(Box::new(serde_json::from_str(text)?))
+}
+
+/// The result in a text; none where it is one of this command itself.
+fn parse(text: &str) -> Result<Option<Content>, Refused> {
+    let anonymous = |why: String| Refused { schema: None, why };
+    let value: Value =
+        serde_json::from_str(text).map_err(|error| anonymous(format!("no JSON document: {error}")))?;
+    let origin = Origin::deserialize(&value)
+        .map_err(|_| anonymous("no result of linerate: it does not name its schema".to_owned()))?;
+    drop(value);
+    if origin.schema == OWN_SCHEMA {
+        return Ok(None);
+    }
+    let refused = |why: String| Refused { schema: Some(origin.schema.clone()), why };
+    match READERS.iter().find(|(schema, _)| *schema == origin.schema) {
+        Some((_, read)) => read(text).map(Some).map_err(|error| {
+            refused(format!("not a whole {} document: {}", origin.schema, crate::output::one_line(&error)))
+        }),
+        None => Err(refused(unknown(&origin))),
+    }
+}
+
+/// Why a schema has no body.
+fn unknown(origin: &Origin) -> String {
+    let Origin { schema, version } = origin;
+    let by = version.as_ref().map(|version| format!(" of version {version}")).unwrap_or_default();
+    let (name, _) = schema.rsplit_once('/').unwrap_or((schema, ""));
+    let known = READERS
+        .iter()
+        .map(|(known, _)| *known)
+        .find(|known| known.rsplit_once('/').is_some_and(|(known, _)| known == name));
+    match known {
+        Some(known) => {
+            format!("{schema}, from a linerate{by}; this one, {}, reads {known}", env!("CARGO_PKG_VERSION"))
+        }
+        None if schema.starts_with("linerate.") => {
+            format!("{schema}{by} has no page in this linerate, {}", env!("CARGO_PKG_VERSION"))
+        }
+        None => format!("{schema} is no schema of linerate"),
+    }
+}
+
+#[cfg(test)]
+mod tests;

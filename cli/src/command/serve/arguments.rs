@@ -1,0 +1,378 @@
+//! What all servers have in common on the command line: where, on which CPUs, by which calls, for whom and how long.
+
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::{Args, ValueEnum};
+use linerate_engine::{
+    Backend, Counts, GuardMode, GuardReport, Overload, Pinning, Program, Running, Server, Service, Shed,
+    Sockets, Uring, XdpReport,
+};
+use linerate_host::CpuSet;
+use linerate_networks::Net;
+use linerate_services::guarded::Guarded;
+use serde::Serialize;
+
+use super::xdp::{self, XdpArguments};
+use crate::interrupt::Interrupt;
+use crate::output::{self, Target};
+use crate::render::format;
+
+#[derive(Debug, Args)]
+pub(crate) struct ServerArguments {
+    /// Address and port to serve; port 0 takes a free one
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub(crate) bind: SocketAddr,
+    /// Worker threads [default: as many as CPUs]
+    #[arg(long, value_name = "N")]
+    workers: Option<usize>,
+    /// How the workers share the port
+    #[arg(long, value_enum, default_value_t = SocketsArgument::Cbpf)]
+    sockets: SocketsArgument,
+    /// System calls of a worker
+    #[arg(long, value_enum, default_value_t = BackendArgument::Mmsg)]
+    backend: BackendArgument,
+    /// Most datagrams in one system call of the mmsg backend
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    batch: u16,
+    /// Leave the workers where the scheduler puts them
+    #[arg(long)]
+    no_pin: bool,
+    /// CPUs of the workers, as a list such as 0-3 [default: all the process may run on]
+    #[arg(long, value_name = "LIST")]
+    cpus: Option<String>,
+    /// SO_BUSY_POLL, microseconds
+    #[arg(long, value_name = "US")]
+    busy_poll: Option<u64>,
+    #[command(flatten)]
+    xdp: XdpArguments,
+    /// Receive buffer of each socket, bytes
+    #[arg(long, value_name = "BYTES")]
+    receive_buffer: Option<usize>,
+    /// Longest request answered, bytes
+    #[arg(long, value_name = "BYTES", default_value_t = 2048)]
+    max_request: usize,
+    /// Send replies with IP_PMTUDISC_DO: no IP ID, no fragments
+    #[arg(long)]
+    no_fragment: bool,
+    /// On an IPv6 address, do not serve IPv4
+    #[arg(long)]
+    pub(crate) only_v6: bool,
+    /// Answer this network only; can be given again [default: loopback, private, link-local, lab]
+    #[arg(long, value_name = "NET")]
+    pub(crate) allow: Vec<Net>,
+    /// What is done above capacity
+    #[arg(long, value_enum, default_value_t = OverloadArgument::None)]
+    overload: OverloadArgument,
+    /// With --overload: the longest a request may have waited, microseconds [default: 250000]
+    #[arg(long, value_name = "US")]
+    shed_after: Option<u64>,
+    /// With --overload protect: most requests that may wait for a worker [default: 256]
+    #[arg(long, value_name = "N")]
+    outstanding: Option<u32>,
+    /// End after so many seconds
+    #[arg(long, value_name = "S")]
+    duration: Option<f64>,
+    /// At the end, write the counters as JSON; '-' for standard output instead of the table
+    #[arg(long, value_name = "FILE")]
+    json: Option<String>,
+    /// The protocol reads its files again on SIGHUP, which is then not an end.
+    #[arg(skip)]
+    pub(crate) reloads: bool,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum SocketsArgument {
+    /// One socket, read by all workers
+    Shared,
+    /// SO_REUSEPORT, chosen by flow hash
+    Reuseport,
+    /// SO_REUSEPORT, chosen by CPU, classic BPF
+    Cbpf,
+    /// SO_REUSEPORT, chosen by CPU, eBPF with a socket map
+    Ebpf,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum BackendArgument {
+    /// One recvfrom and one sendto a transaction
+    Recvfrom,
+    /// recvmmsg and sendmmsg
+    Mmsg,
+    /// io_uring
+    Uring,
+    /// AF_XDP, sockets for what that leaves
+    Xdp,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum OverloadArgument {
+    /// Nothing: the kernel drops what its buffers cannot hold
+    None,
+    /// Requests that waited too long get no answer
+    Shed,
+    /// That, and an XDP program that refuses requests early and lets no source have more than its share
+    Protect,
+}
+
+/// The counters at the end: schema `linerate.serve/1`.
+#[derive(Serialize)]
+struct Summary {
+    schema: &'static str,
+    version: &'static str,
+    argv: Vec<String>,
+    address: SocketAddr,
+    elapsed_seconds: f64,
+    total: Counts,
+    workers: Vec<Counts>,
+    /// Further ports of the same protocol.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    beside: Vec<Beside>,
+    /// What the guard against overload did; none without one.
+    guard: Option<GuardReport>,
+    warnings: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    xdp: Option<XdpReport>,
+}
+
+#[derive(Serialize)]
+struct Beside {
+    protocol: &'static str,
+    address: SocketAddr,
+    total: Counts,
+    workers: Vec<Counts>,
+}
+
+/// Whom a protocol answers, and how much it says.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Admission {
+    /// Networks, where `--allow` names none. Empty: loopback, private, link-local, lab.
+    pub(crate) allowed: Vec<Net>,
+    /// Servers' ports, too, since no answer can be taken for a request.
+    pub(crate) servers: bool,
+    /// The longest answer. None: the engine's default.
+    pub(crate) reply_bytes: Option<usize>,
+    /// Whether it wants to know when each request was received.
+    pub(crate) receive_times: bool,
+}
+
+impl ServerArguments {
+    /// Serves until the end that was asked for, or until interrupted. `service` makes that of each worker.
+    pub(crate) fn serve<S: Service + 'static>(
+        self,
+        protocol: &'static str,
+        service: impl FnMut(usize) -> S + Send + 'static,
+    ) -> Result<ExitCode> {
+        self.serve_beside(protocol, &Admission::default(), Vec::new(), service)
+    }
+
+    /// [`serve`](Self::serve) for whom `admission` says, beside servers that [`start`](Self::start) started: they end with
+    /// it and are in its counters.
+    pub(crate) fn serve_beside<S: Service + 'static>(
+        self,
+        protocol: &'static str,
+        admission: &Admission,
+        beside: Vec<(&'static str, Running)>,
+        service: impl FnMut(usize) -> S + Send + 'static,
+    ) -> Result<ExitCode> {
+        let json = Target::wanted(self.json.as_deref())?;
+        let end = match self.duration.map(Duration::try_from_secs_f64) {
+            Some(duration) => Some(duration.context("--duration")?),
+            None => None,
+        };
+        let interrupt = if self.reloads { Interrupt::between_changes()? } else { Interrupt::install()? };
+        let started = std::time::Instant::now();
+        let running = self.start(self.bind, admission, service)?;
+        let all = beside.iter().map(|(_, running)| running).chain([&running]);
+        let warnings: Vec<String> = all
+            .flat_map(Running::fallbacks)
+            .map(|fallback| format!("{}: {}", fallback.what, fallback.why))
+            .collect();
+        for warning in &warnings {
+            eprintln!("linerate: {warning}");
+        }
+        if let Some(guard) = running.guard() {
+            eprintln!("linerate: {}", guarded(&guard));
+        }
+        if let Some(report) = running.xdp() {
+            eprint!("{}", xdp::announce(report));
+        }
+        for (protocol, running) in &beside {
+            eprintln!("serving {protocol} on {}", running.local_addr());
+        }
+        eprintln!(
+            "serving {protocol} on {} with {} workers; end with Ctrl-C",
+            running.local_addr(),
+            running.counters().len()
+        );
+        while !interrupt.raised() && end.is_none_or(|end| started.elapsed() < end) {
+            interrupt.wait(end.map(|end| end.saturating_sub(started.elapsed())))?;
+        }
+        let address = running.local_addr();
+        let report = running.stop()?;
+        let summary = Summary {
+            schema: "linerate.serve/1",
+            version: env!("CARGO_PKG_VERSION"),
+            argv: output::argv(),
+            address,
+            elapsed_seconds: started.elapsed().as_secs_f64(),
+            total: report.total(),
+            guard: report.guard,
+            workers: report.workers,
+            beside: beside.into_iter().map(stop).collect::<Result<_>>()?,
+            warnings,
+            xdp: report.xdp,
+        };
+        match &json {
+            Some(target) => target.json(&summary)?,
+            None => output::print(&text(&summary))?,
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn overload(&self) -> Overload {
+        let mut overload = match self.overload {
+            OverloadArgument::None => return Overload::default(),
+            OverloadArgument::Shed => Overload { shed: Shed::Oldest, ..Overload::default() },
+            OverloadArgument::Protect => Overload::protect(),
+        };
+        if let Some(microseconds) = self.shed_after {
+            overload.shed_after = Duration::from_micros(microseconds);
+        }
+        if let (Some(guard), Some(outstanding)) = (&mut overload.guard, self.outstanding) {
+            guard.outstanding = outstanding;
+        }
+        overload
+    }
+
+    /// Starts a server with these settings on `bind`.
+    pub(crate) fn start<S: Service + 'static>(
+        &self,
+        bind: SocketAddr,
+        admission: &Admission,
+        mut service: impl FnMut(usize) -> S + Send + 'static,
+    ) -> Result<Running> {
+        let mut builder = Server::builder()
+            .bind(bind)
+            .sockets(match self.sockets {
+                SocketsArgument::Shared => Sockets::Shared,
+                SocketsArgument::Reuseport => Sockets::Reuseport,
+                SocketsArgument::Cbpf => Sockets::SteeredByCpu(Program::Cbpf),
+                SocketsArgument::Ebpf => Sockets::SteeredByCpu(Program::Ebpf),
+            })
+            .backend(match self.backend {
+                BackendArgument::Recvfrom => Backend::Recvfrom,
+                BackendArgument::Mmsg => Backend::Mmsg { batch: self.batch },
+                BackendArgument::Uring => Backend::Uring(Uring::default()),
+                BackendArgument::Xdp => Backend::Xdp(self.xdp.settings()),
+            })
+            .max_request(self.max_request)
+            .only_v6(self.only_v6)
+            .receive_times(admission.receive_times)
+            .overload(self.overload())
+            .xdp_interfaces(&self.xdp.xdp_interface);
+        if let Some(workers) = self.workers {
+            builder = builder.workers(workers);
+        }
+        if let Some(bytes) = admission.reply_bytes {
+            builder = builder.max_reply(bytes);
+        }
+        let cpus = match &self.cpus {
+            Some(list) => Some(CpuSet::from_list(list).context("--cpus")?.iter().collect::<Vec<u32>>()),
+            None => None,
+        };
+        if let Some(cpus) = cpus {
+            builder = builder.cpus(cpus);
+        }
+        if !self.no_pin {
+            builder = builder.pinning(Pinning::Own);
+        }
+        if let Some(microseconds) = self.busy_poll {
+            builder = builder.busy_poll(Some(Duration::from_micros(microseconds)));
+        }
+        if let Some(bytes) = self.receive_buffer {
+            builder = builder.receive_buffer(bytes);
+        }
+        if self.no_fragment {
+            builder = builder.path_mtu_discovery(linerate_engine::PathMtuDiscovery::Do);
+        }
+        let own_port = Arc::new(AtomicU16::new(bind.port()));
+        let allowed = if self.allow.is_empty() { &admission.allowed } else { &self.allow }.clone();
+        let (servers, port) = (admission.servers, Arc::clone(&own_port));
+        let running = builder.start(move |worker| {
+            let guarded = Guarded::new(service(worker), allowed.clone(), Arc::clone(&port));
+            if servers { guarded.with_servers() } else { guarded }
+        })?;
+        own_port.store(running.local_addr().port(), Ordering::Relaxed);
+        Ok(running)
+    }
+}
+
+fn stop((protocol, running): (&'static str, Running)) -> Result<Beside> {
+    let address = running.local_addr();
+    let report = running.stop()?;
+    Ok(Beside { protocol, address, total: report.total(), workers: report.workers })
+}
+
+/// What a guard is, in a line.
+fn guarded(guard: &GuardReport) -> String {
+    let on: Vec<String> = guard
+        .interfaces
+        .iter()
+        .map(|interface| match interface.mode {
+            GuardMode::Driver => interface.name.clone(),
+            GuardMode::Generic => format!("{} (generic XDP, which saves less)", interface.name),
+        })
+        .collect();
+    format!(
+        "an XDP guard on {} lets {} requests wait; the device is as before, see docs/overload.md",
+        on.join(", "),
+        guard.outstanding
+    )
+}
+
+fn text(summary: &Summary) -> String {
+    let total = &summary.total;
+    let rate = total.answered as f64 / summary.elapsed_seconds.max(f64::MIN_POSITIVE);
+    let mut text = format!(
+        "answered {} of {} requests in {:.1} s ({}/s)\n",
+        total.answered,
+        total.received,
+        summary.elapsed_seconds,
+        format::rate(rate)
+    );
+    if total.restarts > 0 {
+        let (restarts, lost) = (total.restarts, total.panicked);
+        text.push_str(&format!("{restarts} restarts of workers after a panic, {lost} requests lost by it\n"));
+    }
+    for (worker, counts) in summary.workers.iter().enumerate() {
+        text.push_str(&format!(
+            "  worker {worker}: {} received, {} answered\n",
+            counts.received, counts.answered
+        ));
+    }
+    for Beside { protocol, address, total, .. } in &summary.beside {
+        text.push_str(&format!(
+            "{protocol} on {address}: answered {} of {} requests\n",
+            total.answered, total.received
+        ));
+    }
+    if total.shed > 0 {
+        text.push_str(&format!(
+            "  {} had waited too long or were over their share, and got no answer\n",
+            total.shed
+        ));
+    }
+    if let Some(guard) = &summary.guard {
+        let counts = &guard.counts;
+        text.push_str(&format!(
+            "  guard: {} admitted, {} refused ({} of them over their source's share), {} let through while nobody read\n",
+            counts.admitted, counts.refused, counts.over_share, counts.opened
+        ));
+    }
+    text
+}

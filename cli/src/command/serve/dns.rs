@@ -1,0 +1,155 @@
+//! `linerate serve dns`: authoritative DNS from zone files.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use linerate_services::dns::{
+    Admits, Dns as DnsService, RateLimit, Served, TcpServer, TcpSettings, UDP_SIZE, Zones,
+};
+use signal_hook::consts::SIGHUP;
+use signal_hook::iterator::Signals;
+
+use super::arguments::ServerArguments;
+
+/// Queries from ports below 1024 are not answered over UDP: resolvers ask from high ports, and what comes from a server's
+/// port may be an answer. On SIGHUP the zone files are read again; one that is broken leaves all zones as they were.
+#[derive(Debug, Args)]
+pub(crate) struct Dns {
+    #[command(flatten)]
+    server: ServerArguments,
+    /// A zone and its file; can be given again
+    #[arg(long, value_name = "NAME=FILE", required = true)]
+    zone: Vec<ZoneFile>,
+    /// Longest answer over UDP, bytes, whatever a client offers
+    #[arg(long, value_name = "BYTES", default_value_t = UDP_SIZE, value_parser = clap::value_parser!(u16).range(512..=4096))]
+    udp_size: u16,
+    /// Send at most so many like answers a second to a network (/24, /56) that is not loopback, by each worker; 0: any number
+    #[arg(long, value_name = "N", default_value_t = RateLimit::default().per_second)]
+    rate_limit: u32,
+    /// Of those above the rate limit, cut each so many-th instead of dropping it, so that clients come by TCP; 0: none
+    #[arg(long, value_name = "N", default_value_t = RateLimit::default().slip)]
+    slip: u32,
+    /// Send at most so many bytes a second more to such a network than came from it, by each worker; answers above that are cut,
+    /// so that clients come by TCP; 0: any number
+    #[arg(long, value_name = "BYTES", default_value_t = RateLimit::default().surplus_bytes)]
+    surplus: u32,
+    /// Do not serve over TCP
+    #[arg(long)]
+    no_tcp: bool,
+    /// Threads that serve over TCP
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=256))]
+    tcp_threads: u16,
+    /// TCP connections at a time
+    #[arg(long, value_name = "N", default_value_t = 256)]
+    tcp_connections: usize,
+    /// Close a TCP connection that has been idle so long, seconds
+    #[arg(long, value_name = "S", default_value_t = 10.0)]
+    tcp_idle: f64,
+}
+
+/// A zone's name and its file.
+#[derive(Debug, Clone)]
+struct ZoneFile {
+    name: String,
+    file: PathBuf,
+}
+
+impl FromStr for ZoneFile {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.split_once('=') {
+            Some((name, file)) if !name.is_empty() && !file.is_empty() => {
+                Ok(Self { name: name.to_owned(), file: file.into() })
+            }
+            _ => Err("a zone's name, '=' and its file are needed, as in example.com=/etc/zones/example.com"),
+        }
+    }
+}
+
+impl Dns {
+    pub(crate) fn run(mut self) -> Result<ExitCode> {
+        let served = Served::new(load(&self.zone)?);
+        reload_on_signal(self.zone.clone(), Arc::clone(&served))?;
+        self.server.reloads = true;
+        let tcp = if self.no_tcp { None } else { Some(self.tcp(&served)?) };
+        if let Some(tcp) = &tcp {
+            // The same port for both, also where the kernel chose it.
+            self.server.bind.set_port(tcp.local_addr().port());
+        }
+        let udp_size = self.udp_size;
+        let limit = RateLimit {
+            per_second: self.rate_limit,
+            slip: self.slip,
+            surplus_bytes: self.surplus,
+            ..RateLimit::default()
+        };
+        let limit = (limit.per_second > 0 || limit.surplus_bytes > 0).then_some(limit);
+        let service = move |_| DnsService::new(Arc::clone(&served)).udp_size(udp_size).rate_limit(limit);
+        let code = self.server.serve("dns", service)?;
+        if let Some(tcp) = tcp {
+            let counts = tcp.counts();
+            eprintln!(
+                "over TCP: {} connections, {} refused, {} queries answered",
+                counts.accepted, counts.refused, counts.answered
+            );
+        }
+        Ok(code)
+    }
+
+    fn tcp(&self, served: &Arc<Served>) -> Result<TcpServer> {
+        let settings = TcpSettings {
+            threads: usize::from(self.tcp_threads),
+            connections: self.tcp_connections,
+            idle: Duration::try_from_secs_f64(self.tcp_idle).context("--tcp-idle")?,
+            only_v6: self.server.only_v6,
+            ..TcpSettings::new(self.server.bind)
+        };
+        let allowed = self.server.allow.clone();
+        let admits: Admits = Arc::new(move |source| match &allowed[..] {
+            [] => linerate_networks::near(source),
+            nets => nets.iter().any(|net| net.contains(source)),
+        });
+        let tcp = TcpServer::start(&settings, served, &admits)?;
+        if let Some(why) = tcp.not_steered() {
+            eprintln!("linerate: TCP connections go to threads by hash, not by CPU: {why}");
+        }
+        eprintln!("serving dns over TCP on {}", tcp.local_addr());
+        Ok(tcp)
+    }
+}
+
+/// Reads the files again when SIGHUP comes, for as long as the process lives.
+fn reload_on_signal(files: Vec<ZoneFile>, served: Arc<Served>) -> Result<()> {
+    let mut signals = Signals::new([SIGHUP]).context("cannot take over SIGHUP")?;
+    let reload = move || {
+        for _ in signals.forever() {
+            match load(&files) {
+                Ok(zones) => {
+                    let records = zones.record_count();
+                    served.exchange(zones);
+                    eprintln!("zones read again: {records} records");
+                }
+                Err(error) => eprintln!("linerate: {error:#}; the zones served are those from before"),
+            }
+        }
+    };
+    thread::Builder::new().name("dns-reload".into()).spawn(reload).context("cannot start a thread")?;
+    Ok(())
+}
+
+/// Reads all zones, and tells what an operator should know about them.
+fn load(files: &[ZoneFile]) -> Result<Zones> {
+    let files: Vec<(&str, &PathBuf)> = files.iter().map(|zone| (zone.name.as_str(), &zone.file)).collect();
+    let zones = Zones::load(&files)?;
+    for note in zones.notes() {
+        eprintln!("linerate: {note}");
+    }
+    Ok(zones)
+}

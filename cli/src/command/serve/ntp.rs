@@ -1,0 +1,93 @@
+//! `linerate serve ntp`: the time of this machine's clock.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use linerate_services::ntp::{Ntp as NtpService, RateLimit, Settings, SystemClock, measured_precision};
+
+use super::arguments::{Admission, ServerArguments};
+
+#[derive(Debug, Args)]
+pub(crate) struct Ntp {
+    #[command(flatten)]
+    server: ServerArguments,
+    /// Stratum while the kernel says that its clock is synchronised, 1 to 15
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u8).range(1..=15))]
+    stratum: u8,
+    /// Stratum while it is not, 1 to 15 [default: answers say that the clock is not synchronised, and clients do not use them]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=15))]
+    local_stratum: Option<u8>,
+    /// What the clock follows: up to four letters, or an IPv4 address
+    #[arg(long, value_name = "ID", default_value = "LOCL", value_parser = reference_id)]
+    refid: [u8; 4],
+    /// Round trip to the reference clock, milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 0.0)]
+    root_delay: f64,
+    /// How far off the reference clock may be, milliseconds; the kernel's estimate for the local clock is added
+    #[arg(long, value_name = "MS", default_value_t = 0.0)]
+    root_dispersion: f64,
+    /// Answer an address (IPv6: a /64) so often a second in the long run, and tell it so (RATE) when it asks more
+    #[arg(long, value_name = "N")]
+    rate_limit: Option<f64>,
+    /// How many answers an address may have at once, before its rate counts
+    #[arg(long, value_name = "N", default_value_t = 16.0, requires = "rate_limit")]
+    rate_burst: f64,
+}
+
+impl Ntp {
+    pub(crate) fn run(self) -> Result<ExitCode> {
+        let settings = Settings {
+            stratum: self.stratum,
+            local_stratum: self.local_stratum,
+            reference_id: self.refid,
+            root_delay: milliseconds("--root-delay", self.root_delay)?,
+            root_dispersion: milliseconds("--root-dispersion", self.root_dispersion)?,
+            precision: Some(measured_precision(&mut SystemClock::default())),
+            rate_limit: self.rate_limit()?,
+        };
+        // Only mode 3 is answered, and only by mode 4.
+        let admission = Admission { servers: true, receive_times: true, ..Admission::default() };
+        self.server.serve_beside("ntp", &admission, Vec::new(), move |_| NtpService::new(settings))
+    }
+
+    fn rate_limit(&self) -> Result<Option<RateLimit>> {
+        let Some(per_second) = self.rate_limit else {
+            return Ok(None);
+        };
+        ensure!(per_second.is_finite() && per_second > 0.0, "--rate-limit {per_second}: has to be over 0");
+        let burst = self.rate_burst;
+        ensure!(burst.is_finite() && burst >= 1.0, "--rate-burst {burst}: has to be 1 or more");
+        Ok(Some(RateLimit { per_second, burst }))
+    }
+}
+
+fn milliseconds(argument: &'static str, value: f64) -> Result<Duration> {
+    Duration::try_from_secs_f64(value / 1e3).with_context(|| format!("{argument} {value}"))
+}
+
+/// As clients show it: an address for strata over 1, else letters.
+fn reference_id(text: &str) -> Result<[u8; 4], String> {
+    if let Ok(address) = text.parse::<std::net::Ipv4Addr>() {
+        return Ok(address.octets());
+    }
+    if text.is_empty() || text.len() > 4 || !text.bytes().all(|letter| letter.is_ascii_graphic()) {
+        return Err("neither an IPv4 address nor one to four ASCII letters".to_owned());
+    }
+    let mut id = [0; 4];
+    id[..text.len()].copy_from_slice(text.as_bytes());
+    Ok(id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::reference_id;
+
+    #[test]
+    fn a_reference_is_letters_or_an_address() {
+        assert_eq!(reference_id("GPS"), Ok(*b"GPS\0"));
+        assert_eq!(reference_id("192.0.2.1"), Ok([192, 0, 2, 1]));
+        assert!(reference_id("").is_err() && reference_id("LOCAL").is_err() && reference_id("ü").is_err());
+    }
+}

@@ -1,0 +1,72 @@
+//! Options of the AF_XDP backend, and what it says when it starts.
+
+use clap::Args;
+use linerate_engine::{Xdp, XdpMode, XdpReport};
+
+#[derive(Debug, Args)]
+pub(crate) struct XdpArguments {
+    /// Interface whose queues the xdp backend serves; can be given again [default: those of the address]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) xdp_interface: Vec<String>,
+    /// Run the xdp backend's program after the driver, for drivers that have no XDP
+    #[arg(long)]
+    xdp_generic: bool,
+    /// Have the kernel copy frames even where the driver can do without
+    #[arg(long)]
+    xdp_copy: bool,
+    /// Frames a queue of the xdp backend, a power of two
+    #[arg(long, value_name = "N", default_value_t = Xdp::default().frames)]
+    xdp_frames: u32,
+    /// Most requests the xdp backend answers before it sends
+    #[arg(long, value_name = "N", default_value_t = Xdp::default().batch)]
+    xdp_batch: u16,
+    /// SO_PREFER_BUSY_POLL for the xdp backend, microseconds
+    #[arg(long, value_name = "US", default_value_t = 0)]
+    xdp_busy_poll: u32,
+    /// Have the xdp backend check the checksums of requests
+    #[arg(long)]
+    verify_checksums: bool,
+}
+
+impl XdpArguments {
+    /// The settings they make.
+    pub(crate) fn settings(&self) -> Xdp {
+        Xdp {
+            frames: self.xdp_frames,
+            batch: self.xdp_batch,
+            mode: if self.xdp_generic { XdpMode::Generic } else { XdpMode::Driver },
+            zero_copy: !self.xdp_copy,
+            busy_poll_us: self.xdp_busy_poll,
+            verify_checksums: self.verify_checksums,
+            ..Xdp::default()
+        }
+    }
+}
+
+/// What is served how, a line a queue, and what to know of it.
+pub(crate) fn announce(report: &XdpReport) -> String {
+    let mut text = String::new();
+    for interface in &report.interfaces {
+        let mode = match interface.mode {
+            XdpMode::Driver => "driver",
+            XdpMode::Generic => "generic",
+        };
+        let driver = interface.driver.as_deref().unwrap_or("unknown");
+        for queue in &interface.queues {
+            text.push_str(&format!(
+                "AF_XDP on {} queue {}: worker {}, driver {driver}, {mode} mode, {}, {}, {} frames of {} bytes\n",
+                interface.name,
+                queue.queue,
+                queue.worker,
+                if queue.zero_copy { "zero-copy" } else { "copy" },
+                if queue.need_wakeup { "need-wakeup" } else { "no need-wakeup" },
+                queue.frames,
+                queue.frame_bytes,
+            ));
+        }
+    }
+    for warning in &report.warnings {
+        text.push_str(&format!("AF_XDP: {warning}\n"));
+    }
+    text
+}

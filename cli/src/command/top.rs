@@ -1,0 +1,150 @@
+//! `linerate top`: the packet path as it runs, stage by stage. Changes nothing.
+
+mod document;
+mod feed;
+mod jobs;
+mod record;
+mod replay;
+mod session;
+pub(crate) mod state;
+mod terminal;
+
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Result, bail, ensure};
+use clap::Args;
+use linerate_host::{Capture, Scope};
+use linerate_live::{Live, Picture, Source, Tape};
+
+use crate::interrupt::Interrupt;
+use crate::output::{self, Target};
+use crate::render::style::Style;
+use crate::render::top_panel::Choice;
+use crate::render::top_text;
+use document::Document;
+use record::Record;
+
+/// Arguments of `linerate top`.
+#[derive(Debug, Args)]
+pub(crate) struct Top {
+    /// An interface to look at; several may be given [default: those with a device behind them]
+    #[arg(long = "interface", value_name = "IF")]
+    interfaces: Vec<String>,
+    /// Look at the service on this port
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    port: Option<u16>,
+    /// Look at the services of this process
+    #[arg(long, value_name = "P", value_parser = clap::value_parser!(u32).range(1..))]
+    pid: Option<u32>,
+    /// Time between two pictures
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
+    interval: Duration,
+    /// Print one picture, of one interval, and end
+    #[arg(long)]
+    once: bool,
+    /// Print that picture as JSON
+    #[arg(long, requires = "once")]
+    json: bool,
+    /// Append each picture to a file, a line of JSON each; without a terminal nothing is drawn
+    #[arg(long, value_name = "FILE", conflicts_with = "replay")]
+    record: Option<PathBuf>,
+    /// Play a file that --record wrote; takes no privilege
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["interfaces", "port", "pid", "root"])]
+    replay: Option<PathBuf>,
+    /// Look at a capture of another host, or at a directory with its proc and sys
+    #[arg(long, value_name = "DIR|FILE.tar.zst")]
+    root: Option<PathBuf>,
+}
+
+impl Top {
+    pub(crate) fn run(self) -> Result<ExitCode> {
+        let interrupt = Interrupt::install()?;
+        if let Some(file) = &self.replay {
+            let tape = Tape::open(file)?;
+            if tape.is_cut() {
+                eprintln!("linerate: {}: its last line was cut short and is left out", file.display());
+            }
+            if self.once {
+                // There is at least one, and the last is what was seen last.
+                return tape
+                    .pictures()
+                    .last()
+                    .map_or(Ok(()), |last| self.print(last))
+                    .map(|()| ExitCode::SUCCESS);
+            }
+            must_be_terminal()?;
+            return session::replay(&tape, file, self.interval, interrupt).map(|()| ExitCode::SUCCESS);
+        }
+        let record = self.record.as_deref().map(Record::open).transpose()?;
+        if self.once {
+            return self.once(record, &interrupt).map(|()| ExitCode::SUCCESS);
+        }
+        if !std::io::stdout().is_terminal()
+            && let Some(record) = record
+        {
+            return self.only_record(record, &interrupt).map(|()| ExitCode::SUCCESS);
+        }
+        must_be_terminal()?;
+        session::live(&self, record, interrupt).map(|()| ExitCode::SUCCESS)
+    }
+
+    /// Opens the host that is looked at, and reads it whole.
+    fn open(&self) -> Result<Live> {
+        let asked = Scope { interfaces: self.interfaces.clone(), port: self.port, pid: self.pid };
+        let Some(root) = &self.root else { return Ok(Live::open(Source::here(), asked)) };
+        let capture = Capture::open(root)?;
+        let captured = capture.about.as_ref().map(|about| about.scope.clone());
+        let scope = if asked == Scope::default() { captured.unwrap_or_default() } else { asked };
+        Ok(Live::open(capture.into(), scope))
+    }
+
+    fn once(&self, record: Option<Record>, interrupt: &Interrupt) -> Result<()> {
+        let mut live = self.open()?;
+        let mut picture = live.refresh();
+        if self.root.is_none() {
+            interrupt.wait(Some(self.interval))?;
+            ensure!(!interrupt.raised(), "interrupted before the second reading");
+            picture = live.refresh();
+        }
+        if let Some(mut record) = record {
+            record.write(&picture)?;
+        }
+        self.print(&picture)
+    }
+
+    fn print(&self, picture: &Picture) -> Result<()> {
+        if self.json {
+            return Target::Stdout.json(&Document::new(picture));
+        }
+        output::print(&top_text::picture(picture, &Choice::default(), Style::stdout()))
+    }
+
+    /// Records until somebody stops it.
+    fn only_record(&self, mut record: Record, interrupt: &Interrupt) -> Result<()> {
+        let mut live = self.open()?;
+        while !interrupt.raised() {
+            let begun = std::time::Instant::now();
+            record.write(&live.refresh())?;
+            interrupt.wait(Some(self.interval.saturating_sub(begun.elapsed())))?;
+        }
+        Ok(())
+    }
+}
+
+fn must_be_terminal() -> Result<()> {
+    if !std::io::stdout().is_terminal() {
+        bail!("standard output is no terminal to draw on: --once prints one picture, --record FILE records");
+    }
+    Ok(())
+}
+
+/// Some time, but no longer than an hour.
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse::<f64>().ok().filter(|seconds| (0.1..=3_600.0).contains(seconds));
+    seconds
+        .map(Duration::from_secs_f64)
+        .ok_or_else(|| format!("'{text}' is no number of seconds from 0.1 to 3600"))
+}

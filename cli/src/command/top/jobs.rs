@@ -1,0 +1,129 @@
+//! What takes some seconds and is done meanwhile: counting drops, and recording a flame graph.
+
+use std::path::Path;
+use std::sync::mpsc::Sender;
+use std::thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result};
+use linerate_host::Host;
+use linerate_live::{Item, Picture};
+use linerate_trace::drops::seen::{Network, Subject};
+use linerate_trace::drops::{Ledger, Watch};
+use linerate_trace::flame::{self, Profile, View, draw};
+
+use super::feed::Heard;
+use super::state::{Action, State};
+use crate::command::drops::Document;
+use crate::output::Target;
+use crate::render::drops_text;
+use crate::render::style::Style;
+
+/// How long is looked.
+const TIME: Duration = Duration::from_secs(5);
+
+/// How wide the books are written.
+const WIDTH: usize = 94;
+
+/// How it ended.
+pub(super) enum Done {
+    /// The books, as lines.
+    Drops(Vec<String>),
+    /// The file of a flame graph.
+    Flame(String),
+    Failed(String),
+}
+
+/// Starts them.
+pub(super) struct Jobs {
+    port: Option<u16>,
+    interfaces: Vec<String>,
+    tell: Sender<Heard>,
+}
+
+impl Jobs {
+    pub(super) fn new(port: Option<u16>, interfaces: Vec<String>, tell: Sender<Heard>) -> Self {
+        Self { port, interfaces, tell }
+    }
+
+    /// Begins one, and says what is done.
+    pub(super) fn begin(&self, action: Action, state: &State) -> Option<&'static str> {
+        let picture = state.picture.as_ref()?;
+        let tell = self.tell.clone();
+        if action == Action::Flame {
+            spawn(tell, || flame_graph().map(Done::Flame));
+            return Some("sampling stacks");
+        }
+        let ports: Vec<u16> = self.port.or_else(|| port_in_view(picture, state.item())).into_iter().collect();
+        // Those named on the command line; else those shown and there.
+        let shown = picture.interfaces.iter().filter(|interface| interface.gone_seconds.is_none());
+        let interfaces = match self.interfaces.as_slice() {
+            [] => Vec::new(),
+            named => shown.map(|i| i.interface.clone()).filter(|name| named.contains(name)).collect(),
+        };
+        spawn(tell, move || drops(ports, &interfaces).map(Done::Drops));
+        Some("counting drops")
+    }
+}
+
+fn spawn(tell: Sender<Heard>, work: impl FnOnce() -> Result<Done> + Send + 'static) {
+    thread::spawn(move || {
+        let done = work().unwrap_or_else(|error| Done::Failed(crate::output::one_line(&error)));
+        // Whoever asked may have ended meanwhile.
+        let _ = tell.send(Heard::Done(done));
+    });
+}
+
+/// The port of the chosen service, socket or thread; without one, that of the only service.
+fn port_in_view(picture: &Picture, item: Option<&Item>) -> Option<u16> {
+    let services = picture.services.value()?;
+    let of_thread = |tid: u32| {
+        let thread = picture.threads.value()?.iter().find(|thread| thread.tid == tid)?;
+        thread.services.first().cloned()
+    };
+    let chosen = match item {
+        Some(Item::Service(name)) => Some(name.clone()),
+        Some(Item::Thread(tid)) => of_thread(*tid),
+        Some(Item::Socket(inode)) => {
+            let has = |service: &&linerate_live::picture::Service| {
+                service.sockets.iter().any(|socket| socket.inode == *inode)
+            };
+            services.iter().find(has).map(|service| service.name.clone())
+        }
+        _ => None,
+    };
+    match (chosen, services.as_slice()) {
+        (Some(name), _) => services.iter().find(|service| service.name == name).map(|service| service.port),
+        (None, [only]) => Some(only.port),
+        (None, _) => None,
+    }
+}
+
+fn drops(ports: Vec<u16>, interfaces: &[String]) -> Result<Vec<String>> {
+    let host = Host::live();
+    let subject = Subject { network: Network::Here, ports, peer: None };
+    let mut watch = Watch::start(&host, &subject, interfaces).context("drops")?;
+    thread::sleep(TIME);
+    let ledger = Ledger::make(&watch.total(&host).context("drops")?);
+    let style = Style { width: WIDTH, colour: false };
+    let text = drops_text::drops(&Document::new(None, ledger, None, None), false, style);
+    Ok(text.lines().map(str::to_owned).collect())
+}
+
+fn flame_graph() -> Result<String> {
+    let host = Host::live();
+    let profile = Profile::observe(&host, &flame::Asked::all(TIME), &|| false).context("flame graph")?;
+    let picture = flame::Picture {
+        title: format!("CPU time on {}", super::super::tune::host_name(&host)),
+        subtitle: None,
+        view: View::default(),
+        interactive: true,
+    };
+    let svg = draw::svg(&profile, &picture).context("flame graph")?;
+    let svg = svg.context("flame graph: no sample was taken, since no CPU was busy")?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let name = format!("linerate-flame-{now}.svg");
+    Target::from(name.as_str()).write(&svg)?;
+    let whole = std::path::absolute(Path::new(&name)).unwrap_or_else(|_| name.clone().into());
+    Ok(whole.display().to_string())
+}

@@ -1,0 +1,44 @@
+//! The file that pictures are recorded in.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use linerate_live::Picture;
+
+use super::document::Document;
+
+/// A file that is appended to.
+#[derive(Debug)]
+pub(super) struct Record {
+    file: File,
+    path: PathBuf,
+}
+
+impl Record {
+    pub(super) fn open(path: &Path) -> Result<Self> {
+        let cannot = || format!("cannot record in {}", path.display());
+        let mut options = OpenOptions::new();
+        let mut file = options.read(true).append(true).create(true).open(path).with_context(cannot)?;
+        let mut last = [b'\n'];
+        if file.metadata().with_context(cannot)?.is_file() && file.seek(SeekFrom::End(-1)).is_ok() {
+            file.read_exact(&mut last).with_context(cannot)?;
+        }
+        // What follows half a line could never be read again.
+        ensure!(
+            last == [b'\n'],
+            "{}: it ends in the middle of a line, as when its writer was killed: name another file",
+            path.display()
+        );
+        Ok(Self { file, path: path.to_owned() })
+    }
+
+    /// Appends a picture in one write, so that who reads meanwhile sees whole lines.
+    pub(super) fn write(&mut self, picture: &Picture) -> Result<()> {
+        let mut line =
+            serde_json::to_vec(&Document::new(picture)).context("a picture cannot be written as JSON")?;
+        line.push(b'\n');
+        self.file.write_all(&line).with_context(|| format!("cannot record in {}", self.path.display()))
+    }
+}

@@ -1,0 +1,79 @@
+//! A recording as it is played.
+
+use std::path::Path;
+use std::time::Duration;
+
+use linerate_live::{History, Picture, Tape};
+
+use super::state::{Action, Feed, State};
+
+/// Speeds there are.
+const SPEEDS: [f64; 8] = [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0];
+const USUAL: usize = 2;
+
+/// No pause in a recording is waited for longer than this.
+const LONGEST: Duration = Duration::from_secs(5);
+
+/// Where a recording is.
+pub(super) struct Replay<'a> {
+    tape: &'a Tape,
+    at: usize,
+    speed: usize,
+    usual: Duration,
+}
+
+impl<'a> Replay<'a> {
+    pub(super) fn new(tape: &'a Tape, usual: Duration) -> Self {
+        Self { tape, at: 0, speed: USUAL, usual }
+    }
+
+    /// Shows where it is.
+    pub(super) fn show(&self, state: &mut State, file: &Path) {
+        // Going back, what was later must not be in the curves.
+        state.history = History::default();
+        let first = self.at.saturating_sub(120);
+        for picture in self.tape.pictures().get(first..self.at).into_iter().flatten() {
+            state.history.take(picture);
+        }
+        if let Some(picture) = self.picture() {
+            state.take(picture.clone());
+        }
+        state.source = Feed::Replay {
+            at: self.at,
+            of: self.tape.pictures().len(),
+            speed: self.speed(),
+            file: file.to_owned(),
+        };
+    }
+
+    /// How long until the next picture; none at the end.
+    pub(super) fn next(&self) -> Option<Duration> {
+        let pictures = self.tape.pictures();
+        let (now, next) = (pictures.get(self.at)?, pictures.get(self.at + 1)?);
+        let recorded = next.unix_seconds.zip(now.unix_seconds).map(|(next, now)| next - now);
+        let time = recorded
+            .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+            .filter(|time| !time.is_zero())
+            .unwrap_or(self.usual);
+        Some(time.min(LONGEST).div_f64(self.speed()))
+    }
+
+    /// Goes on, or back.
+    pub(super) fn act(&mut self, action: Action) {
+        let last = self.tape.pictures().len() - 1;
+        match action {
+            Action::Step(by) => self.at = self.at.saturating_add_signed(by).min(last),
+            Action::Faster => self.speed = (self.speed + 1).min(SPEEDS.len() - 1),
+            Action::Slower => self.speed = self.speed.saturating_sub(1),
+            Action::Quit | Action::Drops | Action::Flame => {}
+        }
+    }
+
+    fn picture(&self) -> Option<&Picture> {
+        self.tape.pictures().get(self.at)
+    }
+
+    fn speed(&self) -> f64 {
+        SPEEDS.get(self.speed).copied().unwrap_or(1.0)
+    }
+}

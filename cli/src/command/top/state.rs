@@ -1,0 +1,235 @@
+//! What is on the screen of `linerate top`, and what keys make of it. Knows no terminal.
+
+use std::path::PathBuf;
+
+use linerate_live::{History, Item, Picture};
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+
+use crate::render::top_panel::{Choice, Stage};
+use crate::render::top_rows;
+
+/// All that is shown follows from this.
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    /// None until the first picture came.
+    pub(crate) picture: Option<Picture>,
+    pub(crate) history: History,
+    pub(crate) source: Feed,
+    pub(crate) focus: usize,
+    /// By stage, what is chosen there.
+    pub(crate) chosen: [Option<Item>; 5],
+    pub(crate) choice: Choice,
+    /// The words that are being typed; none while nobody types.
+    pub(crate) typing: Option<String>,
+    pub(crate) paused: bool,
+    pub(crate) over: Option<Over>,
+    /// How many lines of what is over all else are above the screen.
+    pub(crate) scrolled: u16,
+    /// What is being done in the background.
+    pub(crate) busy: Option<&'static str>,
+    /// The last thing to be told, at the bottom.
+    pub(crate) message: Option<String>,
+}
+
+/// Where pictures come from.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Feed {
+    /// A host, looked at this often.
+    Live { seconds: f64 },
+    /// A capture, which stays as it is.
+    Capture,
+    /// A recording.
+    Replay { at: usize, of: usize, speed: f64, file: PathBuf },
+}
+
+/// What is shown over all else.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Over {
+    Help,
+    /// An item with its history.
+    Details(Item),
+    /// Lines, and what they are.
+    Text(&'static str, Vec<String>),
+}
+
+/// What the program has to do, which a state cannot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Action {
+    Quit,
+    /// Count what is lost.
+    Drops,
+    /// Record a flame graph.
+    Flame,
+    /// Go this many pictures on in a recording.
+    Step(isize),
+    /// Play it at another speed.
+    Faster,
+    Slower,
+}
+
+impl Default for Feed {
+    fn default() -> Self {
+        Feed::Live { seconds: 1.0 }
+    }
+}
+
+impl State {
+    /// Takes a picture in, to be shown unless it is paused.
+    pub(crate) fn take(&mut self, picture: Picture) {
+        self.history.take(&picture);
+        if !self.paused || self.picture.is_none() || self.is_replay() {
+            self.picture = Some(picture);
+        }
+    }
+
+    pub(crate) fn is_replay(&self) -> bool {
+        matches!(self.source, Feed::Replay { .. })
+    }
+
+    pub(crate) fn stage(&self) -> Stage {
+        Stage::ALL.get(self.focus).copied().unwrap_or(Stage::Queues)
+    }
+
+    /// What is chosen in the stage that has the focus.
+    pub(crate) fn item(&self) -> Option<&Item> {
+        self.chosen.get(self.focus)?.as_ref()
+    }
+
+    /// Takes a key.
+    pub(crate) fn press(&mut self, key: KeyEvent) -> Option<Action> {
+        if key.modifiers.contains(KeyModifiers::CONTROL) && matches!(key.code, KeyCode::Char('c')) {
+            return Some(Action::Quit);
+        }
+        self.message = None;
+        if self.typing.is_some() {
+            self.typed(key.code);
+            return None;
+        }
+        if self.over.is_some() && self.pressed_over(key.code) {
+            return None;
+        }
+        self.pressed(key.code)
+    }
+
+    fn pressed(&mut self, key: KeyCode) -> Option<Action> {
+        match key {
+            KeyCode::Char('q') => return Some(Action::Quit),
+            KeyCode::Esc => self.clear_filter(),
+            KeyCode::Tab => self.turn(1),
+            KeyCode::BackTab => self.turn(4),
+            KeyCode::Left if self.is_replay() => return Some(Action::Step(-1)),
+            KeyCode::Right if self.is_replay() => return Some(Action::Step(1)),
+            KeyCode::Left | KeyCode::Char('h') => self.focus = self.focus.saturating_sub(1),
+            KeyCode::Right | KeyCode::Char('l') => self.focus = (self.focus + 1).min(4),
+            KeyCode::Char(number @ '1'..='5') => self.focus = number as usize - '1' as usize,
+            KeyCode::Down | KeyCode::Char('j') => self.choose(1),
+            KeyCode::Up | KeyCode::Char('k') => self.choose(-1),
+            KeyCode::PageDown => self.choose(10),
+            KeyCode::PageUp => self.choose(-10),
+            KeyCode::Home | KeyCode::Char('g') => self.choose(isize::MIN / 2),
+            KeyCode::End | KeyCode::Char('G') => self.choose(isize::MAX / 2),
+            KeyCode::Char('s') => self.sort(),
+            KeyCode::Char('/') => self.typing = Some(self.choice.filter.clone()),
+            KeyCode::Char('p' | ' ') => self.paused = !self.paused,
+            KeyCode::Enter => self.over = self.item().cloned().map(Over::Details),
+            KeyCode::Char('F') => self.choice.unfolded = !self.choice.unfolded,
+            KeyCode::Char('?') => self.over = Some(Over::Help),
+            KeyCode::Char('d') => return self.background(Action::Drops),
+            KeyCode::Char('f') => return self.background(Action::Flame),
+            KeyCode::Char('+' | '=') if self.is_replay() => return Some(Action::Faster),
+            KeyCode::Char('-') if self.is_replay() => return Some(Action::Slower),
+            _ => {}
+        }
+        self.scrolled = 0;
+        None
+    }
+
+    /// Whether the key was for what is over all else.
+    fn pressed_over(&mut self, key: KeyCode) -> bool {
+        match key {
+            KeyCode::Esc | KeyCode::Enter | KeyCode::Char('q') => self.over = None,
+            KeyCode::Char('?') if self.over == Some(Over::Help) => self.over = None,
+            KeyCode::Down | KeyCode::Char('j') => self.scrolled = self.scrolled.saturating_add(1),
+            KeyCode::Up | KeyCode::Char('k') => self.scrolled = self.scrolled.saturating_sub(1),
+            KeyCode::PageDown => self.scrolled = self.scrolled.saturating_add(10),
+            KeyCode::PageUp => self.scrolled = self.scrolled.saturating_sub(10),
+            KeyCode::Home => self.scrolled = 0,
+            _ => return false,
+        }
+        if self.over.is_none() {
+            self.scrolled = 0;
+        }
+        true
+    }
+
+    fn typed(&mut self, key: KeyCode) {
+        let Some(typing) = &mut self.typing else { return };
+        match key {
+            KeyCode::Char(letter) => typing.push(letter),
+            KeyCode::Backspace => {
+                typing.pop();
+            }
+            KeyCode::Esc => {
+                self.typing = None;
+                self.clear_filter();
+                return;
+            }
+            KeyCode::Enter => {
+                self.typing = None;
+                return;
+            }
+            _ => return,
+        }
+        self.choice.filter = typing.trim().to_lowercase();
+    }
+
+    fn clear_filter(&mut self) {
+        self.choice.filter.clear();
+    }
+
+    fn turn(&mut self, by: usize) {
+        self.focus = (self.focus + by) % 5;
+    }
+
+    fn sort(&mut self) {
+        let stage = self.stage();
+        if let Some(sort) = self.choice.sorts.get_mut(self.focus) {
+            *sort = (*sort + 1) % stage.sorts().len();
+            let by = stage.sorts().get(*sort).copied().unwrap_or_default();
+            self.message = Some(format!("{} sorted by {by}", stage.title()));
+        }
+    }
+
+    /// Chooses another item of the stage, this far down; with none chosen yet, the first.
+    fn choose(&mut self, down: isize) {
+        let Some(picture) = &self.picture else { return };
+        let items = top_rows::panel(picture, self.stage(), &self.choice).items();
+        let at = self.item().and_then(|item| items.iter().position(|other| other == item));
+        let last = items.len().saturating_sub(1);
+        let next = match at {
+            Some(at) => at.saturating_add_signed(down).min(last),
+            None if down > 1 => usize::try_from(down).unwrap_or(0).min(last),
+            None => 0,
+        };
+        if let (Some(chosen), Some(item)) = (self.chosen.get_mut(self.focus), items.get(next)) {
+            *chosen = Some(item.clone());
+        }
+    }
+
+    fn background(&mut self, action: Action) -> Option<Action> {
+        match (&self.source, self.busy) {
+            (Feed::Live { .. }, None) => return Some(action),
+            (Feed::Live { .. }, Some(busy)) => {
+                self.message = Some(format!("{busy}: wait until that is done"));
+            }
+            (_, _) => {
+                let what = if action == Action::Drops { "drops are counted" } else { "stacks are sampled" };
+                self.message = Some(format!("{what} on a running host only"));
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,119 @@
+use super::*;
+use crate::render::made_up_top;
+
+fn state() -> State {
+    let mut state = State::default();
+    state.take(made_up_top::small());
+    state
+}
+
+fn press(state: &mut State, code: KeyCode) -> Option<Action> {
+    state.press(KeyEvent::new(code, KeyModifiers::NONE))
+}
+
+#[test]
+fn arrows_go_from_stage_to_stage_and_from_item_to_item() {
+    let mut state = state();
+    press(&mut state, KeyCode::Down);
+    assert_eq!(state.item(), Some(&Item::Interface("eth0".into())));
+    press(&mut state, KeyCode::Down);
+    assert_eq!(state.item(), Some(&Item::Receive("eth0".into(), 0)));
+    press(&mut state, KeyCode::Right);
+    assert_eq!((state.stage(), state.item()), (Stage::Cpus, None));
+    press(&mut state, KeyCode::End);
+    assert_eq!(state.item(), Some(&Item::Cpu(3)));
+    press(&mut state, KeyCode::Up);
+    assert_eq!(state.item(), Some(&Item::Cpu(2)));
+    press(&mut state, KeyCode::BackTab);
+    assert_eq!(state.item(), Some(&Item::Receive("eth0".into(), 0)), "each stage keeps its own");
+    press(&mut state, KeyCode::Char('5'));
+    assert_eq!(state.stage(), Stage::Out);
+    press(&mut state, KeyCode::Tab);
+    assert_eq!(state.stage(), Stage::Queues);
+}
+
+#[test]
+fn what_is_typed_after_a_slash_filters_and_escape_shows_all_again() {
+    let mut state = state();
+    press(&mut state, KeyCode::Char('/'));
+    for letter in "Rx-1".chars() {
+        press(&mut state, KeyCode::Char(letter));
+    }
+    assert_eq!((state.choice.filter.as_str(), state.typing.as_deref()), ("rx-1", Some("Rx-1")));
+    assert_eq!(press(&mut state, KeyCode::Enter), None);
+    press(&mut state, KeyCode::Down);
+    press(&mut state, KeyCode::Down);
+    assert_eq!(state.item(), Some(&Item::Receive("eth0".into(), 1)));
+    press(&mut state, KeyCode::Esc);
+    assert_eq!(state.choice.filter, "");
+    assert_eq!(press(&mut state, KeyCode::Char('q')), Some(Action::Quit));
+}
+
+#[test]
+fn q_closes_what_is_over_all_else_first() {
+    let mut state = state();
+    press(&mut state, KeyCode::Char('?'));
+    assert_eq!(state.over, Some(Over::Help));
+    press(&mut state, KeyCode::Down);
+    assert_eq!(state.scrolled, 1);
+    assert_eq!(press(&mut state, KeyCode::Char('q')), None);
+    assert_eq!((&state.over, state.scrolled), (&None, 0));
+    press(&mut state, KeyCode::Down);
+    press(&mut state, KeyCode::Enter);
+    assert_eq!(state.over, Some(Over::Details(Item::Interface("eth0".into()))));
+}
+
+#[test]
+fn a_pause_holds_the_picture_and_not_the_history() {
+    let mut state = state();
+    press(&mut state, KeyCode::Char('p'));
+    let mut next = made_up_top::small();
+    next.unix_seconds = Some(9.0);
+    state.take(next);
+    assert_ne!(state.picture.as_ref().and_then(|picture| picture.unix_seconds), Some(9.0));
+    assert_eq!(state.history.of(&Item::Cpu(0), linerate_live::Metric::Softirq).count(), 2);
+    press(&mut state, KeyCode::Char(' '));
+    state.take(made_up_top::small());
+    assert!(!state.paused);
+}
+
+#[test]
+fn only_one_thing_is_done_in_the_background_and_only_on_a_running_host() {
+    let mut state = state();
+    assert_eq!(press(&mut state, KeyCode::Char('d')), Some(Action::Drops));
+    state.busy = Some("counting drops");
+    assert_eq!(press(&mut state, KeyCode::Char('f')), None);
+    assert_eq!(state.message.as_deref(), Some("counting drops: wait until that is done"));
+    state.busy = None;
+    state.source = Feed::Replay { at: 0, of: 2, speed: 1.0, file: "x".into() };
+    assert_eq!(press(&mut state, KeyCode::Char('f')), None);
+    assert_eq!(state.message.as_deref(), Some("stacks are sampled on a running host only"));
+    assert_eq!(press(&mut state, KeyCode::Right), Some(Action::Step(1)));
+}
+
+#[test]
+fn any_key_at_any_time_is_taken() {
+    let mut state = State::default();
+    let mut random = 1_u32;
+    for number in 0..4000 {
+        random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        let letter = char::from(u8::try_from(32 + (random >> 16) % 95).expect("a letter"));
+        let code = match (random >> 8) % 12 {
+            0 => KeyCode::Tab,
+            1 => KeyCode::Up,
+            2 => KeyCode::Down,
+            3 => KeyCode::Left,
+            4 => KeyCode::Right,
+            5 => KeyCode::Esc,
+            6 => KeyCode::Enter,
+            7 => KeyCode::PageDown,
+            8 => KeyCode::Home,
+            9 => KeyCode::Backspace,
+            _ => KeyCode::Char(letter),
+        };
+        let _ = press(&mut state, code);
+        if number == 1000 {
+            state.take(made_up_top::small());
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! Making changes one after the other.
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use linerate_host::{Host, Setting};
+use linerate_tune::Plan;
+use linerate_tune::journal::record::Until;
+use linerate_tune::plan::{Interrupts, PlannedChange};
+use linerate_tune::transaction::{Changed, Transaction, TuneError, boot_seconds};
+use serde::Serialize;
+
+use crate::interrupt::Interrupt;
+use crate::render::tune_plan;
+
+/// How long a link may take to come back after a reset.
+const LINK_TIME: Duration = Duration::from_secs(30);
+/// How often a link is looked at.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Changes being made.
+pub(crate) struct Carrying<'a> {
+    pub(crate) host: &'a Host,
+    pub(crate) interrupt: &'a Interrupt,
+    /// Whether a refusal ends it.
+    pub(crate) keep_going: bool,
+    /// When all is undone.
+    pub(crate) until: Option<Until>,
+    /// What was done so far.
+    pub(crate) steps: Vec<Step>,
+    /// How many there are, as far as is known.
+    total: usize,
+    /// Interfaces whose settings may read otherwise than planned, since their link was reset.
+    reset: BTreeSet<String>,
+}
+
+/// A change and what became of it.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Step {
+    setting: Setting,
+    name: String,
+    from: String,
+    to: String,
+    pub(crate) outcome: Outcome,
+}
+
+/// What became of a change.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Outcome {
+    /// It was made.
+    Made,
+    /// It was so.
+    Already,
+    /// The host refused.
+    Refused {
+        /// Its words.
+        why: String,
+    },
+}
+
+impl<'a> Carrying<'a> {
+    pub(crate) fn new(
+        host: &'a Host,
+        interrupt: &'a Interrupt,
+        keep_going: bool,
+        until: Option<Until>,
+    ) -> Self {
+        let (steps, reset) = (Vec::new(), BTreeSet::new());
+        Self { host, interrupt, keep_going, until, steps, total: 0, reset }
+    }
+
+    /// Makes all changes of a plan; why it stopped, where it did.
+    ///
+    /// # Errors
+    /// Those of the journal: nothing can be written down any more.
+    pub(crate) fn make_plan(
+        &mut self,
+        transaction: &mut Transaction<'_>,
+        plan: &Plan,
+    ) -> Result<Option<String>, TuneError> {
+        self.total = self.steps.len() + plan.agreements.len() + plan.changes.len();
+        match self.make(transaction, &plan.agreements)? {
+            Some(why) => Ok(Some(why)),
+            None => self.make(transaction, &plan.changes),
+        }
+    }
+
+    fn make(
+        &mut self,
+        transaction: &mut Transaction<'_>,
+        changes: &[PlannedChange],
+    ) -> Result<Option<String>, TuneError> {
+        for change in changes {
+            if let Some(why) = self.stop() {
+                return Ok(Some(why));
+            }
+            tell(&format!(
+                "{:>3}/{}  {} ... ",
+                self.steps.len() + 1,
+                self.total,
+                tune_plan::one_line(change)
+            ));
+            let outcome = match self.one(transaction, change) {
+                Ok(outcome) => outcome,
+                Err(TuneError::Journal(error)) => {
+                    tell("not written down\n");
+                    return Err(error.into());
+                }
+                Err(error) => Outcome::Refused { why: error.to_string() },
+            };
+            tell(&format!("{}\n", outcome.words()));
+            let refused = match &outcome {
+                Outcome::Refused { why } => Some(why.clone()),
+                Outcome::Made | Outcome::Already => None,
+            };
+            self.took(change, outcome);
+            if let (Some(why), false) = (refused, self.keep_going) {
+                return Ok(Some(why));
+            }
+            if change.interrupts == Interrupts::Link
+                && let Some(why) = self.await_link(&change.setting)
+            {
+                return Ok(Some(why));
+            }
+        }
+        Ok(None)
+    }
+
+    /// How many were refused.
+    pub(crate) fn refused(&self) -> usize {
+        self.steps.iter().filter(|step| matches!(step.outcome, Outcome::Refused { .. })).count()
+    }
+
+    fn one(
+        &mut self,
+        transaction: &mut Transaction<'_>,
+        change: &PlannedChange,
+    ) -> Result<Outcome, TuneError> {
+        let PlannedChange { setting, from, to, .. } = change;
+        let anew = setting.interface().is_some_and(|interface| self.reset.contains(interface.as_ref()));
+        let changed = if anew || change.is_moved_by_others() {
+            transaction.change(self.host, setting, to)?
+        } else {
+            transaction.change_from(self.host, setting, from, to)?
+        };
+        if change.interrupts == Interrupts::Link && matches!(changed, Changed::Made { .. }) {
+            self.reset.extend(setting.interface().map(Cow::into_owned));
+        }
+        Ok(match changed {
+            Changed::Made { .. } => Outcome::Made,
+            Changed::Already => Outcome::Already,
+            Changed::Refused { why } => Outcome::Refused { why },
+        })
+    }
+
+    fn took(&mut self, change: &PlannedChange, outcome: Outcome) {
+        self.steps.push(Step {
+            setting: change.setting.clone(),
+            name: change.setting.to_string(),
+            from: change.from.to_string(),
+            to: change.to.to_string(),
+            outcome,
+        });
+    }
+
+    /// Why no further change is to be made.
+    fn stop(&self) -> Option<String> {
+        if self.interrupt.raised() {
+            return Some("it was interrupted".to_owned());
+        }
+        let end = self.until.and_then(Until::boot_seconds)?;
+        (boot_seconds() >= end).then(|| "its time was over before all changes were made".to_owned())
+    }
+
+    /// Waits until a link that was reset is up again; why not, where it is not.
+    fn await_link(&self, setting: &Setting) -> Option<String> {
+        let interface = setting.interface()?;
+        let carrier = format!("/sys/class/net/{interface}/carrier");
+        let begin = Instant::now();
+        // An interface that is not up has no carrier to read, and none is waited for.
+        while self.host.read(&carrier).is_ok_and(|carrier| carrier.trim() == "0") {
+            if begin.elapsed() > LINK_TIME {
+                let seconds = LINK_TIME.as_secs();
+                return Some(format!("{interface} has no link {seconds} s after {setting} was changed"));
+            }
+            if self.interrupt.raised() || self.interrupt.wait(Some(TICK)).is_err() {
+                return Some("it was interrupted".to_owned());
+            }
+        }
+        None
+    }
+}
+
+impl Outcome {
+    fn words(&self) -> String {
+        match self {
+            Outcome::Made => "done".to_owned(),
+            Outcome::Already => "already so".to_owned(),
+            Outcome::Refused { why } => format!("refused: {why}"),
+        }
+    }
+}
+
+/// Progress. The terminal may go away while links are reset, which must not stop what was begun.
+pub(crate) fn tell(text: &str) {
+    let mut stderr = std::io::stderr();
+    let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
+}

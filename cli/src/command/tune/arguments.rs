@@ -1,0 +1,70 @@
+//! What the verbs of `linerate tune` take.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use clap::Args;
+use linerate_tune::journal::record::Until;
+use linerate_tune::journal::{STATE_DIR, Store};
+use linerate_tune::transaction::boot_seconds;
+
+use crate::quantity;
+use crate::render::format;
+
+/// Where the journal is.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Place {
+    /// Keep the journal in this directory
+    #[arg(long, value_name = "DIR", default_value = STATE_DIR)]
+    state_dir: PathBuf,
+}
+
+/// When changes are undone without being asked for.
+#[derive(Debug, Clone, Copy, Args)]
+#[group(multiple = false)]
+pub(crate) struct Lasting {
+    /// Undo everything after this time, such as 10m
+    #[arg(long, value_name = "TIME", value_parser = quantity::period)]
+    for_duration: Option<Duration>,
+    /// Undo everything after this time unless `linerate tune confirm` comes first, and at once if this program dies
+    #[arg(long, value_name = "TIME", value_parser = quantity::period)]
+    until_confirmed: Option<Duration>,
+}
+
+impl Place {
+    pub(crate) fn store(&self) -> Store {
+        Store::at(&self.state_dir)
+    }
+
+    /// A command for a person to type, which finds the same journal.
+    pub(crate) fn command(&self, verb: &str) -> String {
+        let mut words = vec!["linerate".to_owned(), "tune".to_owned()];
+        words.extend(verb.split_whitespace().map(str::to_owned));
+        if self.state_dir != Path::new(STATE_DIR) {
+            words.extend(["--state-dir".to_owned(), self.state_dir.to_string_lossy().into_owned()]);
+        }
+        format::command_line(&words)
+    }
+}
+
+impl Lasting {
+    /// The time at which they are undone, counted from now.
+    pub(crate) fn until(self) -> Option<Until> {
+        let at = |time: Duration| boot_seconds().saturating_add(time.as_secs());
+        match (self.for_duration, self.until_confirmed) {
+            (Some(time), _) => Some(Until::Time { boot_seconds: at(time) }),
+            (None, Some(time)) => Some(Until::Confirmed { boot_seconds: at(time) }),
+            (None, None) => None,
+        }
+    }
+}
+
+/// Settings of a host are root's.
+pub(super) fn must_be_root(verb: &str) -> Result<()> {
+    ensure!(
+        rustix::process::geteuid().is_root(),
+        "tune {verb} changes settings of the host, which takes root: run it with sudo (plan takes no privilege)"
+    );
+    Ok(())
+}

@@ -1,0 +1,91 @@
+//! Making a plan from what doctor finds.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use linerate_host::{Diagnosis, Host, Recording, Scope, Severity};
+use linerate_tune::arbiter::{self, Owners};
+use linerate_tune::plan::{self, Left, Rehearsal};
+use linerate_tune::{Plan, Profile};
+
+use crate::command::doctor::arguments::Sight;
+use crate::command::doctor::reading::Subject;
+use crate::interrupt::Interrupt;
+
+/// What to plan for, and from what.
+pub(super) struct Planner {
+    pub(super) sight: Sight,
+    pub(super) profile: Profile,
+}
+
+/// A plan, and what it was made from.
+pub(super) struct Planned {
+    pub(super) plan: Plan,
+    /// What the host calls itself.
+    pub(super) host: String,
+    /// What could not be seen, so that there may be more to change, or others who set the same; a sentence each.
+    pub(super) unseen: Vec<String>,
+    readings: Vec<Recording>,
+    scope: Scope,
+}
+
+impl Planner {
+    /// Reads the host, once or twice, and plans.
+    pub(super) fn plan(&self, interrupt: &Interrupt) -> Result<Planned> {
+        let readings = Subject::open(&self.sight, true)?.read(interrupt)?;
+        let mut found = Diagnosis::of(&readings.view());
+        found.unknown.extend(readings.vanished());
+        let host = readings.hosts.last().context("the host was not read")?;
+        let mut plan = plan::make(host, &readings.view(), &found, &self.profile);
+        let owners = Owners::observe(host);
+        arbiter::settle(&mut plan, &owners, host);
+        let unseen = unseen(&found, &owners);
+        complete(&mut plan.left, &found);
+        let (name, scope) = (host_name(host), readings.scope.clone());
+        Ok(Planned { plan, host: name, unseen, readings: readings.into_recordings(), scope })
+    }
+}
+
+impl Planned {
+    /// What doctor would say once it is carried out.
+    pub(super) fn rehearse(&mut self) -> Rehearsal {
+        plan::rehearse(std::mem::take(&mut self.readings), &self.scope, &self.plan)
+    }
+}
+
+/// Says of what an owner keeps from being mended how much it matters here, and what it is.
+fn complete(left: &mut [Left], found: &Diagnosis) {
+    let known = |severity: &str| Severity::ALL.iter().position(|known| known.name() == severity);
+    for one in left.iter_mut().filter(|one| known(&one.severity).is_none()) {
+        if let Some(finding) = found.findings.iter().find(|finding| finding.id == one.finding) {
+            one.severity = finding.severity.name().to_owned();
+            one.title.clone_from(&finding.title);
+        }
+    }
+    left.sort_by_key(|one| known(&one.severity).unwrap_or(usize::MAX));
+}
+
+fn unseen(found: &Diagnosis, owners: &Owners) -> Vec<String> {
+    let of_path = match found.unknown.len() {
+        0 => None,
+        1 => Some("Of the packet path one thing could not be seen; doctor tells what.".to_owned()),
+        many => Some(format!("Of the packet path {many} things could not be seen; doctor tells which.")),
+    };
+    let of_owners =
+        owners.unknown().iter().map(|what| format!("There may be others who set the same: {what}."));
+    of_path.into_iter().chain(of_owners).collect()
+}
+
+/// A plan from a file.
+pub(super) fn saved(file: &Path) -> Result<Plan> {
+    let origin = file.display().to_string();
+    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read the plan {origin}"))?;
+    Ok(Plan::parse(&text, &origin)?)
+}
+
+/// What a host calls itself.
+pub(crate) fn host_name(host: &Host) -> String {
+    let name = host.read("/proc/sys/kernel/hostname").unwrap_or_default();
+    // A capture need not tell.
+    if name.trim().is_empty() { "the host".to_owned() } else { name.trim().to_owned() }
+}

@@ -1,0 +1,76 @@
+//! `linerate tune undo`: every setting back to what it was.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Args;
+use linerate_host::Host;
+use linerate_tune::journal::record::UndoReason;
+use linerate_tune::transaction::{self, Undone};
+use serde::Serialize;
+
+use super::arguments::{Place, must_be_root};
+use crate::interrupt::Interrupt;
+use crate::output::{self, Target};
+use crate::render::style::Style;
+use crate::render::tune_undo;
+
+/// Arguments of `tune undo`.
+#[derive(Debug, Args)]
+pub(super) struct Undo {
+    /// Number of the tune [default: the latest that is in force]
+    #[arg(value_name = "ID")]
+    id: Option<u64>,
+    /// Tell what was put back, too
+    #[arg(long)]
+    full: bool,
+    /// Write what became of each setting as JSON; - is standard output
+    #[arg(long, value_name = "FILE")]
+    json: Option<String>,
+    #[command(flatten)]
+    place: Place,
+}
+
+/// What became of it, as `--json` has it.
+#[derive(Serialize)]
+struct Document<'a> {
+    schema: &'static str,
+    version: &'static str,
+    argv: Vec<String>,
+    #[serde(flatten)]
+    undone: &'a Undone,
+}
+
+impl Undo {
+    pub(super) fn run(self) -> Result<ExitCode> {
+        must_be_root("undo")?;
+        take_back(&self.place, self.id, self.full, self.json.as_deref())
+    }
+}
+
+/// Undoes a tune, and tells what became of it.
+pub(crate) fn take_back(place: &Place, id: Option<u64>, full: bool, json: Option<&str>) -> Result<ExitCode> {
+    let json = Target::wanted(json)?;
+    // A terminal that goes away with a link that is reset ends nothing.
+    let _interrupt = Interrupt::between_changes()?;
+    let mut writer = place.store().lock()?;
+    let undone = transaction::undo(&mut writer, &Host::live(), id, UndoReason::Asked)?;
+    drop(writer);
+    if let Some(target) = &json {
+        let (schema, version) = ("linerate.tune-undo/1", env!("CARGO_PKG_VERSION"));
+        target.json(&Document { schema, version, argv: output::argv(), undone: &undone })?;
+    }
+    if json != Some(Target::Stdout) {
+        output::print_if_read(&tune_undo::undone(&undone, full, Style::stdout()))?;
+    }
+    Ok(status(&undone))
+}
+
+/// 0: all is as before; 1: something was left; 2: something was refused.
+pub(super) fn status(undone: &Undone) -> ExitCode {
+    match (undone.has_failures(), undone.has_left()) {
+        (true, _) => ExitCode::from(2),
+        (false, true) => ExitCode::from(1),
+        (false, false) => ExitCode::SUCCESS,
+    }
+}

@@ -1,0 +1,74 @@
+use linerate_boost::conformity::Conformity;
+use linerate_boost::verify::Agreement;
+use linerate_host::Known;
+
+use super::*;
+use crate::render::boost_plan::sample::nsd;
+
+const WIDE: Style = Style { width: 100, colour: false };
+
+fn landed(packets: u64, on_arrival_cpu: u64) -> Landed {
+    let agreement = Agreement { packets, on_arrival_cpu, ..Agreement::default() };
+    Landed { seconds: Some(2.0), agreement: Known::Value(agreement) }
+}
+
+fn told(verification: &Verification, now: Option<Landed>) -> String {
+    let sample = nsd();
+    let document = Applied {
+        schema: "linerate.boost-apply/1",
+        version: "0.1.0",
+        argv: Vec::new(),
+        tune: Some(3),
+        goal: "boost nsd on port 53",
+        host: "ns1",
+        until: None,
+        changes: &[],
+        broke_off: None,
+        places: &sample.boost.places,
+        refusals: &[],
+        advice: &[],
+        before: landed(2_000, 1_000),
+        now,
+        verification,
+    };
+    let line = <TestPlace as clap::Parser>::parse_from(["test"]);
+    applied(&document, &line.place, WIDE)
+}
+
+#[derive(clap::Parser)]
+struct TestPlace {
+    #[command(flatten)]
+    place: Place,
+}
+
+#[test]
+fn before_and_now_are_side_by_side() {
+    let conformity = Conformity { packets: 4_000, as_planned: 4_000, ..Conformity::default() };
+    let text = told(&Verification::AsPlanned { conformity }, Some(landed(4_000, 4_000)));
+    for line in [
+        "Tune 3: 0 changes made and read back.",
+        "Verified: 100 % of 4,000 datagrams landed as planned.",
+        "  datagrams read a second          1.00 k  2.00 k",
+        "  read on the CPU they arrived on    50 %   100 %",
+        "to take it back linerate tune undo 3",
+    ] {
+        assert!(text.lines().any(|told| told == line), "no '{line}' in\n{text}");
+    }
+}
+
+#[test]
+fn what_lands_elsewhere_and_what_is_not_known_is_said() {
+    let conformity = Conformity { packets: 1_000, as_planned: 700, in_other_socket: 200, on_other_cpu: 100 };
+    let text = told(&Verification::Elsewhere { conformity }, None).replace('\n', " ");
+    assert!(text.contains("Only 70 % of 1,000 datagrams landed as planned: 200 were put into"), "{text}");
+    let text = told(&Verification::NotJudged { why: "no BTF".into() }, None);
+    assert!(text.contains("Not verified: no BTF.\n"), "{text}");
+}
+
+#[test]
+fn events_are_a_line_each() {
+    let lost = Event::Lost { pid: 813, tid: 813, done: vec!["CPU 0's packets go to 814".into()] };
+    let line = event(&lost);
+    assert!(line.ends_with("  thread 813 of process 813 is gone: CPU 0's packets go to 814\n"), "{line}");
+    assert!(event(&Event::Ended).ends_with("the server is gone, and the boost with it\n"));
+}

@@ -1,0 +1,189 @@
+//! A server of two workers, as its host's boost sees it.
+
+use std::net::SocketAddr;
+
+use linerate_boost::BoostPlan;
+use linerate_boost::plan::{Advice, Place, Refusal};
+use linerate_boost::sight::{Group, Member, Reader, Seen, Server, ServerProcess};
+use linerate_boost::verify::{Agreement, SocketAgreement};
+use linerate_host::landing::{Landing, Landings};
+use linerate_host::setting::SocketAt;
+use linerate_host::stage::socket::Protocol;
+use linerate_host::{CpuSet, Known, Setting, Value};
+use linerate_tune::Plan;
+use linerate_tune::plan::{Interrupts, PlannedChange, SCHEMA};
+
+use crate::command::boost::Planned;
+
+/// What a plan is shown from.
+pub(crate) struct Sample {
+    pub(crate) server: Server,
+    pub(crate) boost: BoostPlan,
+    pub(crate) agreement: Known<Agreement>,
+}
+
+impl Sample {
+    pub(crate) fn planned(&self) -> Planned<'_> {
+        Planned {
+            schema: "linerate.boost/1",
+            version: "0.1.0",
+            argv: Vec::new(),
+            host: "ns1",
+            server: &self.server,
+            agreement: &self.agreement,
+            boost: &self.boost,
+        }
+    }
+}
+
+/// A master that holds all sockets, and two workers with a socket of each group.
+pub(crate) fn nsd() -> Sample {
+    let udp = group(Protocol::Udp, "0.0.0.0:53", &[41, 42]);
+    let tcp = group(Protocol::Tcp, "0.0.0.0:53", &[45, 46]);
+    let server = Server {
+        name: "nsd".into(),
+        product: Some("nsd".into()),
+        processes: vec![
+            process(812, None, false),
+            process(813, Some(812), true),
+            process(814, Some(812), true),
+        ],
+        namespace: 4_026_531_840,
+        groups: vec![udp, tcp],
+        readers: vec![reader(813, &[41, 45]), reader(814, &[42, 46])],
+        landings: Known::Value(landings()),
+        notes: vec!["Its calls were sampled 40 times over 2 s.".into()],
+    };
+    let plan = Plan {
+        schema: SCHEMA.into(),
+        version: "0.1.0".into(),
+        goal: "boost nsd on port 53".into(),
+        devices: Vec::new(),
+        cpus: vec![0, 1],
+        layouts: Vec::new(),
+        agreements: Vec::new(),
+        changes: vec![
+            change(thread(813), "0-3", "0", "Its socket's packets arrive on CPU 0."),
+            change(thread(814), "0-3", "1", "Its socket's packets arrive on CPU 1."),
+            change(steering(), "none", "by-cpu 0:41 1:42 2:41 3:42", "The hash of a flow knows of no CPU."),
+        ],
+        left: Vec::new(),
+    };
+    let place = |cpu, receives, sockets: [u64; 2], threads: &[u32]| Place {
+        cpu,
+        receives,
+        sockets: sockets.to_vec(),
+        threads: threads.to_vec(),
+    };
+    let boost = BoostPlan {
+        plan,
+        places: vec![
+            place(0, true, [41, 45], &[813]),
+            place(1, true, [42, 46], &[814]),
+            place(2, false, [41, 45], &[]),
+            place(3, false, [42, 46], &[]),
+        ],
+        advice: vec![Advice {
+            what: "Two workers take packets of four CPUs.".into(),
+            option: Some("server-count: 4".into()),
+            source: Some("https://nsd.docs.nlnetlabs.nl/".into()),
+        }],
+        refusals: vec![Refusal {
+            what: "tcp 0.0.0.0:53".into(),
+            why: "is steered already by a classic program: left as it is".into(),
+        }],
+    };
+    Sample { server, boost, agreement: Known::Value(agreement()) }
+}
+
+fn process(pid: u32, parent: Option<u32>, reads: bool) -> ServerProcess {
+    ServerProcess { pid, parent, name: "nsd".into(), started: 100, threads: 1, reads }
+}
+
+fn reader(pid: u32, sockets: &[u64]) -> Reader {
+    Reader {
+        pid,
+        tid: pid,
+        started: 100,
+        name: "nsd".into(),
+        sockets: sockets.to_vec(),
+        seen: Seen::Reading,
+        guessed: Vec::new(),
+        allowed: Known::Value(CpuSet::from_list("0-3").expect("a list")),
+        cpuset: None,
+    }
+}
+
+fn group(protocol: Protocol, local: &str, cookies: &[u64]) -> Group {
+    let member = |cookie: &u64| Member {
+        socket: SocketAt { cookie: *cookie, inode: 9_000 + cookie, pid: 812, descriptor: 3 },
+        holders: vec![(812, 3)],
+        options: Known::Value(None),
+        drops: Some(0),
+        receive_buffer_bytes: Some(212_992),
+    };
+    Group {
+        protocol,
+        local: local.parse().expect("an address"),
+        reuseport: true,
+        members: cookies.iter().map(member).collect(),
+        ordered: protocol == Protocol::Udp,
+        steering: Known::Value("none".into()),
+    }
+}
+
+fn landings() -> Landings {
+    let landing = |cookie, arrived_on, read_on, packets| Landing {
+        cookie,
+        arrived_on: Some(arrived_on),
+        read_on,
+        pid: 813,
+        tid: 813,
+        packets,
+    };
+    let read =
+        vec![landing(41, 0, 0, 300), landing(41, 1, 0, 200), landing(42, 0, 1, 260), landing(42, 1, 1, 240)];
+    Landings { seconds: 2.0, read, ..Landings::default() }
+}
+
+fn agreement() -> Agreement {
+    let socket = |cookie, arrived: [(u32, u64); 2], read, thread| SocketAgreement {
+        cookie,
+        arrived: arrived.to_vec(),
+        read: vec![read],
+        threads: vec![thread],
+    };
+    Agreement {
+        packets: 1_000,
+        on_arrival_cpu: 540,
+        refused: 0,
+        sockets: vec![
+            socket(41, [(0, 300), (1, 200)], (0, 500), 813),
+            socket(42, [(0, 260), (1, 240)], (1, 500), 814),
+        ],
+    }
+}
+
+fn thread(tid: u32) -> Setting {
+    Setting::ThreadCpus { pid: tid, tid, started: 100 }
+}
+
+fn steering() -> Setting {
+    let local: SocketAddr = "0.0.0.0:53".parse().expect("an address");
+    Setting::Steering { namespace: 4_026_531_840, protocol: Protocol::Udp, local }
+}
+
+fn change(setting: Setting, from: &str, to: &str, why: &str) -> PlannedChange {
+    PlannedChange {
+        setting,
+        from: Value::new(from),
+        to: Value::new(to),
+        why: why.into(),
+        findings: Vec::new(),
+        effect: None,
+        source: None,
+        risk: None,
+        interrupts: Interrupts::Nothing,
+        claims: Vec::new(),
+    }
+}

@@ -1,0 +1,59 @@
+//! Processes and threads of a server.
+
+use linerate_boost::sight::{Reader, Server, ServerProcess};
+use linerate_host::Known;
+
+use super::{MOST, heading, more};
+use crate::render::format;
+use crate::render::style::Style;
+use crate::render::table::Table;
+use crate::render::tune_plan::counted;
+
+/// A line a process, with the threads of it that read.
+pub(super) fn lines(server: &Server, full: bool, style: Style) -> Vec<String> {
+    let mut lines = heading("the server", style);
+    let mut table = Table::new(&[">process", "name", "parent", "part"]);
+    for process in &server.processes {
+        let parent = process.parent.map_or_else(|| "-".to_owned(), |parent| parent.to_string());
+        table.row(vec![process.pid.to_string(), process.name.clone(), parent, part(server, process)]);
+    }
+    let most = if full { usize::MAX } else { MOST };
+    lines.extend(table.lines(2, most, style));
+    lines.extend(more(server.processes.len().saturating_sub(most), style));
+    lines
+}
+
+/// What a process does in the server.
+fn part(server: &Server, process: &ServerProcess) -> String {
+    let threads = usize::try_from(process.threads).unwrap_or(usize::MAX);
+    let readers: Vec<&Reader> = server.readers.iter().filter(|reader| reader.pid == process.pid).collect();
+    if readers.is_empty() {
+        let does = if process.reads { "reads, by a thread that is not known" } else { "only holds sockets" };
+        return format!("{does}; {}", counted(threads, "thread"));
+    }
+    let reading = match readers.len() {
+        1 if threads == 1 => "reads, 1 thread".to_owned(),
+        some => format!("{some} of {} read", counted(threads, "thread")),
+    };
+    format!("{reading}, {}", on_cpus(&readers))
+}
+
+/// Where threads may run.
+fn on_cpus(readers: &[&Reader]) -> String {
+    let single = |reader: &&&Reader| reader.allowed.value().is_some_and(|cpus| cpus.iter().count() == 1);
+    let unknown = readers.iter().any(|reader| matches!(reader.allowed, Known::Unknown { .. }));
+    match readers.iter().filter(single).count() {
+        _ if unknown => "CPUs unknown".to_owned(),
+        0 => match readers.first().and_then(|reader| reader.allowed.value()) {
+            Some(cpus) => format!("not pinned (CPUs {})", format::cpu_list(&cpus.iter().collect::<Vec<_>>())),
+            None => "not pinned".to_owned(),
+        },
+        all if all == readers.len() => {
+            let cpus = readers.iter().filter_map(|reader| reader.allowed.value()?.iter().next());
+            let mut cpus: Vec<u32> = cpus.collect();
+            cpus.sort_unstable();
+            format!("pinned (CPU {})", format::cpu_list(&cpus))
+        }
+        some => format!("{some} pinned"),
+    }
+}

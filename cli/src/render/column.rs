@@ -1,0 +1,125 @@
+//! Texts in a column, behind labels.
+
+use super::style::{Style, Tone, wrap};
+
+/// Lines longer than this are hard to read.
+const WIDEST: usize = 110;
+/// Lines of a text in the short form.
+const MOST_LINES: usize = 2;
+
+/// A column of text: how far from the edge its labels begin, and how wide they are.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Column {
+    pub(crate) style: Style,
+    /// Blanks before the labels.
+    pub(crate) before: usize,
+    /// Room for a label.
+    pub(crate) label: usize,
+}
+
+impl Column {
+    /// Room for the text.
+    pub(crate) fn width(self) -> usize {
+        self.style.width.min(WIDEST).saturating_sub(self.before + self.label).max(20)
+    }
+
+    /// The text behind its label, in as many lines as it takes; none where it is empty.
+    pub(crate) fn labelled(self, label: &str, text: &str) -> Vec<String> {
+        if text.is_empty() {
+            return Vec::new();
+        }
+        let (before, room) = (self.before, self.label);
+        // Without a label there is nothing to paint, and the end of its colour would end that of a whole line.
+        let tone = if label.is_empty() { Tone::Plain } else { Tone::Faint };
+        let label = self.style.paint(tone, &format!("{label:<room$}"));
+        let mut labels = vec![format!("{}{label}", " ".repeat(before))];
+        wrap(text, self.width())
+            .into_iter()
+            .map(|line| format!("{}{line}", labels.pop().unwrap_or_else(|| " ".repeat(before + room))))
+            .collect()
+    }
+
+    /// The same, of at most two lines.
+    pub(crate) fn short(self, label: &str, text: &str) -> Vec<String> {
+        self.labelled(label, &self.capped(&self.sentences(text)))
+    }
+
+    /// A command in one line, and how many more there are.
+    pub(crate) fn command(self, label: &str, first: &str, more: usize) -> String {
+        let more = match more {
+            0 => String::new(),
+            1 => "  and one more".to_owned(),
+            more => format!("  and {more} more"),
+        };
+        let room = self.label;
+        let label = self.style.paint(Tone::Faint, &format!("{label:<room$}"));
+        let command = cut(first, self.width().saturating_sub(more.chars().count()).max(20));
+        format!("{}{label}{command}{}", " ".repeat(self.before), self.style.paint(Tone::Faint, &more))
+    }
+
+    /// A command whole: it is not broken, since it is there to be copied.
+    pub(crate) fn whole_command(self, command: &str) -> String {
+        format!("{}$ {command}", " ".repeat(self.before + self.label))
+    }
+
+    /// As many sentences as fit, but at least one.
+    pub(crate) fn sentences(self, text: &str) -> String {
+        let room = self.width() * MOST_LINES;
+        let mut end = 0;
+        for (index, _) in text.match_indices(". ") {
+            if end > 0 && index + 1 > room {
+                return text.get(..end).unwrap_or(text).to_owned();
+            }
+            end = index + 1;
+        }
+        let all = text.chars().count() <= room || end == 0;
+        text.get(..if all { text.len() } else { end }).unwrap_or(text).to_owned()
+    }
+
+    /// At most so many lines.
+    pub(crate) fn capped(self, text: &str) -> String {
+        let lines = wrap(text, self.width());
+        if lines.len() <= MOST_LINES {
+            return text.to_owned();
+        }
+        let kept: Vec<String> = lines.into_iter().take(MOST_LINES).collect();
+        cut(&format!("{} …", kept.join(" ")), self.width() * MOST_LINES - 4)
+    }
+}
+
+/// At most so many characters; what is cut says so.
+pub(crate) fn cut(text: &str, most: usize) -> String {
+    if text.chars().count() <= most {
+        return text.to_owned();
+    }
+    let kept: String = text.chars().take(most.saturating_sub(1)).collect();
+    format!("{}…", kept.trim_end_matches([' ', ',', '…']))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NARROW: Column = Column { style: Style { width: 48, colour: false }, before: 0, label: 8 };
+
+    #[test]
+    fn sentences_end_where_they_end() {
+        let text =
+            "One sentence of some length, as they are. Another one that is longer than the first. A third.";
+        assert_eq!(NARROW.sentences(text), "One sentence of some length, as they are.");
+        assert_eq!(NARROW.sentences("Short. And 4.6.3 too."), "Short. And 4.6.3 too.");
+        assert_eq!(NARROW.sentences("no end"), "no end");
+    }
+
+    #[test]
+    fn what_is_cut_says_so() {
+        assert_eq!(cut("abcdef", 6), "abcdef");
+        assert_eq!(cut("abc, def", 5), "abc…");
+        let long = "word ".repeat(60);
+        let lines = wrap(&NARROW.capped(&long), NARROW.width());
+        assert!(
+            lines.len() <= MOST_LINES && lines.last().is_some_and(|last| last.ends_with('…')),
+            "{lines:?}"
+        );
+    }
+}

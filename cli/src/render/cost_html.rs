@@ -1,0 +1,310 @@
+//! What packets cost as one self-contained page: no script, nothing fetched, light and dark.
+
+use anyhow::Result;
+use askama::Template;
+use linerate_trace::cost::{Cost, CpuCost};
+
+use super::cost_summary::{Loser, accounted, losers, packets_share, share, top_says, verdict, wall_ns};
+use super::cost_text::{calibrated, loops, name, own};
+use super::format;
+use super::page::{self, Facts, Head, Note, Part, Place, Table, Tile};
+use super::style::unbroken;
+use crate::command::cost::{By, Document};
+
+/// CPUs that are drawn, those that packets took most of.
+const MOST_CPUS: usize = 64;
+
+#[derive(Template)]
+#[template(path = "cost.html")]
+struct Body<'a> {
+    place: &'a Place,
+    tiles: Vec<Tile>,
+    notes: Vec<Note>,
+    parts_of_time: [PartOfTime; 6],
+    cpus: Vec<Bar>,
+    more_cpus: Option<String>,
+    whom: &'static str,
+    victims: Vec<Bar>,
+    tables: Vec<Table>,
+    facts: Facts,
+}
+
+/// A part of a CPU's time.
+#[derive(Clone, Copy)]
+struct PartOfTime {
+    name: &'static str,
+    class: &'static str,
+    of: fn(&CpuCost) -> u64,
+}
+
+/// A bar of pieces beside one another, a thousand wide.
+struct Bar {
+    name: String,
+    value: String,
+    told: String,
+    pieces: Vec<Piece>,
+    /// Where another figure of the same is.
+    mark: Option<String>,
+}
+
+struct Piece {
+    class: &'static str,
+    x: String,
+    width: String,
+}
+
+const PARTS: [PartOfTime; 6] = [
+    PartOfTime { name: "NET_RX", class: "rx", of: |cpu| cpu.net_rx_ns },
+    PartOfTime { name: "NET_TX", class: "tx", of: |cpu| cpu.net_tx_ns },
+    PartOfTime { name: "interrupts for packets", class: "irq", of: |cpu| cpu.nic_irq_ns },
+    PartOfTime {
+        name: "other softirqs and interrupts",
+        class: "other",
+        of: |cpu| cpu.other_softirq_ns + cpu.other_irq_ns,
+    },
+    PartOfTime { name: "processes", class: "tasks", of: |cpu| cpu.tasks_ns },
+    PartOfTime { name: "idle", class: "idle", of: |cpu| cpu.idle_ns },
+];
+
+/// The page.
+///
+/// # Errors
+/// As [`part`].
+pub(crate) fn cost(document: &Document) -> Result<String> {
+    page::alone(|place| part(document, place))
+}
+
+/// The result in a page.
+///
+/// # Errors
+/// Only if formatting fails, which no document is known to cause.
+pub(crate) fn part(document: &Document, place: &Place) -> Result<Part> {
+    let cost = &document.cost;
+    let losers = losers(cost, document.by);
+    let top = usize::from(document.top);
+    let shown = cost.cpus.len().min(MOST_CPUS);
+    let more = cost.cpus.len() - shown;
+    let body = Body {
+        place,
+        tiles: tiles(cost),
+        notes: document
+            .calibrations
+            .iter()
+            .map(calibrated)
+            .chain(cost.notes.iter().cloned())
+            .map(Note::new)
+            .collect(),
+        parts_of_time: PARTS,
+        cpus: cpus(cost),
+        more_cpus: (more > 0).then(|| format!("and {more} CPUs that packets took less of")),
+        whom: match document.by {
+            By::Process => "What processes had, as shares of one CPU",
+            By::Thread => "What threads had, as shares of one CPU",
+            By::Cgroup => "What control groups had, as shares of one CPU",
+        },
+        victims: victims(cost, losers.get(..top.min(losers.len())).unwrap_or_default()),
+        tables: vec![devices(cost), each_cpu(cost)],
+        facts: facts(document),
+    };
+    page::part(head(document), &body)
+}
+
+fn head(document: &Document) -> Head {
+    let host = &document.host;
+    Head {
+        schema: document.schema.clone(),
+        version: document.version.clone(),
+        title: "What packets cost",
+        verdict: unbroken(&verdict(&document.cost, document.by)),
+        mark: None,
+        host: page::host(host.name.as_deref(), host.kernel.as_deref(), host.cpu_model.as_deref(), host.cpus),
+        time: page::time(document.started_unix_seconds),
+        unix_seconds: document.started_unix_seconds,
+        about: unbroken(&format!("looked at for {:.1} s", document.cost.seconds)),
+        command: format::command_line(&document.argv),
+    }
+}
+
+fn tiles(cost: &Cost) -> Vec<Tile> {
+    let all = cost.all_cpus();
+    let each = all.ns_a_packet().map_or_else(|| format::UNKNOWN.to_owned(), format::significant);
+    let own = cost.own.share.value().map_or_else(|| format::UNKNOWN.to_owned(), |own| format::percent(*own));
+    let of_all = format::percent(share(all.packets_ns(), all.elapsed_ns as f64));
+    vec![
+        Tile::new(of_all, "", "of the CPUs looked at, taken by packets"),
+        Tile::new(format::rate(all.packets as f64 / cost.seconds), "/s", "packets"),
+        Tile::new(each, "ns", "a packet, with interrupts"),
+        Tile::new(own, "", "of these CPUs, taken by looking"),
+    ]
+}
+
+fn cpus(cost: &Cost) -> Vec<Bar> {
+    let mut cpus: Vec<&CpuCost> = cost.cpus.iter().collect();
+    cpus.sort_by_key(|cpu| (std::cmp::Reverse(cpu.packets_ns()), cpu.cpu));
+    cpus.truncate(MOST_CPUS);
+    cpus.sort_by_key(|cpu| cpu.cpu);
+    cpus.into_iter().map(cpu_bar).collect()
+}
+
+fn cpu_bar(cpu: &CpuCost) -> Bar {
+    let whole = cpu.elapsed_ns as f64;
+    let shares: Vec<_> = PARTS.iter().map(|part| (part, share((part.of)(cpu), whole))).collect();
+    let told: Vec<String> =
+        shares.iter().map(|(part, share)| format!("{} {}", part.name, format::percent(*share))).collect();
+    Bar {
+        name: format!("CPU {}", cpu.cpu),
+        value: format!("{} packets", format::percent(packets_share(cpu))),
+        told: format!("CPU {}: {}", cpu.cpu, told.join(", ")),
+        pieces: pieces(shares.iter().map(|(part, share)| (part.class, *share))),
+        mark: None,
+    }
+}
+
+fn victims(cost: &Cost, losers: &[Loser]) -> Vec<Bar> {
+    // Of several threads more than one CPU's time may be there: the longest bar is the scale.
+    let longest = losers.iter().map(|loser| loser.group.on_cpu_ns.max(loser.group.accounted_ns)).max();
+    let scale = wall_ns(cost).max(longest.unwrap_or(0) as f64);
+    losers.iter().map(|loser| victim_bar(loser, wall_ns(cost), scale)).collect()
+}
+
+fn victim_bar(loser: &Loser, wall: f64, scale: f64) -> Bar {
+    let group = &loser.group;
+    let of = |part: u64| format::percent(share(part, wall));
+    let says = top_says(group, wall);
+    let parts = [("tasks", group.had_ns()), ("rx", group.taken_ns), ("other", group.taken_other_ns)];
+    let (taken, had) = (of(group.taken_ns), of(group.had_ns()));
+    Bar {
+        name: loser.name.clone(),
+        value: format!("top {says}, had {had}, lost {taken}"),
+        told: format!("{}: top says {says}, packets took {taken}, it had {had}", loser.name),
+        pieces: pieces(parts.map(|(class, part)| (class, share(part, scale)))),
+        mark: accounted(group).map(|told| format!("{:.1}", share(told, scale).min(1.0) * 1e3)),
+    }
+}
+
+fn pieces(shares: impl IntoIterator<Item = (&'static str, f64)>) -> Vec<Piece> {
+    let mut x = 0.0;
+    let mut pieces = Vec::new();
+    for (class, share) in shares {
+        let width = (share * 1e3).clamp(0.0, 1e3 - x);
+        pieces.push(Piece { class, x: format!("{x:.1}"), width: format!("{width:.1}") });
+        x += width;
+    }
+    pieces
+}
+
+fn devices(cost: &Cost) -> Table {
+    let each = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), format::significant);
+    let rows = cost.devices.iter().map(|device| {
+        vec![
+            name(device),
+            format::rate(device.packets as f64 / cost.seconds),
+            format::rate(device.polls as f64 / cost.seconds),
+            each(device.packets_a_poll()),
+            each(device.ns_a_packet()),
+            format::grouped(device.budget_exhausted),
+            format::percent(share(device.taken_ns, wall_ns(cost))),
+        ]
+    });
+    Table {
+        heading: "Devices",
+        columns: vec![
+            "device",
+            "packets/s",
+            "polls/s",
+            "packets a poll",
+            "ns a packet",
+            "polls that used up their budget",
+            "of a CPU",
+        ],
+        rows: rows.collect(),
+        below: loops(cost),
+        ..Table::default()
+    }
+}
+
+fn each_cpu(cost: &Cost) -> Table {
+    let row = |cpu: &CpuCost| {
+        let of = |part: u64| format::percent(share(part, cpu.elapsed_ns as f64));
+        vec![
+            cpu.cpu.to_string(),
+            of(cpu.net_rx_ns),
+            of(cpu.net_tx_ns),
+            of(cpu.nic_irq_ns),
+            of(cpu.in_ksoftirqd_ns),
+            of(cpu.in_threads_ns),
+            of(cpu.other_softirq_ns + cpu.other_irq_ns),
+            of(cpu.tasks_ns),
+            of(cpu.idle_ns),
+            cpu.steal_ns.value().map_or_else(|| format::UNKNOWN.to_owned(), |steal| of(*steal)),
+            format::rate(cpu.packets as f64 / cost.seconds),
+            cpu.ns_a_packet().map_or_else(|| "-".to_owned(), format::significant),
+        ]
+    };
+    Table {
+        heading: "CPUs",
+        columns: vec![
+            "CPU",
+            "NET_RX",
+            "NET_TX",
+            "interrupts for packets",
+            "of these in ksoftirqd",
+            "of these in threads of NAPI",
+            "other softirqs and interrupts",
+            "processes",
+            "idle",
+            "taken by the hypervisor",
+            "packets/s",
+            "ns a packet",
+        ],
+        rows: cost.cpus.iter().map(row).collect(),
+        ..Table::default()
+    }
+}
+
+fn facts(document: &Document) -> Facts {
+    let unknown = || "unknown".to_owned();
+    let host = &document.host;
+    let hypervisor = match host.hypervisor {
+        Some(true) => "yes: what it takes is in all figures".to_owned(),
+        Some(false) => "no".to_owned(),
+        None => unknown(),
+    };
+    vec![
+        ("kernel", host.kernel.clone().unwrap_or_else(unknown)),
+        ("CPU", host.cpu_model.clone().unwrap_or_else(unknown)),
+        ("CPUs online", host.cpus.map_or_else(unknown, |cpus| cpus.to_string())),
+        ("hypervisor", hypervisor),
+        ("looking itself", own(&document.cost)),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::made_up_cost::{document, hostile};
+    use super::*;
+
+    #[test]
+    fn the_page_stands_alone_and_draws_every_cpu() {
+        let page = cost(&document()).expect("a page");
+        assert!(page.contains("CPU 2: NET_RX 38 %") && page.contains("openssl (812)"), "{page}");
+        for foreign in ["<script", "http://", "https://", "@import", "src="] {
+            assert!(!page.contains(foreign), "{foreign}");
+        }
+        assert_eq!(page.matches("class=\"top\"").count(), 2, "a mark for each process that top knows");
+    }
+
+    #[test]
+    fn no_text_breaks_out_of_the_page() {
+        let page = cost(&hostile()).expect("a page");
+        assert!(!page.contains("<script"));
+        assert_eq!(page.matches("</title>").count(), 1 + page.matches("<title>").count() - 1);
+    }
+
+    #[test]
+    fn bars_never_run_over_their_end() {
+        let all = pieces([("rx", 0.7), ("tx", 0.6), ("idle", 0.1)]);
+        let widths: Vec<&str> = all.iter().map(|piece| piece.width.as_str()).collect();
+        assert_eq!(widths, ["700.0", "300.0", "0.0"]);
+    }
+}

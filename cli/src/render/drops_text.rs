@@ -1,0 +1,199 @@
+//! What became of packets, as text.
+
+use linerate_host::Known;
+use linerate_trace::drops::{Entry, Exactness, Ledger, Loss, Way};
+
+use super::column::Column;
+use super::drops_verdict;
+use super::format::{self, grouped};
+use super::style::{Style, Tone};
+use super::table::Table;
+use crate::command::drops::Document;
+
+/// The verdict, the ledger in a packet's order, and what can be done. In `full`, with the stages that lost nothing.
+pub(crate) fn drops(document: &Document, full: bool, style: Style) -> String {
+    let ledger = &document.ledger;
+    let column = Column { style, before: 0, label: 0 };
+    let painted = |tone: Tone, text: &str| -> Vec<String> {
+        column.labelled("", text).iter().map(|line| style.paint(tone, line)).collect()
+    };
+    let mut lines: Vec<String> =
+        drops_verdict::lines(ledger).iter().flat_map(|line| painted(line.tone, &line.text)).collect();
+    lines.extend(painted(Tone::Faint, &about(document)));
+    for (name, way) in [("requests", &ledger.requests), ("replies", &ledger.replies)] {
+        lines.extend(section(name, way, full, style));
+    }
+    lines.extend(elsewhere(ledger, style));
+    lines.extend(remedies(ledger, style));
+    lines.extend(remarks(ledger, style));
+    lines.push(String::new());
+    lines.join("\n")
+}
+
+/// Whose packets, and for how long.
+pub(crate) fn about(document: &Document) -> String {
+    let seconds = format::time_span(document.ledger.seconds * 1e9);
+    let generator =
+        document.load.as_ref().map(|load| format!("; the generator's side from {load}")).unwrap_or_default();
+    format!("{}, counted for {seconds}{generator}.", document.ledger.subject)
+}
+
+/// Stages shown, and how many are not: where packets are first and last counted, and where something became of them.
+pub(crate) fn shown(way: &Way, full: bool) -> (Vec<&Entry>, usize) {
+    let counted = |entry: &Entry| entry.packets_in.value().is_some() || entry.packets_out.value().is_some();
+    let first = way.stages.iter().position(counted);
+    let last = way.stages.iter().rposition(counted);
+    let is_shown = |(index, entry): &(usize, &Entry)| {
+        full || Some(*index) == first
+            || Some(*index) == last
+            || entry.waiting != 0
+            || entry.unaccounted.value().is_some_and(|packets| *packets != 0)
+            || entry.losses.iter().any(|loss| loss.packets > 0)
+    };
+    let shown: Vec<&Entry> = way.stages.iter().enumerate().filter(is_shown).map(|(_, entry)| entry).collect();
+    let folded = way.stages.len() - shown.len();
+    (shown, folded)
+}
+
+fn section(name: &'static str, way: &Way, full: bool, style: Style) -> Vec<String> {
+    let (entries, folded) = shown(way, full);
+    let mut table = Table::new(&[name, ">in", ">lost", ">waiting", ">out"]);
+    entries.iter().for_each(|entry| table.row(row(entry)));
+    let mut rows = table.lines(0, usize::MAX, style).into_iter();
+    let mut lines = vec![String::new()];
+    lines.extend(rows.next());
+    for (row, entry) in rows.zip(entries) {
+        lines.push(row);
+        lines.extend(details(entry, full, style));
+    }
+    if folded > 0 {
+        let stages = if folded == 1 { "stage" } else { "stages" };
+        lines.push(style.paint(Tone::Faint, &format!("({folded} {stages} that lost nothing: --full)")));
+    }
+    lines
+}
+
+fn row(entry: &Entry) -> Vec<String> {
+    let lost = entry.losses.iter().map(|loss| loss.packets).fold(0, u64::saturating_add);
+    let blank = |packets: u64| if packets == 0 { String::new() } else { grouped(packets) };
+    vec![
+        entry.stage.name().to_owned(),
+        packets(&entry.packets_in),
+        blank(lost),
+        waiting(entry),
+        packets(&entry.packets_out),
+    ]
+}
+
+/// What was lost at a stage and what is missing there, below its row.
+fn details(entry: &Entry, full: bool, style: Style) -> Vec<String> {
+    let column = Column { style, before: 2, label: 2 };
+    let paint = |tone: Tone, text: String| {
+        let lines = column.labelled("", &text);
+        lines.into_iter().map(move |line| style.paint(tone, &line)).collect::<Vec<_>>()
+    };
+    let losses = entry.losses.iter().filter(|loss| full || loss.packets > 0);
+    let losses = losses.map(|loss| paint(Tone::Bad, format!("{} {}", grouped(loss.packets), told(loss))));
+    let missing = unaccounted(entry).into_iter().map(|text| paint(Tone::Warn, text));
+    losses.chain(missing).flatten().collect()
+}
+
+/// Packets that wait; with a sign where some that had waited left.
+pub(crate) fn waiting(entry: &Entry) -> String {
+    let count = grouped(entry.waiting.unsigned_abs());
+    match entry.waiting {
+        0 => String::new(),
+        ..0 => format!("-{count}"),
+        _ => count,
+    }
+}
+
+/// A count, or a mark where nothing counts.
+pub(crate) fn packets(packets: &Known<u64>) -> String {
+    packets.value().map_or_else(|| format::UNKNOWN.to_owned(), |packets| grouped(*packets))
+}
+
+/// A loss in a line: what, where, and who says so.
+pub(crate) fn told(loss: &Loss) -> String {
+    let mut parts = vec![loss.name.clone()];
+    parts.extend(loss.symbol.as_ref().map(|symbol| format!("in {symbol}")));
+    parts.extend(loss.place.clone());
+    parts.push(loss.source.clone());
+    parts.extend(worth(loss.exactness).map(str::to_owned));
+    parts.join(" · ")
+}
+
+/// What to know of a number that is not exact.
+pub(crate) fn worth(exactness: Exactness) -> Option<&'static str> {
+    match exactness {
+        Exactness::Exact => None,
+        Exactness::OfDevice => Some("of all packets there, not of these alone"),
+        Exactness::Sampled => Some("sampled"),
+    }
+}
+
+/// What is missing at a stage, and where it may be.
+pub(crate) fn unaccounted(entry: &Entry) -> Vec<String> {
+    let Some(packets) = entry.unaccounted.value().copied().filter(|packets| *packets != 0) else {
+        return Vec::new();
+    };
+    let count = grouped(packets.unsigned_abs());
+    let head = if packets > 0 {
+        format!("unaccounted: {count}")
+    } else {
+        format!("unaccounted: {count} more out than in")
+    };
+    std::iter::once(head).chain(entry.likely.iter().map(|likely| format!("perhaps: {likely}"))).collect()
+}
+
+fn elsewhere(ledger: &Ledger, style: Style) -> Vec<String> {
+    if ledger.elsewhere.is_empty() {
+        return Vec::new();
+    }
+    let mut table = Table::new(&[">lost", "elsewhere"]);
+    ledger.elsewhere.iter().for_each(|loss| table.row(vec![grouped(loss.packets), told(loss)]));
+    [vec![String::new()], table.lines(0, usize::MAX, style)].concat()
+}
+
+/// What was lost with what to do about it, each cause once.
+pub(crate) fn causes(ledger: &Ledger) -> Vec<&Loss> {
+    let ways = [&ledger.requests, &ledger.replies];
+    let losses = ways.into_iter().flat_map(|way| way.losses().map(|(_, loss)| loss)).chain(&ledger.elsewhere);
+    let mut causes: Vec<&Loss> = Vec::new();
+    for loss in losses.filter(|loss| loss.packets > 0) {
+        if !causes.iter().any(|cause| cause.name == loss.name) {
+            causes.push(loss);
+        }
+    }
+    causes
+}
+
+fn remedies(ledger: &Ledger, style: Style) -> Vec<String> {
+    let column = Column { style, before: 2, label: 0 };
+    let mut lines = Vec::new();
+    for cause in causes(ledger) {
+        lines.push(String::new());
+        let head = format!("{}: {}", cause.name, cause.what);
+        lines.push(style.paint(Tone::Strong, &head));
+        if !cause.remedy.is_empty() {
+            lines.extend(column.labelled("", &format!("{}.", cause.remedy)));
+        }
+        if let Some(finding) = &cause.finding {
+            lines.extend(column.labelled("", &format!("More: linerate doctor --explain {finding}")));
+        }
+    }
+    lines
+}
+
+fn remarks(ledger: &Ledger, style: Style) -> Vec<String> {
+    let column = Column { style, before: 0, label: 0 };
+    let notes = ledger.notes.iter().flat_map(|note| column.labelled("", &format!("{note}.")));
+    let mut lines: Vec<String> = notes.map(|line| style.paint(Tone::Faint, &line)).collect();
+    if !lines.is_empty() {
+        lines.insert(0, String::new());
+    }
+    lines
+}
+
+#[cfg(test)]
+pub(super) mod tests;

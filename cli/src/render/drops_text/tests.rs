@@ -1,0 +1,97 @@
+use linerate_host::Known;
+use linerate_trace::drops::{Entry, Exactness, Ledger, Loss, Step, Way};
+
+use super::*;
+
+const STYLE: Style = Style { width: 110, colour: false };
+
+fn entry(stage: Step, packets_in: u64, packets_out: u64) -> Entry {
+    Entry {
+        stage,
+        packets_in: Known::Value(packets_in),
+        packets_out: Known::Value(packets_out),
+        losses: Vec::new(),
+        waiting: 0,
+        unaccounted: Known::Value(0),
+        likely: Vec::new(),
+    }
+}
+
+/// A thousand requests, of which a rule drops a hundred, and replies to the others.
+pub(in crate::render) fn ledger() -> Ledger {
+    let mut filter = entry(Step::Filter, 1_000, 900);
+    filter.losses.push(Loss {
+        name: "netfilter-rule".into(),
+        what: "a rule of netfilter dropped it".into(),
+        packets: 100,
+        exactness: Exactness::Exact,
+        place: Some("eth0".into()),
+        symbol: Some("nf_hook_slow+0xb1".into()),
+        source: "kfree_skb reason NETFILTER_DROP".into(),
+        remedy: "See the counters of the rules".into(),
+        finding: None,
+    });
+    let requests = vec![
+        entry(Step::Generator, 1_000, 1_000),
+        entry(Step::Link, 1_000, 1_000),
+        filter,
+        entry(Step::Socket, 900, 900),
+    ];
+    let replies = vec![entry(Step::Application, 900, 900), entry(Step::Generator, 900, 900)];
+    Ledger {
+        subject: "UDP port 53".into(),
+        seconds: 2.0,
+        requests: Way { stages: requests },
+        replies: Way { stages: replies },
+        elsewhere: Vec::new(),
+        notes: Vec::new(),
+    }
+}
+
+fn shown_as(ledger: &Ledger, full: bool) -> String {
+    drops(&Document::new(Some(0), ledger.clone(), None, None), full, STYLE)
+}
+
+#[test]
+fn the_verdict_is_first_and_stages_without_loss_are_folded() {
+    let text = shown_as(&ledger(), false);
+    let first = text.lines().next().expect("a line");
+    assert_eq!(first, "Requests: 1,000 in, 100 lost: a rule of netfilter dropped it (nf_hook_slow).");
+    assert!(text.contains("netfilter-rule · in nf_hook_slow+0xb1 · eth0 · kfree_skb reason NETFILTER_DROP"));
+    assert!(text.contains("See the counters of the rules."));
+    assert!(text.contains("(1 stage that lost nothing: --full)") && !text.contains("\nlink "), "{text}");
+    assert!(shown_as(&ledger(), true).contains("\nlink "));
+}
+
+#[test]
+fn what_does_not_balance_is_told_with_where_it_may_be() {
+    let mut ledger = ledger();
+    ledger.requests.stages[1].unaccounted = Known::Value(7);
+    ledger.requests.stages[1].likely = vec!["packets on their way when counting ended".into()];
+    let text = shown_as(&ledger, false);
+    assert!(text.lines().next().is_some_and(|line| line.ends_with("7 unaccounted for.")), "{text}");
+    assert!(text.contains("unaccounted: 7") && text.contains("perhaps: packets on their way"), "{text}");
+}
+
+#[test]
+fn all_is_well_only_where_it_is() {
+    let mut ledger = ledger();
+    for way in [&mut ledger.requests, &mut ledger.replies] {
+        way.stages.iter_mut().for_each(|stage| {
+            stage.losses.clear();
+            (stage.packets_in, stage.packets_out) = (Known::Value(9), Known::Value(9));
+        });
+    }
+    let text = shown_as(&ledger, false);
+    assert!(text.starts_with("All of 9 requests were answered; nothing is unaccounted for.\n"), "{text}");
+    ledger.replies.stages[1].packets_out = Known::unknown("nobody says");
+    assert!(shown_as(&ledger, false).starts_with("Requests: 9 in, none lost.\nReplies: 9 in, none lost.\n"));
+    ledger.replies.stages[0].waiting = 2;
+    assert!(shown_as(&ledger, false).contains("none lost, 2 waiting at the end."));
+}
+
+#[test]
+fn nothing_seen_is_no_success() {
+    let empty = Ledger { requests: Way::default(), replies: Way::default(), ..ledger() };
+    assert!(shown_as(&empty, false).starts_with("No packets of it were seen"));
+}

@@ -1,0 +1,98 @@
+//! Losses as they happen, a line a second, so that it can be read in any terminal and kept in a file.
+
+use linerate_trace::drops::{Ledger, Loss, Way};
+
+use super::column::cut;
+use super::format::grouped;
+use super::style::{Style, Tone};
+
+/// Lines between two heads.
+const A_SCREEN: u32 = 20;
+/// Columns that the figures take; what is named behind them is cut in a narrow terminal.
+const LEAST_WIDTH: usize = 92;
+/// Losses named in a line.
+const MOST: usize = 3;
+
+/// What was told so far.
+#[derive(Debug, Default)]
+pub(crate) struct Told {
+    seconds: u32,
+    requests_lost: u64,
+    replies_lost: u64,
+    unaccounted: u64,
+}
+
+impl Told {
+    /// The line of a second, below a head where it is time for one.
+    pub(crate) fn second(&mut self, now: &Ledger, style: Style) -> String {
+        let (requests_lost, replies_lost) = (lost(&now.requests), lost(&now.replies));
+        let unaccounted = now.requests.unaccounted().saturating_add(now.replies.unaccounted());
+        self.requests_lost = self.requests_lost.saturating_add(requests_lost);
+        self.replies_lost = self.replies_lost.saturating_add(replies_lost);
+        self.unaccounted = self.unaccounted.saturating_add(unaccounted);
+        let figures = [
+            count(now.requests.packets_in()),
+            grouped(requests_lost),
+            grouped(self.requests_lost),
+            count(now.replies.packets_out()),
+            grouped(replies_lost),
+            grouped(self.replies_lost),
+            grouped(self.unaccounted),
+        ];
+        let time = jiff::Zoned::now().strftime("%H:%M:%S").to_string();
+        let line = format!("{}  {}", cells(&time, figures.each_ref().map(String::as_str)), named(now));
+        let line = cut(line.trim_end(), style.width.max(LEAST_WIDTH));
+        let tone = if requests_lost > 0 || replies_lost > 0 { Tone::Bad } else { Tone::Plain };
+        let head = cells("time", ["requests", "lost", "total", "replies", "lost", "total", "unaccounted"]);
+        let head = self.seconds.is_multiple_of(A_SCREEN).then(|| style.paint(Tone::Faint, &head));
+        self.seconds += 1;
+        let lines: Vec<String> = head.into_iter().chain([style.paint(tone, &line), String::new()]).collect();
+        lines.join("\n")
+    }
+}
+
+fn cells(time: &str, figures: [&str; 7]) -> String {
+    let [requests, lost, lost_total, replies, replies_lost, replies_total, unaccounted] = figures;
+    format!(
+        "{time:<8}  {requests:>11}  {lost:>9}  {lost_total:>11}  {replies:>11}  {replies_lost:>9}  {replies_total:>11}  {unaccounted:>11}"
+    )
+}
+
+fn count(packets: Option<u64>) -> String {
+    packets.map_or_else(|| super::format::UNKNOWN.to_owned(), grouped)
+}
+
+/// All that were lost, also those that a device counts.
+fn lost(way: &Way) -> u64 {
+    way.losses().map(|(_, loss)| loss.packets).fold(0, u64::saturating_add)
+}
+
+/// The largest losses of a second: `netfilter-rule 5,000`.
+fn named(ledger: &Ledger) -> String {
+    let ways = [&ledger.requests, &ledger.replies];
+    let mut losses: Vec<&Loss> =
+        ways.into_iter().flat_map(|way| way.losses().map(|(_, loss)| loss)).collect();
+    losses.retain(|loss| loss.packets > 0);
+    losses.sort_by_key(|loss| std::cmp::Reverse(loss.packets));
+    let named = losses.iter().take(MOST).map(|loss| format!("{} {}", loss.name, grouped(loss.packets)));
+    named.collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::render::drops_text::tests::ledger;
+
+    #[test]
+    fn a_line_a_second_adds_up() {
+        let style = Style { width: 120, colour: false };
+        let mut told = Told::default();
+        let first = told.second(&ledger(), style);
+        let second = told.second(&ledger(), style);
+        assert!(first.starts_with("time ") && first.ends_with('\n') && first.lines().count() == 2, "{first}");
+        let cells: Vec<&str> = second.split_whitespace().skip(1).collect();
+        assert_eq!(cells, ["1,000", "100", "200", "900", "0", "0", "0", "netfilter-rule", "100"]);
+        let narrow = told.second(&ledger(), Style { width: 20, colour: false });
+        assert!(narrow.lines().all(|line| line.chars().count() <= LEAST_WIDTH), "{narrow}");
+    }
+}

@@ -1,0 +1,204 @@
+//! What all pages have in common: what stands above a result, the pieces it is made of, and the page around it.
+
+use anyhow::{Context, Result};
+use askama::Template;
+
+use super::format;
+use super::style::{Tone, unbroken};
+
+/// What is said above a result.
+#[derive(Debug, Clone)]
+pub(crate) struct Head {
+    pub(crate) schema: String,
+    /// The version of the program that made the result.
+    pub(crate) version: String,
+    /// What kind of result it is.
+    pub(crate) title: &'static str,
+    /// What it comes to: a sentence.
+    pub(crate) verdict: String,
+    /// That in a word or two, with its class; none where a result is neither good nor bad.
+    pub(crate) mark: Option<(&'static str, String)>,
+    /// The host it is of, in words.
+    pub(crate) host: String,
+    /// When, in words.
+    pub(crate) time: String,
+    /// When; none where it is not known.
+    pub(crate) unix_seconds: Option<u64>,
+    /// What was looked at, and for how long; may be empty.
+    pub(crate) about: String,
+    pub(crate) command: String,
+}
+
+/// A result as it stands in a page.
+#[derive(Debug)]
+pub(crate) struct Part {
+    pub(crate) head: Head,
+    /// HTML.
+    pub(crate) body: String,
+}
+
+/// Where in a page a result stands.
+#[derive(Debug, Clone)]
+pub(crate) struct Place {
+    /// Before every id, so that results in one page have none in common.
+    prefix: String,
+    /// Of the headings in the body.
+    pub(crate) level: u8,
+    /// Whether the picture of the path stands elsewhere in the page.
+    pub(crate) picture_elsewhere: bool,
+}
+
+/// A figure large enough to be read across a room.
+#[derive(Debug, Clone)]
+pub(crate) struct Tile {
+    pub(crate) figure: String,
+    pub(crate) unit: &'static str,
+    pub(crate) label: String,
+    /// What its colour follows from; empty for none.
+    pub(crate) class: &'static str,
+}
+
+/// What a reader has to know before the figures.
+#[derive(Debug, Clone)]
+pub(crate) struct Note {
+    /// A word before it; may be empty.
+    pub(crate) lead: &'static str,
+    pub(crate) text: String,
+    /// `alarm`, `good`, or empty.
+    pub(crate) class: &'static str,
+}
+
+/// Rows of cells. The first of each names its row, unless the last column holds words.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Table {
+    pub(crate) heading: &'static str,
+    pub(crate) about: String,
+    pub(crate) columns: Vec<&'static str>,
+    pub(crate) rows: Vec<Vec<String>>,
+    pub(crate) below: String,
+    pub(crate) words_last: bool,
+}
+
+/// Names and values.
+pub(crate) type Facts = Vec<(&'static str, String)>;
+
+impl Place {
+    /// A result with a page of its own.
+    pub(crate) fn alone() -> Self {
+        Self { prefix: String::new(), level: 2, picture_elsewhere: false }
+    }
+
+    /// One of several in a page, below a heading of its own.
+    pub(crate) fn among(id: &str) -> Self {
+        Self { prefix: format!("{id}-"), level: 3, picture_elsewhere: false }
+    }
+
+    /// The same where the picture of the path stands elsewhere.
+    pub(crate) fn without_picture(self, picture_elsewhere: bool) -> Self {
+        Self { picture_elsewhere, ..self }
+    }
+
+    /// An id that no other result of the page has.
+    pub(crate) fn id(&self, name: &str) -> String {
+        format!("{}{name}", self.prefix)
+    }
+}
+
+impl Tile {
+    pub(crate) fn new(figure: impl Into<String>, unit: &'static str, label: impl Into<String>) -> Self {
+        let label: String = label.into();
+        Self { figure: figure.into(), unit, label: unbroken(&label), class: "" }
+    }
+
+    pub(crate) fn of_class(self, class: &'static str) -> Self {
+        Self { class, ..self }
+    }
+}
+
+impl Note {
+    pub(crate) fn new(text: impl Into<String>) -> Self {
+        let text: String = text.into();
+        Self { lead: "", text: unbroken(&text), class: "" }
+    }
+
+    pub(crate) fn alarm(lead: &'static str, text: impl Into<String>) -> Self {
+        Self { lead, class: "alarm", ..Self::new(text) }
+    }
+
+    pub(crate) fn good(text: impl Into<String>) -> Self {
+        Self { class: "good", ..Self::new(text) }
+    }
+}
+
+impl Head {
+    /// The word for the verdict. Colour alone tells nothing.
+    pub(crate) fn mark(tone: Tone, words: impl Into<String>) -> Option<(&'static str, String)> {
+        let class = match tone {
+            Tone::Good => "good",
+            Tone::Bad => "bad",
+            Tone::Warn => "warn",
+            Tone::Plain | Tone::Strong | Tone::Faint => "plain",
+        };
+        Some((class, words.into()))
+    }
+}
+
+/// Of a host or time that a document does not name.
+pub(crate) const NOT_RECORDED: &str = "not recorded";
+
+/// A time as it stands above a result.
+pub(crate) fn time(unix_seconds: Option<u64>) -> String {
+    unix_seconds.map_or_else(|| NOT_RECORDED.to_owned(), |seconds| unbroken(&format::utc(seconds)))
+}
+
+/// A host in words: what it calls itself, its kernel, its CPUs.
+pub(crate) fn host(
+    name: Option<&str>,
+    kernel: Option<&str>,
+    model: Option<&str>,
+    cpus: Option<usize>,
+) -> String {
+    let cpus = cpus.map(|cpus| if cpus == 1 { "1 CPU".to_owned() } else { format!("{cpus} CPUs") });
+    let parts = [
+        name.map(str::to_owned),
+        kernel.map(|kernel| format!("Linux {kernel}")),
+        model.map(str::to_owned),
+        cpus,
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().map(|part| unbroken(&part)).collect();
+    if parts.is_empty() { NOT_RECORDED.to_owned() } else { parts.join(" · ") }
+}
+
+#[derive(Template)]
+#[template(path = "single.html")]
+struct Single<'a> {
+    title: String,
+    version: &'a str,
+    foot: &'a str,
+    head: &'a Head,
+    body: &'a str,
+}
+
+/// The page of one result.
+///
+/// # Errors
+/// Whatever `part` fails with; or if formatting fails, which no result is known to cause.
+pub(crate) fn alone(part: impl FnOnce(&Place) -> Result<Part>) -> Result<String> {
+    let Part { head, body } = part(&Place::alone())?;
+    let page = Single {
+        title: format!("{}: {}", head.title, head.verdict),
+        version: &head.version,
+        foot: &format!("schema {} · {}", head.schema, head.time),
+        head: &head,
+        body: &body,
+    };
+    page.render().context("the page cannot be formatted")
+}
+
+/// A result's body from its template.
+///
+/// # Errors
+/// If formatting fails, which no result is known to cause.
+pub(crate) fn part(head: Head, body: &impl Template) -> Result<Part> {
+    Ok(Part { head, body: body.render().context("the page cannot be formatted")? })
+}

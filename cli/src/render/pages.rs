@@ -1,0 +1,126 @@
+//! All pages as a real browser shows them, narrow and wide, light and dark, by keyboard and on paper.
+//!
+//! `LINERATE_TEST_PAGES=DIR` keeps the pages there, with a picture of each.
+
+mod browser;
+mod fixtures;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use browser::Browser;
+
+const FAULTS: &str = include_str!("pages/faults.js");
+
+#[test]
+fn every_page_is_fit_to_be_read_in_a_browser() {
+    let mut browser = match Browser::start() {
+        Ok(browser) => browser,
+        Err(why) => {
+            use std::io::Write as _;
+            let told = format!("SKIP every_page_is_fit_to_be_read_in_a_browser: {why}\n");
+            return std::io::stderr().write_all(told.as_bytes()).expect("standard error");
+        }
+    };
+    let temporary = tempfile::tempdir().expect("a directory");
+    let kept = std::env::var_os("LINERATE_TEST_PAGES").map(PathBuf::from);
+    let directory = kept.as_deref().unwrap_or(temporary.path());
+    let mut faults = Vec::new();
+    for (name, page) in fixtures::pages(temporary.path()) {
+        let file = directory.join(format!("{name}.html"));
+        fs::write(&file, page).expect("written");
+        let found = judge(&mut browser, &file, kept.is_some());
+        faults.extend(found.into_iter().map(|fault| format!("{name}: {fault}")));
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+/// What is wrong with a page.
+fn judge(browser: &mut Browser, file: &Path, keep: bool) -> Vec<String> {
+    let url = format!("file://{}", file.display());
+    let mut faults = Vec::new();
+    let mut happened = browser.load(&url);
+    for width in [400, 1280] {
+        for scheme in ["light", "dark"] {
+            browser.show(width, scheme);
+            let found = browser.evaluate(FAULTS);
+            let found = found.as_array().expect("a list").iter().filter_map(Value::as_str);
+            faults.extend(found.map(|fault| format!("{width} px, {scheme}: {fault}")));
+            if keep {
+                picture(browser, &file.with_extension(format!("{width}.{scheme}.png")));
+            }
+        }
+    }
+    faults.extend(by_keyboard(browser));
+    faults.extend(on_paper(browser, file, keep));
+    happened.extend(browser.happened());
+    faults.extend(happened.iter().filter_map(|(method, event)| trouble(&url, method, event)));
+    faults
+}
+
+/// What happened that should not: a request, an error, a word on the console.
+fn trouble(url: &str, method: &str, event: &Value) -> Option<String> {
+    match method {
+        "Network.requestWillBeSent" => {
+            let asked = event["request"]["url"].as_str().unwrap_or_default();
+            (asked != url && !asked.starts_with("data:")).then(|| format!("asked for {asked}"))
+        }
+        "Runtime.consoleAPICalled"
+        | "Runtime.exceptionThrown"
+        | "Log.entryAdded"
+        | "Page.javascriptDialogOpening" => Some(format!("{method}: {event}")),
+        _ => None,
+    }
+}
+
+/// What can be acted on and is not reached with the key Tab, in order, with a mark around it.
+fn by_keyboard(browser: &mut Browser) -> Vec<String> {
+    const FOCUSED: &str = "(() => {
+        const element = document.activeElement;
+        const style = getComputedStyle(element);
+        const marked = style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) >= 2;
+        return [window.focusable.indexOf(element), marked, element.className || element.tagName];
+    })()";
+    let count = browser.evaluate(
+        "(() => {
+            const wanted = 'a[href], button, input, select, summary, [tabindex=\"0\"]';
+            window.focusable = [...document.querySelectorAll(wanted)].filter((element) => element.checkVisibility());
+            document.activeElement.blur();
+            window.getSelection().removeAllRanges();
+            return window.focusable.length;
+        })()",
+    );
+    let mut faults = Vec::new();
+    for wanted in 0..count.as_u64().unwrap_or(0) {
+        browser.tab();
+        let focused = browser.evaluate(FOCUSED);
+        if focused[0] != json!(wanted) {
+            faults.push(format!("Tab {wanted} comes to {focused}"));
+            break;
+        }
+        if focused[1] != json!(true) {
+            faults.push(format!("no mark around {focused}"));
+        }
+    }
+    faults
+}
+
+/// What is wrong with the page when it is printed.
+fn on_paper(browser: &mut Browser, file: &Path, keep: bool) -> Vec<String> {
+    let paper = browser.call("Page.printToPDF", &json!({"preferCSSPageSize": true, "printBackground": true}));
+    let data = paper["data"].as_str().unwrap_or_default();
+    if keep {
+        fs::write(file.with_extension("pdf.base64"), data).expect("written");
+    }
+    // A page of a PDF takes more than this, also an empty one.
+    if data.len() < 1_000 { vec![format!("printed it is {} letters", data.len())] } else { Vec::new() }
+}
+
+fn picture(browser: &mut Browser, file: &Path) {
+    let picture =
+        browser.call("Page.captureScreenshot", &json!({"format": "png", "captureBeyondViewport": true}));
+    let name = file.with_extension("png.base64");
+    fs::write(name, picture["data"].as_str().unwrap_or_default()).expect("written");
+}

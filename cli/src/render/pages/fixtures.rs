@@ -1,0 +1,177 @@
+//! A page of each kind, of made-up results.
+
+use std::fs;
+use std::path::Path;
+
+use linerate_host::diagnosis::Unknown;
+use linerate_host::{Diagnosis, View};
+use linerate_trace::drops::Ledger;
+use serde_json::{Value, json};
+
+use crate::command::doctor;
+use crate::command::drops;
+use crate::command::load::{overload, ramp};
+use crate::command::report::reading;
+use crate::render::report::{Story, page};
+use crate::render::{
+    cost_html, doctor_html, doctor_picture, drops_html, drops_text, flame_html, ladder_html, load_html,
+    made_up, made_up_cost, made_up_flame, made_up_load,
+};
+
+/// All of them by name, at last those of several results, for which files are written to `directory`.
+pub(super) fn pages(directory: &Path) -> Vec<(&'static str, String)> {
+    let mut pages = vec![
+        ("ladder", ladder_html::ladder(&made_up::climb())),
+        ("ladder-little", ladder_html::ladder(&made_up::little_known())),
+        ("ladder-stopped", ladder_html::ladder(&made_up::interrupted())),
+        ("ladder-hostile", ladder_html::ladder(&made_up::hostile())),
+        ("load", load_html::slot(&made_up_load::document())),
+        ("ramp", load_html::ramp(&ramp())),
+        ("overload", load_html::overload(&overload())),
+        ("cost", cost_html::cost(&made_up_cost::document())),
+        ("cost-hostile", cost_html::cost(&made_up_cost::hostile())),
+        ("drops", drops_html::drops(&drops(true))),
+        ("drops-none", drops_html::drops(&drops(false))),
+        ("flame", flame_html::flame(&made_up_flame::run())),
+    ];
+    for (name, specimen) in [("doctor", "million-packets"), ("doctor-nodes", "makita-2016")] {
+        pages.push((name, with_doctor(specimen, doctor_html::doctor)));
+    }
+    pages.push(("report", Ok(report(directory, true))));
+    pages.push(("report-no-path", Ok(report(directory, false))));
+    pages
+        .into_iter()
+        .map(|(name, page)| (name, page.unwrap_or_else(|error| panic!("{name}: {error:#}"))))
+        .collect()
+}
+
+fn with_doctor<T>(specimen: &str, with: impl FnOnce(&doctor::Document<'_>) -> T) -> T {
+    let (first, later) = doctor_picture::tests::readings(specimen);
+    let view = later.as_ref().map_or(View::once(&first), |later| View::twice(&first, later));
+    let mut diagnosis = Diagnosis::of(&view);
+    let unknown = |what: &str| Unknown { what: what.to_owned(), why: "asking eth0: no privilege".to_owned() };
+    diagnosis.unknown.extend(["link[eth0].rings", "link[eth0].coalescing"].map(unknown));
+    with(&doctor::Document::about(&view, &diagnosis, Some(1_772_355_000), false))
+}
+
+fn ramp() -> ramp::RampDocument {
+    ramp::RampDocument {
+        schema: ramp::SCHEMA.to_owned(),
+        version: "0.0.0".to_owned(),
+        argv: ["linerate", "load", "10.0.0.1:53", "--ramp", "1k-3k/3"].map(str::to_owned).to_vec(),
+        host: Some("gen1".to_owned()),
+        generator: made_up_load::generator(),
+        steps: [(1_000.0, 0), (2_000.0, 40), (3_000.0, 900)]
+            .map(|(rate, lost)| made_up_load::outcome(rate, lost))
+            .to_vec(),
+        warnings: vec!["at 3.00 k/s: the generator was the limit".to_owned()],
+    }
+}
+
+fn overload() -> overload::OverloadDocument {
+    let overload = json!([
+        {"factor": 2.0, "offered_per_second": 400_000.0, "goodput_ratio": 0.93},
+        {"factor": 5.0, "offered_per_second": 700_000.0, "goodput_ratio": {"unknown": "the generator offered 70 % of it"}},
+    ]);
+    overload::OverloadDocument {
+        schema: overload::SCHEMA.to_owned(),
+        version: "0.0.0".to_owned(),
+        argv: ["linerate", "load", "10.0.0.1:53", "--overload", "2,5"].map(str::to_owned).to_vec(),
+        started_unix_seconds: Some(1_772_375_500),
+        host: Some("gen1".to_owned()),
+        generator: made_up_load::generator(),
+        capacity_per_second: 200_000.0,
+        overload: serde_json::from_value(overload).expect("made up"),
+        warnings: Vec::new(),
+    }
+}
+
+/// A search, as its JSON has it.
+fn search() -> Value {
+    let latency =
+        |p50: u64| json!({"p50": p50, "p90": p50 * 2, "p99": p50 * 3, "p999": p50 * 5, "max": p50 * 9});
+    let probe = |rate: f64, loss: f64, verdict: &str| {
+        json!({"asked_per_second": rate, "offered_per_second": rate, "answered_per_second": rate * (1.0 - loss), "sent": 9,
+               "answered": 9, "loss_ratio": loss, "steady_loss_ratio": loss, "late_ratio": 0.0,
+               "latency_ns": latency(40_000 + rate as u64), "verdict": verdict, "bound_because": []})
+    };
+    let sample = |rate: f64, slots: Vec<Value>| {
+        json!({"transactions_per_second": rate, "offered_per_second": rate, "loss_ratio": 0.0004, "latency_ns": latency(52_000),
+               "late_ratio": 0.0, "generator_bound": false, "ended": "confirmed", "slots": slots})
+    };
+    let fine = |rate: f64| {
+        let far = [
+            (0.96, 0.0001, "holds"),
+            (1.02, 0.004, "loss"),
+            (1.04, 0.02, "queue-grows"),
+            (1.0, 0.0004, "holds"),
+        ];
+        sample(rate, far.map(|(share, loss, verdict)| probe(rate * share, loss, verdict)).to_vec())
+    };
+    json!({
+        "schema": "linerate.load-search/1", "version": "0.0.0", "argv": ["linerate", "load", "10.0.0.1:53", "--search"],
+        "started_unix_seconds": 1_772_375_450, "host": "gen1",
+        "generator": made_up_load::generator(),
+        "method": {"max_loss_ratio": 0.001, "max_p99_ns": null, "resolution_ratio": 0.01, "slot_seconds": 0.5,
+                   "lead_in_seconds": 0.25, "confirm_slot_seconds": 2.25, "searches_wanted": 3},
+        "transactions_per_second": {"median": 231_000.0, "low": 229_000.0, "high": 233_000.0, "samples": 3},
+        "spread_ratio": 0.017, "loss_ratio": 0.0004, "latency_ns": latency(52_000), "generator_bound": false, "confirmed": 3,
+        "neighbourhood": sample(240_000.0, vec![probe(60_000.0, 0.0, "holds"), probe(480_000.0, 0.5, "loss"), probe(240_000.0, 0.02, "loss")]),
+        "searches": [fine(229_000.0), fine(231_000.0), fine(233_000.0)],
+        "overload": [{"factor": 2.0, "offered_per_second": 462_000.0, "goodput_ratio": 0.91}],
+        "missed": [], "warnings": [],
+    })
+}
+
+/// What was lost; or all that was answered.
+fn drops(lossy: bool) -> drops::Document {
+    let mut ledger: Ledger = drops_text::tests::ledger();
+    if lossy {
+        ledger.elsewhere = ledger.requests.stages.iter().flat_map(|stage| stage.losses.clone()).collect();
+        ledger.requests.stages[1].waiting = 12;
+        ledger.requests.stages[1].unaccounted = linerate_host::Known::Value(7);
+        ledger.requests.stages[1].likely = vec!["packets on their way when counting ended".to_owned()];
+        ledger.notes = vec!["The kernel lacks a tracepoint: net_dev_xmit".to_owned()];
+    } else {
+        for stage in ledger.requests.stages.iter_mut().chain(&mut ledger.replies.stages) {
+            stage.losses.clear();
+            stage.packets_in = linerate_host::Known::Value(900);
+            stage.packets_out = linerate_host::Known::Value(900);
+        }
+    }
+    drops::Document::new(Some(1_772_375_600), ledger, None, None)
+}
+
+/// Each kind of result in a file, and what there is no page for.
+fn report(directory: &Path, with_path: bool) -> String {
+    let directory = directory.join(if with_path { "all" } else { "few" });
+    fs::create_dir_all(&directory).expect("a directory");
+    let write = |name: &str, value: Value| {
+        fs::write(directory.join(name), value.to_string()).expect("written");
+    };
+    fn json_of(document: &impl serde::Serialize) -> Value {
+        serde_json::to_value(document).expect("JSON")
+    }
+    write("ladder.json", json_of(&made_up::climb()));
+    write("flame.json", json_of(&made_up_flame::run()));
+    write("newer.json", json!({"schema": "linerate.cost/7", "version": "9.0.0"}));
+    write("foreign.json", json!({"<b>name</b>": "somebody else's"}));
+    if with_path {
+        for (name, specimen) in [("doctor-1.json", "million-packets"), ("doctor-2.json", "makita-2016")] {
+            with_doctor(specimen, |document| write(name, json_of(document)));
+        }
+        write("search.json", search());
+        write("load.json", json_of(&made_up_load::document()));
+        write("ramp.json", json_of(&ramp()));
+        write("overload.json", json_of(&overload()));
+        write("cost.json", json_of(&made_up_cost::document()));
+        write("cost-hostile.json", json_of(&made_up_cost::hostile()));
+        write("drops.json", json_of(&drops(true)));
+        write("flame-again.json", json_of(&made_up_flame::run()));
+    }
+    let read = reading::read(&[directory]).expect("read");
+    assert_eq!(read.unread.len(), 2, "{:?}", read.unread);
+    let joined = Story::of(read).joined().expect("joined");
+    assert_eq!(joined.members.len(), if with_path { 12 } else { 2 });
+    page(&joined, &["linerate".to_owned(), "report".to_owned(), "runs".to_owned()]).expect("a page")
+}

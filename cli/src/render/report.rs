@@ -1,0 +1,190 @@
+//! Several results as one: the path first, then what each says, then each whole, in the order that tells the story.
+
+mod joined;
+mod text;
+
+use anyhow::{Context, Result};
+use askama::Template;
+
+use crate::command::report::reading::{Content, Read, Source, Unread};
+
+use super::page::{Part, Place};
+use super::style::unbroken;
+use super::{cost_html, doctor_html, drops_html, flame_html, format, ladder_html, load_html};
+pub(crate) use joined::{Joined, Member};
+pub(crate) use text::text;
+
+/// Results in the order in which they are told.
+#[derive(Debug)]
+pub(crate) struct Story {
+    sources: Vec<Source>,
+    unread: Vec<Unread>,
+}
+
+impl Story {
+    /// What was read, in order: the path, capacity, the load, and where time and packets went; of a kind by time.
+    pub(crate) fn of(read: Read) -> Self {
+        let mut sources = read.sources;
+        sources.sort_by(|one, other| {
+            let key = |source: &Source| (rank(&source.content), unix_seconds(&source.content));
+            key(one).cmp(&key(other)).then_with(|| one.file.cmp(&other.file))
+        });
+        Self { sources, unread: read.unread }
+    }
+
+    /// Whether there is nothing that a linerate wrote, known to this one or not.
+    pub(crate) fn is_empty(&self) -> bool {
+        let is_ours =
+            |unread: &Unread| unread.schema.as_ref().is_some_and(|schema| schema.starts_with("linerate."));
+        self.sources.is_empty() && !self.unread.iter().any(is_ours)
+    }
+
+    /// All of them with their bodies.
+    ///
+    /// # Errors
+    /// If a body cannot be made, such as a flame graph that cannot be drawn.
+    pub(crate) fn joined(self) -> Result<Joined> {
+        let pictured = self.pictured();
+        let path = match pictured.and_then(|index| self.sources.get(index)) {
+            Some(Source { content: Content::Doctor(found), .. }) => found.path(&Place::among("path"))?,
+            _ => None,
+        };
+        let mut members = Vec::new();
+        for (index, source) in self.sources.iter().enumerate() {
+            let id = format!("result-{}", index + 1);
+            let elsewhere = path.is_some() && pictured == Some(index);
+            let place = Place::among(&id).without_picture(elsewhere);
+            let Part { head, body } =
+                part(&source.content, &place).with_context(|| format!("{} cannot be shown", source.file))?;
+            members.push(Member { id, file: source.file.clone(), head, body });
+        }
+        let path_of = pictured.filter(|_| path.is_some());
+        Ok(Joined { members, path, path_of, unread: self.unread })
+    }
+
+    /// Whose picture of the path stands first: the latest one that there is.
+    fn pictured(&self) -> Option<usize> {
+        let doctors = self.sources.iter().enumerate().filter(|(_, source)| match &source.content {
+            Content::Doctor(found) => found.has_picture(),
+            _ => false,
+        });
+        doctors.max_by_key(|(index, source)| (unix_seconds(&source.content), *index)).map(|(index, _)| index)
+    }
+}
+
+/// The place of a kind of result in the story.
+fn rank(content: &Content) -> u8 {
+    match content {
+        Content::Doctor(_) => 0,
+        Content::Ladder(_) => 1,
+        Content::Search(_) => 2,
+        Content::Ramp(_) => 3,
+        Content::Load(_) => 4,
+        Content::Overload(_) => 5,
+        Content::Cost(_) => 6,
+        Content::Drops(_) => 7,
+        Content::Flame(_) => 8,
+    }
+}
+
+fn unix_seconds(content: &Content) -> Option<u64> {
+    let of_slot = |slot: &linerate_measure::SlotOutcome| slot.started_realtime_ns / 1_000_000_000;
+    match content {
+        Content::Doctor(found) => found.unix_seconds(),
+        Content::Ladder(report) => Some(report.started_unix_seconds),
+        Content::Search(found) => found.unix_seconds(),
+        Content::Ramp(document) => document.steps.first().map(of_slot),
+        Content::Load(document) => Some(of_slot(&document.outcome)),
+        Content::Overload(document) => document.started_unix_seconds,
+        Content::Cost(document) => document.started_unix_seconds,
+        Content::Drops(document) => document.started_unix_seconds,
+        Content::Flame(document) => Some(document.started_unix_seconds),
+    }
+}
+
+fn part(content: &Content, place: &Place) -> Result<Part> {
+    match content {
+        Content::Doctor(found) => doctor_html::part(found, place),
+        Content::Ladder(report) => ladder_html::part(report, place),
+        Content::Search(found) => load_html::search_part(found, place),
+        Content::Ramp(document) => load_html::ramp_part(document, place),
+        Content::Load(document) => load_html::slot_part(document, place),
+        Content::Overload(document) => load_html::overload_part(document, place),
+        Content::Cost(document) => cost_html::part(document, place),
+        Content::Drops(document) => drops_html::part(document, place),
+        Content::Flame(document) => flame_html::part(document, place),
+    }
+}
+
+#[derive(Template)]
+#[template(path = "report.html")]
+struct Page<'a> {
+    title: String,
+    version: &'static str,
+    foot: &'static str,
+    hosts: Vec<&'a str>,
+    time: String,
+    command: String,
+    contents: Vec<Entry<'a>>,
+    path: &'a str,
+    path_about: String,
+    results: &'a [Member],
+    unread: &'a [Unread],
+}
+
+/// A line of the table of contents.
+struct Entry<'a> {
+    id: &'a str,
+    words: &'a str,
+    /// Of a result.
+    file: &'a str,
+}
+
+impl<'a> Entry<'a> {
+    fn own(id: &'a str, words: &'a str) -> Self {
+        Self { id, words, file: "" }
+    }
+}
+
+/// A file without its directory.
+fn short(file: &str) -> &str {
+    file.rsplit_once('/').map_or(file, |(_, name)| name)
+}
+
+/// The page of all results.
+///
+/// # Errors
+/// Only if formatting fails, which no result is known to cause.
+pub(crate) fn page(joined: &Joined, argv: &[String]) -> Result<String> {
+    let results = joined.members.iter().map(|member| Entry {
+        id: &member.id,
+        words: member.head.title,
+        file: short(&member.file),
+    });
+    let fixed = [Entry::own("path", "The packet path"), Entry::own("summary", "What the results say")];
+    let unread = (!joined.unread.is_empty()).then_some(Entry::own("unread", "Not shown"));
+    let page = Page {
+        title: joined.title(),
+        version: env!("CARGO_PKG_VERSION"),
+        foot: "linerate report",
+        hosts: joined.hosts(),
+        time: joined.time(),
+        command: format::command_line(argv),
+        contents: fixed.into_iter().chain(results).chain(unread).collect(),
+        path: joined.path.as_deref().unwrap_or_default(),
+        path_about: unbroken(&path_about(joined)),
+        results: &joined.members,
+        unread: &joined.unread,
+    };
+    page.render().context("the page cannot be formatted")
+}
+
+fn path_about(joined: &Joined) -> String {
+    match joined.path_of.and_then(|index| joined.members.get(index)) {
+        Some(member) => format!("As linerate doctor read it, {}: {}.", member.head.time, member.file),
+        None => "No result here has a picture of it: linerate doctor --json writes one.".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,127 @@
+//! Results with what is said above each.
+
+use serde::Serialize;
+
+use crate::command::report::reading::{OWN_SCHEMA, Unread};
+use crate::render::page::{self, Head};
+
+/// A result among others.
+#[derive(Debug)]
+pub(crate) struct Member {
+    /// Its id in the page.
+    pub(crate) id: String,
+    pub(crate) file: String,
+    pub(crate) head: Head,
+    /// HTML.
+    pub(crate) body: String,
+}
+
+/// All results in their order.
+#[derive(Debug)]
+pub(crate) struct Joined {
+    pub(crate) members: Vec<Member>,
+    /// The picture of the path as HTML.
+    pub(crate) path: Option<String>,
+    /// Whose picture it is.
+    pub(crate) path_of: Option<usize>,
+    pub(crate) unread: Vec<Unread>,
+}
+
+/// Schema `linerate.report/1`.
+#[derive(Debug, Serialize)]
+pub(crate) struct Document {
+    schema: &'static str,
+    version: &'static str,
+    argv: Vec<String>,
+    /// The file whose picture of the path stands first; null where there is none.
+    path_from: Option<String>,
+    /// In the order in which they are told.
+    results: Vec<Told>,
+    unread: Vec<NotShown>,
+}
+
+#[derive(Debug, Serialize)]
+struct Told {
+    file: String,
+    schema: String,
+    version: String,
+    /// Null where the result does not say.
+    started_unix_seconds: Option<u64>,
+    host: String,
+    kind: &'static str,
+    verdict: String,
+    /// The verdict in a word or two; null where a result is neither good nor bad.
+    mark: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct NotShown {
+    file: String,
+    schema: Option<String>,
+    why: String,
+}
+
+impl Joined {
+    /// What the page is called.
+    pub(crate) fn title(&self) -> String {
+        match self.members.len() {
+            0 => "No result that can be shown".to_owned(),
+            1 => "One result".to_owned(),
+            count => format!("{count} results"),
+        }
+    }
+
+    /// Hosts that results are of, each once.
+    pub(crate) fn hosts(&self) -> Vec<&str> {
+        let mut hosts: Vec<&str> = Vec::new();
+        for member in &self.members {
+            if !hosts.contains(&member.head.host.as_str()) && member.head.host != page::NOT_RECORDED {
+                hosts.push(&member.head.host);
+            }
+        }
+        if hosts.is_empty() { vec![page::NOT_RECORDED] } else { hosts }
+    }
+
+    /// From when to when.
+    pub(crate) fn time(&self) -> String {
+        let times = || self.members.iter().filter_map(|member| member.head.unix_seconds);
+        match (times().min(), times().max()) {
+            (Some(first), Some(last)) if first != last => {
+                format!("{} to {}", page::time(Some(first)), page::time(Some(last)))
+            }
+            (first, _) => page::time(first),
+        }
+    }
+
+    /// The document of all that.
+    pub(crate) fn document(&self, argv: Vec<String>) -> Document {
+        let told = |member: &Member| Told {
+            file: member.file.clone(),
+            schema: member.head.schema.clone(),
+            version: member.head.version.clone(),
+            started_unix_seconds: member.head.unix_seconds,
+            host: plain(&member.head.host),
+            kind: member.head.title,
+            verdict: plain(&member.head.verdict),
+            mark: member.head.mark.as_ref().map(|(_, words)| words.clone()),
+        };
+        let not_shown = |unread: &Unread| NotShown {
+            file: unread.file.clone(),
+            schema: unread.schema.clone(),
+            why: unread.why.clone(),
+        };
+        Document {
+            schema: OWN_SCHEMA,
+            version: env!("CARGO_PKG_VERSION"),
+            argv,
+            path_from: self.path_of.and_then(|index| Some(self.members.get(index)?.file.clone())),
+            results: self.members.iter().map(told).collect(),
+            unread: self.unread.iter().map(not_shown).collect(),
+        }
+    }
+}
+
+/// Text without the marks that keep a page from breaking it in the wrong place.
+pub(super) fn plain(text: &str) -> String {
+    text.replace('\u{a0}', " ").replace('\u{2060}', "")
+}

@@ -1,0 +1,59 @@
+use std::fs;
+
+use super::*;
+use crate::command::report::reading;
+use crate::render::style::Style;
+use crate::render::{made_up, made_up_cost, made_up_flame};
+
+fn joined() -> Joined {
+    let directory = tempfile::tempdir().expect("a directory");
+    let write = |name: &str, text: String| fs::write(directory.path().join(name), text).expect("written");
+    write("b.json", serde_json::to_string(&made_up_cost::document()).expect("JSON"));
+    write("a.json", serde_json::to_string(&made_up_flame::run()).expect("JSON"));
+    write("c.json", serde_json::to_string(&made_up::climb()).expect("JSON"));
+    write("d.json", "{\"schema\": \"linerate.labs/1\"}".to_owned());
+    write("e.txt", "no result".to_owned());
+    let mut joined =
+        Story::of(reading::read(&[directory.path().to_owned()]).expect("read")).joined().expect("joined");
+    let prefix = format!("{}/", directory.path().display());
+    for file in joined.members.iter_mut().map(|member| &mut member.file) {
+        *file = file.replace(&prefix, "");
+    }
+    for file in joined.unread.iter_mut().map(|unread| &mut unread.file) {
+        *file = file.replace(&prefix, "");
+    }
+    joined
+}
+
+#[test]
+fn results_are_told_in_the_order_of_the_story() {
+    let joined = joined();
+    let files: Vec<&str> = joined.members.iter().map(|member| member.file.as_str()).collect();
+    assert_eq!(files, ["c.json", "b.json", "a.json"]);
+    assert_eq!(joined.unread.len(), 1);
+}
+
+#[test]
+fn the_text_has_a_row_a_result_and_what_is_not_shown() {
+    let text = text(&joined(), Style { width: 120, colour: false });
+    insta::assert_snapshot!(text.replace(env!("CARGO_PKG_VERSION"), "VERSION"));
+}
+
+#[test]
+fn the_document_names_every_file() {
+    let document = serde_json::to_value(joined().document(vec!["linerate".to_owned()])).expect("JSON");
+    assert_eq!(document["schema"], "linerate.report/1");
+    assert_eq!(document["results"][0]["schema"], "linerate.ladder/1");
+    assert_eq!(document["unread"][0]["file"], "d.json");
+    assert!(document["path_from"].is_null());
+    assert!(!document.to_string().contains('\u{a0}'), "{document}");
+}
+
+#[test]
+fn a_page_without_a_picture_says_so() {
+    let page = page(&joined(), &["linerate".to_owned()]).expect("a page");
+    assert!(page.contains("No result here has a picture of it"));
+    for id in ["path", "summary", "result-1", "result-2", "result-3", "unread"] {
+        assert!(page.contains(&format!("href=\"#{id}\"")) && page.contains(&format!("id=\"{id}\"")), "{id}");
+    }
+}

@@ -1,0 +1,77 @@
+//! Cells below one another.
+
+use super::column::cut;
+use super::style::{Style, Tone};
+
+/// Rows of cells, each column as wide as its widest cell; the last is cut where the line would be too long.
+pub(crate) struct Table {
+    heads: Vec<&'static str>,
+    /// Which columns hold numbers, and are set to the right.
+    right: Vec<bool>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// A table with these heads; that of a column of numbers begins with `>`.
+    pub(crate) fn new(heads: &[&'static str]) -> Self {
+        let bare = |head: &&'static str| head.strip_prefix('>').unwrap_or(head);
+        Self {
+            heads: heads.iter().map(bare).collect(),
+            right: heads.iter().map(|head| head.starts_with('>')).collect(),
+            rows: Vec::new(),
+        }
+    }
+
+    /// Adds a row.
+    pub(crate) fn row(&mut self, cells: Vec<String>) {
+        self.rows.push(cells);
+    }
+
+    /// The first rows in lines, behind so many blanks.
+    pub(crate) fn lines(&self, before: usize, most: usize, style: Style) -> Vec<String> {
+        let width = |column: usize| {
+            let cells = self.rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
+            let head = self.heads.get(column).map_or(0, |head| head.chars().count());
+            cells.max().unwrap_or(0).max(head)
+        };
+        let widths: Vec<usize> = (0..self.heads.len()).map(width).collect();
+        let heads: Vec<String> = self.heads.iter().map(ToString::to_string).collect();
+        let head = style.paint(Tone::Faint, &self.line(&heads, &widths, before, style));
+        let rows = self.rows.iter().take(most).map(|row| self.line(row, &widths, before, style));
+        std::iter::once(head).chain(rows).collect()
+    }
+
+    fn line(&self, cells: &[String], widths: &[usize], before: usize, style: Style) -> String {
+        let mut line = " ".repeat(before);
+        for (column, (cell, width)) in cells.iter().zip(widths).enumerate() {
+            if column > 0 {
+                line.push_str("  ");
+            }
+            if self.right.get(column) == Some(&true) {
+                line.push_str(&format!("{cell:>width$}"));
+            } else if column + 1 == widths.len() {
+                let room = style.width.saturating_sub(line.chars().count()).max(12);
+                line.push_str(&cut(cell, room));
+            } else {
+                line.push_str(&format!("{cell:<width$}"));
+            }
+        }
+        line.trim_end().to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_as_wide_as_they_need_and_lines_end_in_time() {
+        let mut table = Table::new(&[">#", "name", "what"]);
+        table.row(vec!["1".into(), "nsd".into(), "reads".into()]);
+        table.row(vec!["10".into(), "n".into(), "a text that is too long for the line".into()]);
+        let style = Style { width: 30, colour: false };
+        let expected = ["    #  name  what", "    1  nsd   reads", "   10  n     a text that is t…"];
+        assert_eq!(table.lines(3, 9, style), expected);
+        assert_eq!(table.lines(3, 1, style).len(), 2);
+    }
+}

@@ -1,0 +1,175 @@
+//! A panel fitted into a width: lines of painted pieces, aligned.
+
+use linerate_live::picture::Severity;
+use linerate_live::{History, Item};
+
+use super::style::Tone;
+use super::top_panel::{Block, Panel, Row};
+use super::top_spark::spark;
+
+/// A piece of text in its tone.
+pub(crate) type Piece = (String, Tone);
+
+/// A line of a panel.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Fitted {
+    pub(crate) pieces: Vec<Piece>,
+    /// What the line is of; none of headings.
+    pub(crate) item: Option<Item>,
+}
+
+/// A curve takes at least so much, and at most.
+const LEAST_CURVE: usize = 6;
+const MOST_CURVE: usize = 30;
+
+/// Columns of this rank and above give way to a curve.
+const FOR_CURVE: u8 = 3;
+/// What a column's rank rises by where nothing in it is told.
+const UNTOLD: u8 = 10;
+
+/// The columns that there is room for.
+struct Layout {
+    name: usize,
+    /// By head, its width; none for one that is left out.
+    cells: Vec<Option<usize>>,
+    /// By head, whether its text begins at the left.
+    left: Vec<bool>,
+    curve: usize,
+    width: usize,
+}
+
+/// The headings of a panel, and its lines.
+pub(crate) fn fit(panel: &Panel, history: Option<&History>, width: usize) -> (Vec<Piece>, Vec<Fitted>) {
+    let layout = Layout::of(panel, history.is_some(), width);
+    let mut lines = Vec::new();
+    for block in &panel.blocks {
+        lines.push(Fitted { pieces: layout.block(block), item: block.item.clone() });
+        let rows = block.rows.iter();
+        lines.extend(
+            rows.map(|row| Fitted { pieces: layout.row(row, history), item: Some(row.item.clone()) }),
+        );
+        if let Some(folded) = &block.folded {
+            lines
+                .push(Fitted { pieces: vec![cut(&format!("    {folded}"), width, Tone::Faint)], item: None });
+        }
+    }
+    (layout.heads(panel), lines)
+}
+
+/// A sign of how much a finding matters, which can be told without colour too.
+pub(crate) fn sign(mark: Option<Severity>) -> Piece {
+    match mark {
+        Some(Severity::High) => ("▲".to_owned(), Tone::Bad),
+        Some(Severity::Medium) => ("◆".to_owned(), Tone::Warn),
+        Some(Severity::Low) => ("•".to_owned(), Tone::Warn),
+        Some(Severity::Note) => ("·".to_owned(), Tone::Faint),
+        None => (" ".to_owned(), Tone::Plain),
+    }
+}
+
+impl Layout {
+    fn of(panel: &Panel, curves: bool, width: usize) -> Self {
+        let rows = || panel.blocks.iter().flat_map(|block| &block.rows);
+        // No name takes the room of all figures.
+        let name = rows().map(|row| length(&row.name)).max().unwrap_or(4).clamp(3, (width * 2 / 5).max(3));
+        let mut cells: Vec<Option<usize>> = panel
+            .heads
+            .iter()
+            .enumerate()
+            .map(|(index, head)| {
+                let widest =
+                    rows().filter_map(|row| row.cells.get(index)).map(|cell| length(&cell.text)).max();
+                Some(widest.unwrap_or(0).max(length(head.title)).min(12))
+            })
+            .collect();
+        // The sign and a blank, the name, and two blanks before each cell.
+        let used =
+            |cells: &[Option<usize>]| 2 + name + cells.iter().flatten().map(|width| width + 2).sum::<usize>();
+        // What nobody tells of gives way first, and what is of a high rank even to a curve.
+        let untold =
+            |index: usize| rows().all(|row| row.cells.get(index).is_none_or(|cell| cell.text == "–"));
+        let rank = |index: usize| {
+            let rank = panel.heads.get(index).map_or(0, |head| head.rank);
+            if untold(index) { rank + UNTOLD } else { rank }
+        };
+        let curve = if curves { LEAST_CURVE + 2 } else { 0 };
+        loop {
+            let kept = (0..cells.len()).filter(|index| cells.get(*index).is_some_and(Option::is_some));
+            let Some(last) = kept.max_by_key(|index| (rank(*index), *index)) else { break };
+            let needed = used(&cells) + if rank(last) >= FOR_CURVE { curve } else { 0 };
+            if needed <= width {
+                break;
+            }
+            if let Some(cell) = cells.get_mut(last) {
+                *cell = None;
+            }
+        }
+        let over = width.saturating_sub(used(&cells) + 2);
+        let curve = if curves && over >= LEAST_CURVE { over.min(MOST_CURVE) } else { 0 };
+        let left = panel.heads.iter().map(|head| head.left).collect();
+        Self { name, cells, left, curve, width }
+    }
+
+    fn heads(&self, panel: &Panel) -> Vec<Piece> {
+        let mut text = " ".repeat(2 + self.name);
+        for (head, width) in panel.heads.iter().zip(&self.cells) {
+            let Some(width) = width else { continue };
+            let title = if head.left {
+                format!("  {:<width$}", head.title)
+            } else {
+                format!("  {:>width$}", head.title)
+            };
+            text.push_str(&title);
+        }
+        vec![cut(&text, self.width, Tone::Faint)]
+    }
+
+    fn block(&self, block: &Block) -> Vec<Piece> {
+        let tone = if block.gone { Tone::Faint } else { Tone::Strong };
+        let title: String = block.title.chars().take(self.width.saturating_sub(2)).collect();
+        let left = self.width.saturating_sub(2 + length(&title) + 2);
+        let mut pieces = vec![sign(block.mark), (" ".to_owned(), Tone::Plain), (title, tone)];
+        if left >= 4 && !block.facts.is_empty() {
+            pieces.push(("  ".to_owned(), Tone::Plain));
+            pieces.push(cut(&block.facts, left, Tone::Faint));
+        }
+        pieces
+    }
+
+    fn row(&self, row: &Row, history: Option<&History>) -> Vec<Piece> {
+        let faint = |tone: Tone| if row.gone { Tone::Faint } else { tone };
+        let name = cut(&row.name, self.name, Tone::Plain).0;
+        let mut pieces =
+            vec![sign(row.mark), (format!(" {name:<width$}", width = self.name), faint(Tone::Plain))];
+        if row.gone {
+            pieces.push(("  gone".to_owned(), Tone::Faint));
+            return pieces;
+        }
+        for (cell, (width, left)) in row.cells.iter().zip(self.cells.iter().zip(&self.left)) {
+            let Some(width) = width else { continue };
+            let text = cut(&cell.text, *width, cell.tone).0;
+            pieces.push(match left {
+                true => (format!("  {text:<width$}"), cell.tone),
+                false => (format!("  {text:>width$}"), cell.tone),
+            });
+        }
+        if let Some(history) = history.filter(|_| self.curve > 0) {
+            let figures: Vec<Option<f64>> = history.of(&row.item, row.metric).collect();
+            pieces.push((format!("  {}", spark(&figures, self.curve)), Tone::Faint));
+        }
+        pieces
+    }
+}
+
+/// How many columns a text takes; nothing wider than a column is written here.
+fn length(text: &str) -> usize {
+    text.chars().count()
+}
+
+fn cut(text: &str, width: usize, tone: Tone) -> Piece {
+    if length(text) <= width {
+        return (text.to_owned(), tone);
+    }
+    let kept: String = text.chars().take(width.saturating_sub(1)).collect();
+    (format!("{kept}…"), tone)
+}

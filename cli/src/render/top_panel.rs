@@ -1,0 +1,210 @@
+//! A stage of the path as `linerate top` shows it: blocks of rows of cells, before anybody knows how wide they may be.
+
+use linerate_live::picture::Severity;
+use linerate_live::{Item, Metric};
+
+use super::style::Tone;
+
+/// The stages that have a panel, as a packet meets them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Stage {
+    Queues,
+    Cpus,
+    Sockets,
+    Threads,
+    Out,
+}
+
+/// A panel.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Panel {
+    pub(crate) stage: Stage,
+    /// The columns of cells after the name.
+    pub(crate) heads: Vec<Head>,
+    pub(crate) blocks: Vec<Block>,
+    /// Why there is nothing to show.
+    pub(crate) unknown: Option<String>,
+    /// Whether nothing of it has the words looked for, so that all is shown.
+    pub(crate) unfiltered: bool,
+}
+
+/// A column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Head {
+    pub(crate) title: &'static str,
+    /// Where there is no room, columns of the highest rank are left out first.
+    pub(crate) rank: u8,
+    /// Whether text in it begins at the left.
+    pub(crate) left: bool,
+}
+
+/// Rows that belong together.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Block {
+    /// What they are of; none where that can be looked at no closer.
+    pub(crate) item: Option<Item>,
+    pub(crate) title: String,
+    /// Further words, which give way.
+    pub(crate) facts: String,
+    pub(crate) mark: Option<Severity>,
+    pub(crate) gone: bool,
+    pub(crate) rows: Vec<Row>,
+    /// What is said of the rows that are folded away.
+    pub(crate) folded: Option<String>,
+}
+
+/// A row.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Row {
+    pub(crate) item: Item,
+    pub(crate) name: String,
+    /// What a filter looks in.
+    pub(crate) words: String,
+    pub(crate) mark: Option<Severity>,
+    pub(crate) gone: bool,
+    /// Whether nothing happens there.
+    pub(crate) idle: bool,
+    /// A cell for each head.
+    pub(crate) cells: Vec<Cell>,
+    /// Figures to sort by, in the order of [`Stage::sorts`] after the first.
+    pub(crate) figures: [f64; 2],
+    /// What its curve is of.
+    pub(crate) metric: Metric,
+}
+
+/// A cell.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Cell {
+    pub(crate) text: String,
+    pub(crate) tone: Tone,
+}
+
+/// How rows are put in order and which are shown.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Choice {
+    /// By stage, the place in [`Stage::sorts`].
+    pub(crate) sorts: [usize; 5],
+    /// Words in small letters that rows have to have; empty for all.
+    pub(crate) filter: String,
+    /// Whether idle rows are shown one by one.
+    pub(crate) unfolded: bool,
+}
+
+/// Blocks of no more rows than this are never folded.
+const FEW: usize = 8;
+
+impl Stage {
+    pub(crate) const ALL: [Stage; 5] =
+        [Stage::Queues, Stage::Cpus, Stage::Sockets, Stage::Threads, Stage::Out];
+
+    pub(crate) fn title(self) -> &'static str {
+        match self {
+            Stage::Queues => "QUEUES",
+            Stage::Cpus => "IRQ / CPU",
+            Stage::Sockets => "SOCKETS",
+            Stage::Threads => "THREADS",
+            Stage::Out => "OUT",
+        }
+    }
+
+    /// What its rows can be put in order by; the first is their own order.
+    pub(crate) fn sorts(self) -> [&'static str; 3] {
+        match self {
+            Stage::Queues | Stage::Out => ["queue", "packets", "drops"],
+            Stage::Cpus => ["CPU", "softirq", "packets"],
+            Stage::Sockets => ["socket", "fill", "drops"],
+            Stage::Threads => ["thread", "time", "CPU"],
+        }
+    }
+
+    pub(crate) fn index(self) -> usize {
+        Self::ALL.iter().position(|stage| *stage == self).unwrap_or(0)
+    }
+}
+
+impl Cell {
+    pub(crate) fn new(text: impl Into<String>, tone: Tone) -> Self {
+        Self { text: text.into(), tone }
+    }
+
+    /// What is not told.
+    pub(crate) fn untold() -> Self {
+        Self::new("–", Tone::Faint)
+    }
+}
+
+impl Panel {
+    /// The same with the rows that are wanted, in the order that is wanted.
+    pub(crate) fn chosen(mut self, choice: &Choice) -> Self {
+        self.filter(&choice.filter);
+        let sort = choice.sorts.get(self.stage.index()).copied().unwrap_or(0);
+        for block in &mut self.blocks {
+            if let Some(figure) = sort.checked_sub(1) {
+                let of = |row: &Row| {
+                    let known = row.figures.get(figure).copied().filter(|figure| !figure.is_nan());
+                    known.unwrap_or(f64::NEG_INFINITY)
+                };
+                block.rows.sort_by(|one, other| of(other).total_cmp(&of(one)));
+            }
+            if !choice.unfolded {
+                block.fold(self.stage);
+            }
+        }
+        self
+    }
+
+    fn filter(&mut self, filter: &str) {
+        if filter.is_empty() {
+            return;
+        }
+        let has = |row: &Row| row.words.to_lowercase().contains(filter);
+        let is_in = |block: &Block| block.title.to_lowercase().contains(filter) || block.rows.iter().any(has);
+        if !self.blocks.iter().any(is_in) {
+            self.unfiltered = true;
+            return;
+        }
+        self.blocks.retain(is_in);
+        for block in &mut self.blocks {
+            if !block.title.to_lowercase().contains(filter) {
+                block.rows.retain(has);
+            }
+        }
+    }
+
+    /// What can be chosen, from the top down.
+    pub(crate) fn items(&self) -> Vec<Item> {
+        let mut items = Vec::new();
+        for block in &self.blocks {
+            items.extend(block.item.clone());
+            items.extend(block.rows.iter().map(|row| row.item.clone()));
+        }
+        items
+    }
+}
+
+impl Block {
+    fn fold(&mut self, stage: Stage) {
+        if self.rows.len() <= FEW {
+            return;
+        }
+        let keeps =
+            |row: &Row| !row.idle || row.gone || row.mark.is_some_and(|mark| mark >= Severity::Medium);
+        let all = self.rows.len();
+        let untold = self.rows.iter().filter(|row| !keeps(row) && row.figures[0].is_nan()).count();
+        self.rows.retain(keeps);
+        let folded = all - self.rows.len();
+        if folded == 0 {
+            return;
+        }
+        let what = match stage {
+            Stage::Queues | Stage::Out => "queues",
+            Stage::Cpus => "CPUs",
+            Stage::Sockets => "sockets",
+            Stage::Threads => "threads",
+        };
+        self.folded = Some(match untold == folded {
+            true => format!("{folded} {what} without figures"),
+            false => format!("{folded} idle {what}"),
+        });
+    }
+}

@@ -1,0 +1,320 @@
+//! The screen of `linerate top`: a pure function of its state.
+
+mod over;
+mod strip;
+
+use linerate_live::picture::Found;
+use linerate_live::{Item, Picture};
+use ratatui::Frame;
+use ratatui::layout::Rect;
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::Paragraph;
+
+use super::format;
+use super::style::Tone;
+use super::top_fit::{Fitted, Piece, fit, sign};
+use super::top_panel::{Panel, Stage};
+use super::{top_rows, top_text};
+use crate::command::top::state::{Feed, State};
+
+/// The least a panel is shown in.
+const PANEL: u16 = 38;
+/// Between panels.
+const GAP: u16 = 2;
+
+/// How pieces are painted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Theme {
+    /// Whether there are colours, or only bold, dim and reversed.
+    pub(crate) colour: bool,
+}
+
+impl Theme {
+    /// The one colour that says where the eye is.
+    fn accent(self) -> Style {
+        if self.colour { Style::new().fg(Color::Cyan) } else { Style::new().add_modifier(Modifier::BOLD) }
+    }
+
+    fn tone(self, tone: Tone) -> Style {
+        let plain = Style::new();
+        match (tone, self.colour) {
+            (Tone::Plain, _) => plain,
+            (Tone::Strong, _) => plain.add_modifier(Modifier::BOLD),
+            (Tone::Faint, _) => plain.add_modifier(Modifier::DIM),
+            (Tone::Good, true) => plain.fg(Color::Green),
+            (Tone::Warn, true) => plain.fg(Color::Yellow),
+            (Tone::Bad, true) => plain.fg(Color::Red),
+            (Tone::Good, false) => plain,
+            (Tone::Warn | Tone::Bad, false) => plain.add_modifier(Modifier::BOLD),
+        }
+    }
+
+    fn line(self, pieces: Vec<Piece>) -> Line<'static> {
+        Line::from(
+            pieces.into_iter().map(|(text, tone)| Span::styled(text, self.tone(tone))).collect::<Vec<_>>(),
+        )
+    }
+}
+
+/// Draws all of it.
+pub(crate) fn draw(frame: &mut Frame<'_>, state: &State, theme: Theme) {
+    let area = frame.area();
+    if area.height < 4 || area.width < 20 {
+        return;
+    }
+    let top = Rect { height: 1, ..area };
+    let bottom = Rect { y: area.bottom() - 1, height: 1, ..area };
+    frame.render_widget(header(state, area.width, theme), top);
+    frame.render_widget(footer(state, theme), bottom);
+    let Some(picture) = &state.picture else {
+        let middle = Rect { y: area.y + area.height / 2, height: 1, ..area };
+        frame.render_widget(Line::styled("reading the host …", theme.tone(Tone::Faint)).centered(), middle);
+        return;
+    };
+    let strip_height = strip::height(area.height);
+    let findings = if area.height >= 20 { 2 } else { u16::from(area.height >= 12) };
+    let strip = Rect { y: area.y + 1, height: strip_height, ..area };
+    strip::draw(frame, strip, state, picture, theme);
+    let body_top = strip.bottom() + u16::from(area.height >= 20);
+    let body_bottom = bottom.y.saturating_sub(findings);
+    if body_bottom > body_top {
+        let body = Rect { y: body_top, height: body_bottom - body_top, ..area };
+        panels(frame, body, state, picture, theme);
+    }
+    if findings > 0 {
+        let rect = Rect { y: body_bottom, height: findings, ..area };
+        frame.render_widget(Paragraph::new(found_lines(state, picture, rect, theme)), rect);
+    }
+    over::draw(frame, state, picture, theme);
+}
+
+fn header(state: &State, width: u16, theme: Theme) -> Line<'static> {
+    let mut left: Vec<Piece> = vec![(" linerate top  ".to_owned(), Tone::Strong)];
+    if let Some(picture) = &state.picture {
+        left.extend(top_text::host(picture));
+    }
+    let (sign, tone, words) = match (&state.source, state.paused) {
+        (Feed::Replay { at, of, speed, .. }, paused) => {
+            let sign = if paused { "‖" } else { "▶" };
+            (sign, Tone::Warn, format!("replay {}/{of} ×{speed}", at + 1))
+        }
+        (_, true) => ("‖", Tone::Warn, "paused".to_owned()),
+        (Feed::Live { seconds }, _) => ("●", Tone::Good, format!("every {seconds} s")),
+        (Feed::Capture, _) => ("●", Tone::Faint, "capture".to_owned()),
+    };
+    let clock = state.picture.as_ref().and_then(|picture| picture.unix_seconds).map(clock);
+    let right = format!(" {words}{} ", clock.map(|clock| format!("  {clock}")).unwrap_or_default());
+    let room = usize::from(width).saturating_sub(right.chars().count() + 2);
+    let mut line = theme.line(clipped(left, room));
+    if let Some(first) = line.spans.first_mut() {
+        first.style = theme.accent().add_modifier(Modifier::BOLD);
+    }
+    line.spans.push(Span::styled(format!(" {sign}"), theme.tone(tone)));
+    line.spans.push(Span::styled(right, theme.tone(Tone::Faint)));
+    line
+}
+
+/// Pieces cut and filled up to a width.
+fn clipped(pieces: Vec<Piece>, width: usize) -> Vec<Piece> {
+    let mut left = width;
+    let mut kept = Vec::new();
+    for (text, tone) in pieces {
+        let text: String = text.chars().take(left).collect();
+        left -= text.chars().count();
+        kept.push((text, tone));
+    }
+    kept.push((" ".repeat(left), Tone::Plain));
+    kept
+}
+
+/// The time of day, UTC.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "seconds since 1970")]
+fn clock(unix_seconds: f64) -> String {
+    let seconds = unix_seconds as u64 % 86_400;
+    format!("{:02}:{:02}:{:02}Z", seconds / 3600, seconds / 60 % 60, seconds % 60)
+}
+
+fn footer(state: &State, theme: Theme) -> Line<'static> {
+    if let Some(typing) = &state.typing {
+        return Line::from(vec![
+            Span::styled(" filter: ", theme.accent()),
+            Span::raw(format!("{typing}▏")),
+            Span::styled(
+                "  interface, port or process; Enter keeps it, Esc clears it",
+                theme.tone(Tone::Faint),
+            ),
+        ]);
+    }
+    let mut spans = Vec::new();
+    if let Some(busy) = state.busy {
+        spans.push(Span::styled(format!(" {busy} … "), theme.tone(Tone::Warn)));
+    }
+    if let Some(message) = &state.message {
+        spans.push(Span::styled(format!(" {message}"), theme.tone(Tone::Plain)));
+        return Line::from(spans);
+    }
+    let replay = [("←→", "step"), ("+-", "speed"), ("tab", "stage")];
+    let live = [("←→", "stage"), ("d", "drops"), ("f", "flame")];
+    let keys = if state.is_replay() { replay } else { live };
+    let others = [("↑↓", "row"), ("↵", "look"), ("s", "sort"), ("/", "filter"), ("p", "pause")];
+    for (key, what) in keys.into_iter().chain(others).chain([("?", "help"), ("q", "quit")]) {
+        spans.push(Span::styled(format!(" {key}"), theme.accent()));
+        spans.push(Span::styled(format!(" {what}"), theme.tone(Tone::Faint)));
+    }
+    Line::from(spans)
+}
+
+/// As many panels as there is room for, that with the focus among them.
+fn panels(frame: &mut Frame<'_>, area: Rect, state: &State, picture: &Picture, theme: Theme) {
+    let count = (area.width / PANEL).clamp(1, 5);
+    let first = state.focus.saturating_sub(usize::from(count) / 2).min(5 - usize::from(count));
+    let width = (area.width - GAP * (count - 1)) / count;
+    let mut x = area.x;
+    for number in 0..count {
+        let Some(stage) = Stage::ALL.get(first + usize::from(number)) else { break };
+        let width = if number + 1 == count { area.right() - x } else { width };
+        let panel = top_rows::panel(picture, *stage, &state.choice);
+        draw_panel(frame, Rect { x, width, ..area }, state, &panel, theme);
+        x += width + GAP;
+    }
+}
+
+fn draw_panel(frame: &mut Frame<'_>, area: Rect, state: &State, panel: &Panel, theme: Theme) {
+    let has_focus = state.stage() == panel.stage;
+    let width = usize::from(area.width);
+    let mut lines = vec![panel_title(state, panel, width, has_focus, theme)];
+    if let Some(why) = &panel.unknown {
+        let words = super::style::wrap(why, width);
+        lines.extend(words.into_iter().map(|line| Line::styled(line, theme.tone(Tone::Faint))));
+        frame.render_widget(Paragraph::new(lines), area);
+        return;
+    }
+    let (heads, rows) = fit(panel, Some(&state.history), width);
+    lines.push(theme.line(heads));
+    let room = usize::from(area.height).saturating_sub(lines.len());
+    let chosen = state.chosen.get(panel.stage.index()).and_then(Option::as_ref);
+    let at = chosen.and_then(|item| rows.iter().position(|row| row.item.as_ref() == Some(item)));
+    let above = above(at, rows.len(), room);
+    for (number, row) in rows.iter().enumerate().skip(above).take(room) {
+        lines.push(row_line(row, has_focus && at == Some(number), width, theme));
+    }
+    let below = rows.len().saturating_sub(above + room);
+    if below > 0
+        && let Some(last) = lines.last_mut()
+    {
+        *last = Line::styled(format!("    … {} more", below + 1), theme.tone(Tone::Faint));
+    }
+    frame.render_widget(Paragraph::new(lines), area);
+}
+
+/// How many rows are above the screen, so that the chosen one is on it, and not on the line that tells of more.
+fn above(chosen: Option<usize>, rows: usize, room: usize) -> usize {
+    let Some(chosen) = chosen else { return 0 };
+    let most = rows.saturating_sub(room);
+    (chosen + 2).saturating_sub(room).min(most)
+}
+
+fn row_line(row: &Fitted, chosen: bool, width: usize, theme: Theme) -> Line<'static> {
+    if !chosen {
+        return theme.line(row.pieces.clone());
+    }
+    let mut line = theme.line(clipped(row.pieces.clone(), width));
+    for span in &mut line.spans {
+        span.style = span.style.remove_modifier(Modifier::DIM).add_modifier(Modifier::REVERSED);
+    }
+    line
+}
+
+fn panel_title(state: &State, panel: &Panel, width: usize, has_focus: bool, theme: Theme) -> Line<'static> {
+    let mut notes: Vec<String> = Vec::new();
+    let sort = state.choice.sorts.get(panel.stage.index()).copied().unwrap_or(0);
+    if sort > 0 {
+        notes.push(format!("by {}", panel.stage.sorts().get(sort).copied().unwrap_or_default()));
+    }
+    if !state.choice.filter.is_empty() {
+        notes.push(match panel.unfiltered {
+            true => "all: none matches".to_owned(),
+            false => format!("/{}", state.choice.filter),
+        });
+    }
+    let notes = if notes.is_empty() { String::new() } else { format!(" {} ", notes.join(", ")) };
+    let title = format!("━ {} ", panel.stage.title());
+    let rule = width.saturating_sub(title.chars().count() + notes.chars().count() + 1);
+    let style = if has_focus { theme.accent().add_modifier(Modifier::BOLD) } else { theme.tone(Tone::Faint) };
+    let strong = if has_focus { style } else { theme.tone(Tone::Strong) };
+    let rule = (if has_focus { "━" } else { "─" }).repeat(rule);
+    let lead = if has_focus { "━ " } else { "─ " };
+    Line::from(vec![
+        Span::styled(lead, style),
+        Span::styled(format!("{} ", panel.stage.title()), strong),
+        Span::styled(rule, style),
+        Span::styled(notes, theme.tone(Tone::Faint)),
+    ])
+}
+
+/// What is wrong where the eye is, else what is worst.
+fn found_lines(state: &State, picture: &Picture, area: Rect, theme: Theme) -> Vec<Line<'static>> {
+    let here = state.item().map(|item| findings_of(picture, item)).unwrap_or_default();
+    let (found, of_item) =
+        if here.is_empty() { (picture.findings.iter().collect(), false) } else { (here, true) };
+    let Some(first) = found.first() else {
+        return vec![Line::styled(" nothing found wrong", theme.tone(Tone::Faint))];
+    };
+    let more = found.len() - 1;
+    let (mark, tone) = sign(Some(first.severity));
+    let more = match (more, of_item) {
+        (0, _) => String::new(),
+        (more, true) => format!("  (+{more} here)"),
+        (more, false) => format!("  (+{more} findings)"),
+    };
+    let room = usize::from(area.width).saturating_sub(3);
+    let lines = super::style::wrap(&format!("{}: {}{more}", first.id, first.title), room);
+    let height = usize::from(area.height);
+    let is_cut = lines.len() > height;
+    let mut shown: Vec<Line<'static>> = Vec::new();
+    for (number, text) in lines.into_iter().take(height).enumerate() {
+        let lead = if number == 0 { format!(" {mark} ") } else { "   ".to_owned() };
+        let text = if is_cut && number + 1 == height {
+            format!("{}…", text.chars().take(room.saturating_sub(1)).collect::<String>())
+        } else {
+            text
+        };
+        shown.push(Line::from(vec![Span::styled(lead, theme.tone(tone)), Span::raw(text)]));
+    }
+    shown
+}
+
+/// The findings at an item.
+fn findings_of<'a>(picture: &'a Picture, item: &Item) -> Vec<&'a Found> {
+    use linerate_live::picture::Place;
+    let place = match item {
+        Item::Interface(name) => Place::Interface(name.clone()),
+        Item::Receive(name, queue) => Place::Receive(name.clone(), *queue),
+        Item::Transmit(name, queue) => Place::Transmit(name.clone(), *queue),
+        Item::Cpu(cpu) => Place::Cpu(*cpu),
+        Item::Service(name) => Place::Service(name.clone()),
+        Item::Thread(tid) => Place::Thread(*tid),
+        Item::Socket(inode) => {
+            let services = picture.services.value().into_iter().flatten();
+            let has = |service: &&linerate_live::picture::Service| {
+                service.sockets.iter().any(|socket| socket.inode == *inode)
+            };
+            let mut services = services.filter(has);
+            match services.next() {
+                Some(service) => Place::Service(service.name.clone()),
+                None => return Vec::new(),
+            }
+        }
+        Item::Path => return picture.findings.iter().collect(),
+    };
+    picture.findings.iter().filter(|found| found.places.contains(&place)).collect()
+}
+
+/// A rate in letters; what is not told is a dash.
+fn rate(per_second: Option<f64>, unit: &str) -> String {
+    per_second.map_or_else(|| format!("– {unit}"), |rate| format!("{} {unit}", format::rate(rate)))
+}
+
+#[cfg(test)]
+mod tests;

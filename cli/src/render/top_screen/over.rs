@@ -1,0 +1,216 @@
+//! What is shown over all else: help, an item closely, lines of text.
+
+use linerate_live::{Item, Metric, Picture};
+use ratatui::Frame;
+use ratatui::layout::Rect;
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Block, BorderType, Clear, Paragraph};
+
+use super::{Theme, findings_of};
+use crate::command::top::state::{Over, State};
+use crate::render::format;
+use crate::render::style::{Tone, wrap};
+use crate::render::top_fit::sign;
+use crate::render::top_panel::Stage;
+use crate::render::top_rows;
+use crate::render::top_spark::tall;
+
+const HELP: &[(&str, &str)] = &[
+    ("← → tab 1-5", "another stage (in a replay: tab, 1-5)"),
+    ("↑ ↓ PgUp PgDn", "another item; Home and End"),
+    ("Enter", "the item closely, with what it did before"),
+    ("s", "put the stage in another order"),
+    ("/", "only what has these words: an interface, a port, a process"),
+    ("F", "show idle queues and CPUs one by one, or fold them"),
+    ("p space", "hold the picture; it goes on being recorded"),
+    ("d", "count for 5 s what is lost where, and show the books"),
+    ("f", "sample stacks for 5 s into a flame graph, an SVG file here"),
+    ("← → + -", "in a replay: a picture back or on; slower, faster"),
+    ("Esc", "close this; clear the filter"),
+    ("q", "quit"),
+];
+
+const LEGEND: &[&str] = &[
+    "▲ ◆ • · mark what doctor finds: high, medium, low, note.",
+    "QUEUES: packets and drops by receive queue, its interrupts and the CPU that took most of them.",
+    "IRQ / CPU: softirq is time; share is the part of all packets; RPS/s are hand-overs by other CPUs; drops are of the \
+     backlog; sqz counts NET_RX stopping with work left.",
+    "SOCKETS: how full the receive buffer is, and what was lost since it was.",
+    "THREADS: 'here' runs on a CPU that processes packets, 'off' on another of the node; » moved since the last picture.",
+    "OUT: packets by transmit queue; drops are of its queueing discipline.",
+    "– is not told by the driver or kernel, or needs a second reading.",
+];
+
+pub(super) fn draw(frame: &mut Frame<'_>, state: &State, picture: &Picture, theme: Theme) {
+    let Some(over) = &state.over else { return };
+    let screen = frame.area();
+    let width = screen.width.saturating_sub(4).min(100);
+    let inside = usize::from(width.saturating_sub(4));
+    let (title, lines) = match over {
+        Over::Help => ("help".to_owned(), help(inside, theme)),
+        Over::Details(item) => (name(picture, item), details(state, picture, item, inside, theme)),
+        Over::Text(title, text) => {
+            let lines = text.iter().flat_map(|line| pieces(line, inside)).map(Line::raw);
+            ((*title).to_owned(), lines.collect())
+        }
+    };
+    let needed = u16::try_from(lines.len()).unwrap_or(u16::MAX).saturating_add(2);
+    let height = needed.min(screen.height.saturating_sub(2));
+    let area = Rect {
+        x: screen.x + (screen.width - width) / 2,
+        y: screen.y + (screen.height - height) / 2,
+        width,
+        height,
+    };
+    let room = height.saturating_sub(2);
+    let most = needed.saturating_sub(2).saturating_sub(room);
+    let more = if most > state.scrolled { " ↓ more " } else { "" };
+    let block = Block::bordered()
+        .border_type(BorderType::Rounded)
+        .border_style(theme.accent())
+        .title(Span::styled(format!(" {title} "), theme.tone(Tone::Strong)))
+        .title_bottom(Line::styled(format!("{more} Esc "), theme.tone(Tone::Faint)).right_aligned())
+        .padding(ratatui::widgets::Padding::horizontal(1));
+    frame.render_widget(Clear, area);
+    frame.render_widget(Paragraph::new(lines).block(block).scroll((state.scrolled.min(most), 0)), area);
+}
+
+/// A line as it is, or where it is too long, broken.
+fn pieces(line: &str, width: usize) -> Vec<String> {
+    if line.chars().count() <= width { vec![line.to_owned()] } else { wrap(line, width) }
+}
+
+fn help(width: usize, theme: Theme) -> Vec<Line<'static>> {
+    let mut lines: Vec<Line<'static>> = Vec::new();
+    for (key, what) in HELP {
+        for (number, text) in wrap(what, width.saturating_sub(16)).into_iter().enumerate() {
+            let key = if number == 0 { *key } else { "" };
+            lines.push(Line::from(vec![Span::styled(format!("{key:<16}"), theme.accent()), Span::raw(text)]));
+        }
+    }
+    for text in LEGEND {
+        lines.push(Line::raw(""));
+        lines.extend(wrap(text, width).into_iter().map(|line| Line::styled(line, theme.tone(Tone::Faint))));
+    }
+    lines
+}
+
+fn name(picture: &Picture, item: &Item) -> String {
+    match item {
+        Item::Path => "the path".to_owned(),
+        Item::Interface(name) => name.clone(),
+        Item::Receive(name, queue) => format!("{name} rx-{queue}"),
+        Item::Transmit(name, queue) => format!("{name} tx-{queue}"),
+        Item::Cpu(cpu) => format!("CPU {cpu}"),
+        Item::Service(name) => name.clone(),
+        Item::Socket(inode) => {
+            let mut services = picture.services.value().into_iter().flatten();
+            let of = services.find(|service| service.sockets.iter().any(|socket| socket.inode == *inode));
+            format!("socket {inode} of {}", of.map_or("a service that is gone", |service| &service.name))
+        }
+        Item::Thread(tid) => {
+            let mut threads = picture.threads.value().into_iter().flatten();
+            let found = threads.find(|thread| thread.tid == *tid);
+            found.map_or_else(
+                || format!("thread {tid}, gone"),
+                |thread| format!("thread {} {tid} of process {}", thread.name, thread.pid),
+            )
+        }
+    }
+}
+
+/// All figures of an item, its curves, and what was found there.
+fn details(state: &State, picture: &Picture, item: &Item, width: usize, theme: Theme) -> Vec<Line<'static>> {
+    let mut lines = facts(picture, item, width, theme);
+    for (metric, title) in metrics(item) {
+        let figures: Vec<Option<f64>> = state.history.of(item, *metric).collect();
+        let known = || figures.iter().flatten().copied();
+        let Some(now) = figures.last().copied().flatten().or_else(|| known().last()) else { continue };
+        let most = known().fold(0.0, f64::max);
+        lines.push(Line::raw(""));
+        lines.push(Line::from(vec![
+            Span::styled(format!("{title}  "), theme.tone(Tone::Strong)),
+            Span::raw(figure(*metric, now)),
+            Span::styled(
+                format!("  most {} in {} pictures", figure(*metric, most), figures.len()),
+                theme.tone(Tone::Faint),
+            ),
+        ]));
+        // Nothing but zeros is a line.
+        let height = if most > 0.0 { 3 } else { 1 };
+        let curve = tall(&figures, width.min(figures.len().max(1)), height);
+        lines.extend(curve.into_iter().map(|line| Line::styled(line, theme.accent())));
+    }
+    for found in findings_of(picture, item) {
+        let (mark, tone) = sign(Some(found.severity));
+        lines.push(Line::raw(""));
+        for (number, text) in
+            wrap(&format!("{}: {}", found.id, found.title), width.saturating_sub(2)).into_iter().enumerate()
+        {
+            let mark = if number == 0 { mark.clone() } else { " ".to_owned() };
+            lines.push(Line::from(vec![Span::styled(mark, theme.tone(tone)), Span::raw(format!(" {text}"))]));
+        }
+        let remedy = wrap(&found.remedy, width.saturating_sub(2)).into_iter();
+        lines.extend(remedy.map(|text| Line::styled(format!("  {text}"), theme.tone(Tone::Faint))));
+    }
+    lines
+}
+
+/// The cells of the item's row with their heads.
+fn facts(picture: &Picture, item: &Item, width: usize, theme: Theme) -> Vec<Line<'static>> {
+    let all = crate::render::top_panel::Choice { unfolded: true, ..Default::default() };
+    for stage in Stage::ALL {
+        let panel = top_rows::panel(picture, stage, &all);
+        for block in &panel.blocks {
+            if block.item.as_ref() == Some(item) {
+                let words = wrap(&block.facts, width);
+                return words.into_iter().map(Line::raw).collect();
+            }
+            let Some(row) = block.rows.iter().find(|row| row.item == *item) else { continue };
+            let mut spans = Vec::new();
+            for (head, cell) in panel.heads.iter().zip(&row.cells) {
+                if head.title.is_empty() || !cell.text.contains(|letter: char| letter.is_alphanumeric()) {
+                    continue;
+                }
+                spans.push(Span::styled(format!("{} ", head.title), theme.tone(Tone::Faint)));
+                spans.push(Span::styled(format!("{}   ", cell.text.trim()), theme.tone(cell.tone)));
+            }
+            let place = Line::styled(format!("{} {}", block.title, block.facts), theme.tone(Tone::Faint));
+            return vec![place, Line::from(spans)];
+        }
+    }
+    vec![Line::styled("it is gone", theme.tone(Tone::Faint))]
+}
+
+fn metrics(item: &Item) -> &'static [(Metric, &'static str)] {
+    match item {
+        Item::Path => &[(Metric::Packets, "packets received"), (Metric::Sent, "packets sent")],
+        Item::Interface(_) => &[
+            (Metric::Packets, "packets received"),
+            (Metric::Sent, "packets sent"),
+            (Metric::Drops, "lost on receive"),
+        ],
+        Item::Receive(..) => {
+            &[(Metric::Packets, "packets"), (Metric::Drops, "lost"), (Metric::Interrupts, "interrupts")]
+        }
+        Item::Transmit(..) => &[(Metric::Packets, "packets"), (Metric::Drops, "lost")],
+        Item::Cpu(_) => &[
+            (Metric::Softirq, "time in softirq"),
+            (Metric::Packets, "packets"),
+            (Metric::Drops, "lost in the backlog"),
+            (Metric::Squeezes, "squeezes"),
+        ],
+        Item::Service(_) | Item::Socket(_) => &[(Metric::Queued, "queued"), (Metric::Drops, "lost")],
+        Item::Thread(_) => &[(Metric::Time, "time")],
+    }
+}
+
+fn figure(metric: Metric, value: f64) -> String {
+    match metric {
+        Metric::Softirq | Metric::Time => format::percent(value),
+        Metric::Queued => format!("{}B", format::rate(value)),
+        Metric::Packets | Metric::Sent | Metric::Drops | Metric::Interrupts | Metric::Squeezes => {
+            format!("{}/s", format::rate(value))
+        }
+    }
+}

@@ -1,0 +1,107 @@
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+use ratatui::buffer::Buffer;
+
+use super::*;
+use crate::command::top::state::Over;
+use crate::render::made_up_top;
+
+fn buffer(state: &State, (width, height): (u16, u16), colour: bool) -> Buffer {
+    let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("a screen");
+    terminal.draw(|frame| draw(frame, state, Theme { colour })).expect("drawn");
+    terminal.backend().buffer().clone()
+}
+
+/// The letters of a screen.
+fn screen(state: &State, size: (u16, u16)) -> String {
+    let buffer = buffer(state, size, true);
+    let line = |y: u16| {
+        let line: String = (0..size.0).map(|x| buffer[(x, y)].symbol()).collect();
+        line.trim_end().to_owned()
+    };
+    (0..size.1).map(line).collect::<Vec<_>>().join("\n")
+}
+
+fn of(picture: Picture) -> State {
+    let mut state = State::default();
+    for seconds in 0..30 {
+        let mut earlier = picture.clone();
+        let part = f64::from(seconds % 7 + 1) / 7.0;
+        earlier.totals.rx_packets_per_second = picture.totals.rx_packets_per_second.map(|rate| rate * part);
+        state.take(earlier);
+    }
+    state.take(picture);
+    state
+}
+
+#[test]
+fn a_small_host_in_80_columns() {
+    insta::assert_snapshot!(screen(&of(made_up_top::small()), (80, 24)));
+}
+
+#[test]
+fn a_small_host_in_200_columns_with_an_item_chosen() {
+    let mut state = of(made_up_top::small());
+    state.focus = 1;
+    state.chosen[1] = Some(Item::Cpu(0));
+    insta::assert_snapshot!(screen(&state, (200, 60)));
+}
+
+#[test]
+fn the_other_end_of_the_path_in_80_columns() {
+    let mut state = of(made_up_top::small());
+    state.focus = 4;
+    insta::assert_snapshot!(screen(&state, (80, 24)));
+}
+
+#[test]
+fn a_host_of_128_cpus_and_256_queues_is_folded() {
+    insta::assert_snapshot!(screen(&of(made_up_top::big()), (200, 60)));
+}
+
+#[test]
+fn a_host_that_tells_nothing_says_why() {
+    insta::assert_snapshot!(screen(&of(made_up_top::empty()), (80, 24)));
+}
+
+#[test]
+fn an_item_closely() {
+    let mut state = of(made_up_top::small());
+    state.over = Some(Over::Details(Item::Cpu(0)));
+    insta::assert_snapshot!(screen(&state, (80, 24)));
+}
+
+#[test]
+fn help_fits_80_columns() {
+    let mut state = of(made_up_top::small());
+    state.over = Some(Over::Help);
+    insta::assert_snapshot!(screen(&state, (80, 24)));
+}
+
+#[test]
+fn without_colour_there_is_none_and_the_letters_are_the_same() {
+    let state = of(made_up_top::small());
+    let (plain, colour) = (buffer(&state, (120, 40), false), buffer(&state, (120, 40), true));
+    assert!(plain.content().iter().all(|cell| cell.fg == Color::Reset && cell.bg == Color::Reset));
+    assert!(colour.content().iter().any(|cell| cell.fg == Color::Cyan));
+    assert!(colour.content().iter().any(|cell| cell.fg == Color::Red), "what is lost is red");
+    let letters =
+        |buffer: &Buffer| buffer.content().iter().map(|c| c.symbol().to_owned()).collect::<Vec<_>>();
+    assert_eq!(letters(&plain), letters(&colour));
+}
+
+#[test]
+fn any_size_is_drawn() {
+    let overs = [None, Some(Over::Help), Some(Over::Text("drops", vec!["x".repeat(300); 40]))];
+    for picture in [made_up_top::small(), made_up_top::empty()] {
+        let mut state = of(picture);
+        for over in &overs {
+            state.over.clone_from(over);
+            for (width, height) in
+                [(1, 1), (20, 4), (21, 11), (37, 12), (38, 19), (79, 20), (81, 30), (300, 90)]
+            {
+                let _ = screen(&state, (width, height));
+            }
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! Curves in letters.
+
+const HEIGHTS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+
+/// The last figures as a line of this many columns, the latest at the right. Its height is the greatest among them; nothing
+/// but zeros is a line at the bottom, and what was not known a gap.
+pub(crate) fn spark(figures: &[Option<f64>], width: usize) -> String {
+    tall(figures, width, 1).pop().unwrap_or_default()
+}
+
+/// The same over several lines, the upper first.
+pub(crate) fn tall(figures: &[Option<f64>], width: usize, lines: usize) -> Vec<String> {
+    let last = figures.get(figures.len().saturating_sub(width)..).unwrap_or_default();
+    let most = last.iter().flatten().copied().filter(|figure| figure.is_finite()).fold(0.0, f64::max);
+    let eighths: Vec<Option<usize>> = last.iter().map(|figure| height(*figure, most, lines)).collect();
+    let blanks = " ".repeat(width.saturating_sub(last.len()));
+    let line = |line: usize| {
+        let below = (lines - 1 - line) * HEIGHTS.len();
+        let letter = |height: &Option<usize>| match height.map(|height| height.saturating_sub(below)) {
+            None | Some(0) => ' ',
+            Some(height) => HEIGHTS.get(height.min(HEIGHTS.len()) - 1).copied().unwrap_or(' '),
+        };
+        format!("{blanks}{}", eighths.iter().map(letter).collect::<String>())
+    };
+    (0..lines).map(line).collect()
+}
+
+/// In eighths of a line, at least one for what is known.
+fn height(figure: Option<f64>, most: f64, lines: usize) -> Option<usize> {
+    let figure = figure.filter(|figure| figure.is_finite())?;
+    if most <= 0.0 {
+        return Some(1);
+    }
+    let all = lines * HEIGHTS.len();
+    #[expect(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a share of a few lines"
+    )]
+    let eighths = (figure.max(0.0) / most * all as f64).ceil() as usize;
+    Some(eighths.clamp(1, all))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_latest_is_at_the_right_and_a_gap_is_blank() {
+        let figures = [Some(9.0), Some(0.0), Some(4.0), None, Some(8.0)];
+        assert_eq!(spark(&figures, 4), "▁▄ █");
+        assert_eq!(spark(&figures, 6), " █▁▄ █");
+        assert_eq!(spark(&[Some(0.0), Some(0.0)], 3), " ▁▁");
+        assert_eq!(spark(&[], 3), "   ");
+        assert_eq!(tall(&[Some(1.0), Some(2.0)], 2, 2), [" █", "██"]);
+    }
+}

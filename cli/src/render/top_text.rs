@@ -1,0 +1,98 @@
+//! One picture of `linerate top` as text.
+
+use linerate_live::Picture;
+
+use super::format;
+use super::style::{Style, Tone, wrap};
+use super::top_fit::{Piece, fit, sign};
+use super::top_panel::{Choice, Panel};
+use super::top_rows::panels;
+
+/// Findings shown.
+const FINDINGS: usize = 8;
+
+/// All stages, one below the other, and what is wrong.
+pub(crate) fn picture(picture: &Picture, choice: &Choice, style: Style) -> String {
+    let mut lines = vec![paint(style, &title(picture)), String::new()];
+    for panel in panels(picture, choice) {
+        lines.extend(stage(&panel, style));
+        lines.push(String::new());
+    }
+    lines.extend(findings(picture, style));
+    for unknown in &picture.unknown {
+        let text = format!("Unknown: {}: {}", unknown.what, unknown.why);
+        lines.extend(wrap(&text, style.width).iter().map(|line| style.paint(Tone::Faint, line)));
+    }
+    let mut text = lines.join("\n").trim_end().to_owned();
+    text.push('\n');
+    text
+}
+
+/// Which host, and over what time.
+fn title(picture: &Picture) -> Vec<Piece> {
+    let mut pieces = host(picture);
+    let time = match picture.interval_seconds {
+        Some(seconds) => format!("rates over {}", format::time_span(seconds * 1e9)),
+        None => "read once: no rates".to_owned(),
+    };
+    let between = if pieces.is_empty() { "" } else { ", " };
+    pieces.push((format!("{between}{time}"), Tone::Faint));
+    pieces
+}
+
+/// Which host.
+pub(crate) fn host(picture: &Picture) -> Vec<Piece> {
+    let mut pieces = Vec::new();
+    if let Some(name) = picture.host.name.value().filter(|name| !name.is_empty()) {
+        pieces.push((format!("{name}  "), Tone::Strong));
+    }
+    let mut facts: Vec<String> = Vec::new();
+    facts.extend(picture.host.kernel.value().map(|kernel| format!("Linux {kernel}")));
+    facts.extend(picture.cpus.value().map(|cpus| plural(cpus.len(), "CPU")));
+    facts.extend(Some(picture.host.nodes.len()).filter(|nodes| *nodes > 1).map(|n| plural(n, "node")));
+    if !facts.is_empty() {
+        pieces.push((facts.join(", "), Tone::Faint));
+    }
+    pieces
+}
+
+pub(crate) fn plural(number: usize, what: &str) -> String {
+    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
+}
+
+fn stage(panel: &Panel, style: Style) -> Vec<String> {
+    let mut lines = vec![style.paint(Tone::Strong, panel.stage.title())];
+    if let Some(why) = &panel.unknown {
+        lines.extend(wrap(why, style.width.saturating_sub(2)).iter().map(|line| format!("  {line}")));
+        return lines;
+    }
+    let (heads, rows) = fit(panel, None, style.width);
+    lines.push(paint(style, &heads));
+    lines.extend(rows.iter().map(|line| paint(style, &line.pieces)));
+    lines
+}
+
+fn findings(picture: &Picture, style: Style) -> Vec<String> {
+    let mut lines = Vec::new();
+    for found in picture.findings.iter().take(FINDINGS) {
+        let (sign, tone) = sign(Some(found.severity));
+        let words = format!("{} {}: {}", found.severity.name(), found.id, found.title);
+        for (number, line) in wrap(&words, style.width.saturating_sub(2)).iter().enumerate() {
+            let before = if number == 0 { style.paint(tone, &sign) } else { " ".to_owned() };
+            lines.push(format!("{before} {line}"));
+        }
+    }
+    let more = picture.findings.len().saturating_sub(FINDINGS);
+    if more > 0 {
+        lines.push(style.paint(Tone::Faint, &format!("  {more} more: linerate doctor")));
+    }
+    if !lines.is_empty() {
+        lines.insert(0, style.paint(Tone::Strong, "FINDINGS"));
+    }
+    lines
+}
+
+fn paint(style: Style, pieces: &[Piece]) -> String {
+    let line: String = pieces.iter().map(|(text, tone)| style.paint(*tone, text)).collect();
+    if style.colour { line } else { line.trim_end().to_owned() }
+}

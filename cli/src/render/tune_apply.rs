@@ -1,0 +1,88 @@
+//! What applying a plan did, as text.
+
+use linerate_host::Severity;
+use linerate_tune::journal::record::Until;
+use linerate_tune::transaction::boot_seconds;
+
+use super::column::Column;
+use super::format;
+use super::style::{Style, Tone};
+use super::tune_plan::counted;
+use crate::command::tune::Place;
+use crate::command::tune::apply::carrying::{Outcome, Step};
+use crate::command::tune::apply::document::Applied;
+
+/// What was done, what doctor still finds, and how to go back.
+pub(crate) fn applied(applied: &Applied<'_>, unread: Option<&str>, place: &Place, style: Style) -> String {
+    let mut lines = vec![String::new()];
+    let (tone, text) = done(applied.tune, applied.changes, applied.broke_off);
+    lines.extend(whole(style).labelled("", &text).into_iter().map(|line| style.paint(tone, &line)));
+    lines.extend(remaining(applied, unread, style));
+    lines.extend(ways(applied.tune, applied.until, applied.broke_off.is_some(), place, style));
+    lines.push(String::new());
+    lines.join("\n")
+}
+
+/// How many changes were made, and why not all.
+pub(super) fn done(tune: u64, changes: &[Step], broke_off: Option<&str>) -> (Tone, String) {
+    let made = changes.iter().filter(|step| step.outcome == Outcome::Made).count();
+    let already = changes.iter().filter(|step| step.outcome == Outcome::Already).count();
+    let already = if already == 0 { String::new() } else { format!(", {already} were so already") };
+    let changes = counted(made, "change");
+    match broke_off {
+        None => (Tone::Good, format!("Tune {tune}: {changes} made and read back{already}.")),
+        Some(why) => (Tone::Bad, format!("Tune {tune} broke off with {changes} made{already}: {why}.")),
+    }
+}
+
+fn remaining(applied: &Applied<'_>, unread: Option<&str>, style: Style) -> Vec<String> {
+    let Some(findings) = &applied.findings else {
+        let why = unread.unwrap_or_default();
+        return whole(style).labelled("", &format!("What doctor finds now could not be seen: {why}."));
+    };
+    let mut above: Vec<_> = findings.iter().filter(|finding| finding.severity > Severity::Note).collect();
+    above.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+    if above.is_empty() {
+        return vec!["Doctor finds nothing above note now.".to_owned()];
+    }
+    let mut lines = vec![format!("Doctor still finds {} above note:", counted(above.len(), "thing"))];
+    let column = Column { style, before: 2, label: 8 };
+    for finding in above {
+        let text = format!("{}: {}", finding.id, finding.title);
+        lines.extend(column.short(finding.severity.name(), &text));
+    }
+    lines
+}
+
+/// How to go on or back.
+pub(super) fn ways(
+    tune: u64,
+    until: Option<Until>,
+    broke_off: bool,
+    place: &Place,
+    style: Style,
+) -> Vec<String> {
+    let column = Column { style, before: 0, label: 16 };
+    let mut lines = Vec::new();
+    if broke_off {
+        lines.extend(column.labelled("to go on", &place.command("apply --resume")));
+    }
+    if let Some((seconds, takes_confirmation)) = until.and_then(ends_in) {
+        let end = format!("undone by itself in {}", format::elapsed(seconds as f64));
+        lines.extend(column.labelled("its end", &end));
+        if takes_confirmation {
+            lines.extend(column.labelled("to keep it", &place.command(&format!("confirm {tune}"))));
+        }
+    }
+    lines.extend(column.labelled("to take it back", &place.command(&format!("undo {tune}"))));
+    lines
+}
+
+/// Seconds until it is undone, and whether a confirmation averts that.
+fn ends_in(until: Until) -> Option<(u64, bool)> {
+    Some((until.boot_seconds()?.saturating_sub(boot_seconds()), until.takes_confirmation()))
+}
+
+fn whole(style: Style) -> Column {
+    Column { style, before: 0, label: 0 }
+}

@@ -1,0 +1,87 @@
+use linerate_host::setting::QueueDirection;
+use linerate_host::{Setting, Value};
+use linerate_tune::Device;
+use linerate_tune::claim::{Acts, Agreement, Claim};
+use linerate_tune::plan::{Interrupts, Left, PlannedChange, SCHEMA};
+
+use super::*;
+
+const WIDE: Style = Style { width: 100, colour: false };
+const NARROW: Style = Style { width: 60, colour: false };
+
+fn change(setting: Setting, from: &str, to: &str, why: &str) -> PlannedChange {
+    PlannedChange {
+        setting,
+        from: Value::new(from),
+        to: Value::new(to),
+        why: why.to_owned(),
+        findings: vec!["softirq.rps-missing".into()],
+        effect: Some("At most as many CPUs more as had no packets.".into()),
+        source: Some("Makita 2016".into()),
+        risk: Some("The queues' CPUs have time left.".into()),
+        interrupts: Interrupts::Nothing,
+        claims: Vec::new(),
+    }
+}
+
+fn queue(interface: &str, direction: QueueDirection, queue: u32) -> Setting {
+    Setting::QueueCpus { interface: interface.into(), direction, queue }
+}
+
+fn sample() -> Plan {
+    let rps = |number, to| change(queue("eth0", QueueDirection::Receive, number), "00", to, "CPUs idle.");
+    let mut table = change(Setting::RssTable { interface: "eth0".into() }, "equal 1", "equal 4", "Uneven.");
+    table.interrupts = Interrupts::Moment;
+    let mut audit = change(Setting::Audit, "1", "0", "Audited without a rule.");
+    audit.claims.push(Claim {
+        owner: "auditd".into(),
+        what: "Sets enabled to 1".into(),
+        read_from: "/etc/audit/rules.d".into(),
+        acts: Acts::OnRestart,
+        agreement: Agreement::ByHand { commands: vec!["echo '-e 0' > /etc/audit/rules.d/x.rules".into()] },
+    });
+    Plan {
+        schema: SCHEMA.into(),
+        version: "0.1.0".into(),
+        goal: "udp-server".into(),
+        devices: vec![Device {
+            interface: "eth0".into(),
+            index: 2,
+            address: "02:00:00:00:00:01".into(),
+            device: Some("0000:03:00.0".into()),
+        }],
+        cpus: vec![0, 1, 2, 3, 8, 9],
+        layouts: Vec::new(),
+        agreements: Vec::new(),
+        changes: vec![rps(0, "11"), audit, table, rps(1, "22")],
+        left: vec![Left {
+            finding: "socket.shared-by-threads".into(),
+            severity: "high".into(),
+            title: "20 threads serve one socket".into(),
+            why: "No setting of the host mends it.".into(),
+            commands: Vec::new(),
+        }],
+    }
+}
+
+#[test]
+fn a_plan_is_grouped_by_interface_and_kind() {
+    insta::assert_snapshot!(plan(&sample(), "ns1", false, WIDE));
+}
+
+#[test]
+fn in_full_nothing_is_left_out() {
+    insta::assert_snapshot!(plan(&sample(), "ns1", true, NARROW));
+}
+
+#[test]
+fn a_plan_of_nothing_says_so() {
+    let empty = Plan { changes: Vec::new(), left: Vec::new(), cpus: Vec::new(), ..sample() };
+    assert_eq!(plan(&empty, "ns1", false, WIDE), "Nothing to change on ns1 for udp-server.\n");
+}
+
+#[test]
+fn cpus_stay_in_their_order() {
+    assert_eq!(in_order(&[0, 1, 2, 10, 11, 5]), "0-2, then 10-11, then 5");
+    assert_eq!(in_order(&[0, 2, 4, 6, 8, 10]), "0 2 4 6 8 10");
+}

@@ -1,0 +1,183 @@
+//! `linerate boost` on `linerate serve echo`, in a lab whose receiver is the host.
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Output, Stdio};
+
+use serde_json::Value;
+
+use crate::schema::conforms;
+use crate::support::{linerate, program, skip};
+use crate::tune::scene::{Scene, said};
+
+const PORT: &str = "5300";
+
+/// A server that is ended with the test.
+struct Echo(Child);
+
+impl Echo {
+    /// Starts it in the scene's host, and waits until it serves.
+    fn start(scene: &Scene, arguments: &[&str]) -> Self {
+        let mut command = scene.on_host(program());
+        command.args(["serve", "echo", "--bind", "0.0.0.0:5300", "--workers", "2"]).args(arguments);
+        let mut child =
+            command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the command starts");
+        let mut errors = BufReader::new(child.stderr.take().expect("piped")).lines().map_while(Result::ok);
+        assert!(errors.any(|line| line.starts_with("serving echo on ")), "it ended");
+        Self(child)
+    }
+
+    /// As a server that knows nothing of CPUs.
+    fn plain(scene: &Scene) -> Self {
+        Self::start(scene, &["--sockets", "reuseport", "--no-pin"])
+    }
+}
+
+impl Drop for Echo {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn boost(scene: &Scene, arguments: &[&str]) -> Output {
+    let mut command = scene.on_host(program());
+    command.args(["boost", "--look", "0.5"]).args(arguments).arg("--state-dir").arg(scene.state());
+    command.output().expect("the command starts")
+}
+
+/// The same, which has to end with this status.
+fn expect(scene: &Scene, status: i32, arguments: &[&str]) -> (String, String) {
+    let output = boost(scene, arguments);
+    let (out, err) = said(&output);
+    assert_eq!(output.status.code(), Some(status), "boost {arguments:?}: {out}{err}");
+    (out, err)
+}
+
+fn document(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+fn one_line(output: &Output, status: i32, words: &str) {
+    let (out, err) = said(output);
+    assert_eq!((output.status.code(), err.lines().count()), (Some(status), 1), "{out}{err}");
+    assert!(out.is_empty() && err.contains(words), "no '{words}' in {out}{err}");
+}
+
+#[test]
+fn what_is_not_there_is_told_in_a_line() {
+    one_line(&linerate(&["boost"]), 2, "--port N or --pid P");
+    one_line(&linerate(&["boost", "apply", "--port", "0"]), 2, "0 is not in 1..=65535");
+    one_line(&linerate(&["boost", "--port", "53", "--watch"]), 2, "goes with boost apply");
+    one_line(&linerate(&["boost", "--pid", "4294967295"]), 2, "4294967295");
+    let mut command = Command::new(program());
+    command.args(["boost", "apply", "--port", "53", "--yes"]);
+    if rustix::process::geteuid().is_root() {
+        command.uid(65_534);
+    }
+    one_line(&command.output().expect("the command starts"), 2, "CAP_BPF");
+}
+
+#[test]
+fn a_port_without_a_server_and_a_journal_without_a_boost_are_told_in_a_line() {
+    let Some(scene) = Scene::up("a_port_without_a_server_and_a_journal_without_a_boost_are_told_in_a_line")
+    else {
+        return;
+    };
+    one_line(&boost(&scene, &["--port", PORT]), 2, "nobody listens on port 5300");
+    one_line(&boost(&scene, &["undo", "--port", PORT]), 2, "no boost of a server on port 5300 is in force");
+    assert_eq!(expect(&scene, 0, &["status"]).0, "No boost is in force.\n");
+}
+
+#[test]
+fn a_plan_tells_who_reads_what_and_changes_nothing() {
+    let Some(scene) = Scene::up("a_plan_tells_who_reads_what_and_changes_nothing") else { return };
+    let echo = Echo::plain(&scene);
+    let pid = echo.0.id().to_string();
+    let (out, err) = expect(&scene, 0, &["--port", PORT, "--no-datagrams"]);
+    assert!(out.starts_with("linerate on port 5300: "), "{out}{err}");
+    assert!(out.contains("udp 0.0.0.0:5300: 2 sockets") && out.contains("Nothing was changed."), "{out}");
+    assert!(out.lines().all(|line| line.chars().count() <= 110 && !line.contains('\u{1b}')), "{out}");
+
+    let (out, _) = expect(&scene, 0, &["plan", "--pid", &pid, "--no-datagrams", "--json", "-"]);
+    let plan = document(&out);
+    conforms(&plan, "linerate.boost/1");
+    assert_eq!(plan["server"]["groups"][0]["members"].as_array().map(Vec::len), Some(2), "{out}");
+    assert_eq!(plan["server"]["readers"].as_array().map(Vec::len), Some(2), "{out}");
+    assert!(plan["agreement"]["unknown"].is_string() && plan["plan"]["changes"].is_array(), "{out}");
+    assert_eq!(expect(&scene, 0, &["status"]).0, "No boost is in force.\n");
+}
+
+#[test]
+fn a_boost_is_made_told_and_taken_back() {
+    let test = "a_boost_is_made_told_and_taken_back";
+    let Some(scene) = Scene::up(test) else { return };
+    let _echo = Echo::plain(&scene);
+    let (out, _) = expect(&scene, 0, &["--port", PORT, "--json", "-"]);
+    let before = document(&out)["server"].clone();
+    if before["landings"]["unknown"].is_string() {
+        return skip(test, before["landings"]["unknown"].as_str().expect("a text"));
+    }
+    // Somebody has to be asked.
+    one_line(&boost(&scene, &["apply", "--port", PORT]), 2, "--yes");
+
+    let (out, _) = expect(&scene, 0, &["apply", "--port", PORT, "--yes"]);
+    assert!(out.contains("Tune 1: ") && out.contains("Idle: "), "{out}");
+    let (out, _) = expect(&scene, 0, &["status"]);
+    assert!(out.contains("boost linerate on port 5300") && out.contains("udp 0.0.0.0:5300"), "{out}");
+    let (out, _) = expect(&scene, 0, &["status", "--port", PORT, "--json", "-"]);
+    let status = document(&out);
+    conforms(&status, "linerate.boost-status/1");
+    let sockets = &status["boosts"][0]["groups"][0]["steered"]["sockets"];
+    assert_eq!(sockets.as_array().map(Vec::len), Some(2), "{out}");
+    assert!(scene.run("status", &[]).status.success(), "tune status");
+
+    // So already, and nothing is begun.
+    let (out, _) = expect(&scene, 0, &["apply", "--port", PORT, "--yes"]);
+    assert!(out.contains("nothing to change") && out.lines().count() <= 3, "{out}");
+
+    let (out, _) = expect(&scene, 0, &["undo", "--port", PORT]);
+    assert!(out.contains("Tune 1 undone"), "{out}");
+    let (out, _) = expect(&scene, 0, &["--port", PORT, "--json", "-"]);
+    let after = document(&out)["server"].clone();
+    assert_eq!(before["groups"], after["groups"]);
+    let allowed = |server: &Value| -> Vec<Value> {
+        let readers = server["readers"].as_array().expect("readers");
+        readers.iter().map(|reader| reader["allowed"].clone()).collect()
+    };
+    assert_eq!(allowed(&before), allowed(&after));
+}
+
+#[test]
+fn packets_of_a_boosted_server_land_as_planned() {
+    let test = "packets_of_a_boosted_server_land_as_planned";
+    let Some(scene) = Scene::up(test) else { return };
+    let _echo = Echo::plain(&scene);
+    let mut load = scene.on("sender0", program());
+    load.args(["load", "198.18.0.1:5300", "--rate", "5k", "--flows", "64", "--duration", "60"]);
+    let mut load = load.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the command starts");
+    let output = boost(&scene, &["apply", "--port", PORT, "--yes", "--json", "-"]);
+    let ended_early = load.try_wait().expect("asked");
+    load.kill().expect("killed");
+    load.wait().expect("reaped");
+    let (out, err) = said(&output);
+    assert!(ended_early.is_none(), "no load: {err}");
+    let applied = document(&out);
+    conforms(&applied, "linerate.boost-apply/1");
+    if let Some(why) = applied["before"]["agreement"]["unknown"].as_str() {
+        return skip(test, why);
+    }
+    assert_eq!(applied["verification"]["verdict"], "as_planned", "{out}{err}");
+    assert_eq!(output.status.code(), Some(0), "{out}{err}");
+    assert_eq!(applied["broke_off"], Value::Null);
+    expect(&scene, 0, &["undo", "--port", PORT]);
+}
+
+#[test]
+fn steering_of_its_own_is_left_to_the_server() {
+    let Some(scene) = Scene::up("steering_of_its_own_is_left_to_the_server") else { return };
+    let _echo = Echo::start(&scene, &["--sockets", "cbpf", "--no-pin"]);
+    let output = boost(&scene, &["apply", "--port", PORT, "--yes", "--no-pin"]);
+    one_line(&output, 1, "nothing can be done from outside");
+    assert_eq!(expect(&scene, 0, &["status"]).0, "No boost is in force.\n");
+}

@@ -1,0 +1,9 @@
+//! `linerate boost` against servers that people run, unmodified, as root runs it: in a lab, whose receiver is the host.
+
+mod echo;
+mod nsd;
+mod refused;
+mod scene;
+mod single;
+mod traces;
+mod worker;

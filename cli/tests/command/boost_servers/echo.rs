@@ -1,0 +1,64 @@
+//! Our own server, started plain and boosted, against the same started with its own steering and pinning.
+
+use linerate_measure::stats::compare;
+use serde_json::Value;
+
+use super::scene::{ADDRESS, Host, tell};
+use super::traces::steering;
+use crate::support::{machine, program};
+
+const PLAIN: u16 = 5301;
+const STEERED: u16 = 5302;
+
+/// Rounds of A B B A and seconds a slot; the long form is for figures that are to be told.
+fn effort() -> (usize, &'static str) {
+    if std::env::var_os("LINERATE_TEST_LONG").is_some() { (6, "3") } else { (4, "0.5") }
+}
+
+/// Transactions a second of a server that always has requests waiting.
+fn throughput(host: &Host, port: u16, seconds: &str) -> f64 {
+    let outcome = host.loaded(port, &["--window", "8", "--duration", seconds]);
+    outcome["answered_per_second"].as_f64().unwrap_or_else(|| panic!("no rate in {outcome}"))
+}
+
+/// Pairs of neighbours in time, A B B A A B B A.
+fn alternate(host: &Host, rounds: usize, seconds: &str) -> (Vec<f64>, Vec<f64>) {
+    let mut found = (Vec::new(), Vec::new());
+    for pair in 0..2 * rounds {
+        let order = if pair % 2 == 0 { [STEERED, PLAIN] } else { [PLAIN, STEERED] };
+        for port in order {
+            let side = if port == STEERED { &mut found.0 } else { &mut found.1 };
+            side.push(throughput(host, port, seconds));
+        }
+    }
+    found
+}
+
+#[test]
+fn a_plain_server_boosted_does_as_well_as_one_that_steers_itself() {
+    let test = "a_plain_server_boosted_does_as_well_as_one_that_steers_itself";
+    let _machine = machine();
+    let Some(mut host) = Host::up(test, &["ss"]) else { return };
+    host.spread();
+    let bind = |port: u16| format!("{ADDRESS}:{port}");
+    let plain = ["serve", "echo", "--bind", &bind(PLAIN), "--sockets", "reuseport", "--no-pin"];
+    host.serve(PLAIN, program(), &plain);
+    host.serve(STEERED, program(), &["serve", "echo", "--bind", &bind(STEERED), "--sockets", "ebpf"]);
+    let port = PLAIN.to_string();
+
+    let load = host.loading(PLAIN, 5_000.0, &[]);
+    host.expect(0, &["--port", &port, "apply", "--yes", "--look", "1"]);
+    assert_eq!(load.end()["lost"], Value::from(0));
+    assert_eq!(steering(&host, PLAIN)[0].1, "\"cpu\"");
+
+    let (rounds, seconds) = effort();
+    let (steered, boosted) = alternate(&host, rounds, seconds);
+    let ratio = compare(&steered, &boosted).expect("rates").ratio;
+    let (low, high) = (ratio.low.expect("an end"), ratio.high.expect("an end"));
+    tell(&format!(
+        "serve echo boosted, as a share of self-steered: {:.3} ({low:.3} to {high:.3}, {} pairs of {seconds} s)",
+        ratio.median, ratio.samples
+    ));
+    assert!(high >= 0.95, "{steered:?} {boosted:?}");
+    host.expect(0, &["--port", &port, "undo"]);
+}

@@ -1,0 +1,165 @@
+//! NSD as Debian has it: two servers, a socket each.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use linerate_reflector::installed::{Nsd as Files, find};
+use serde_json::Value;
+
+use super::scene::{ADDRESS, Host, count, tell};
+use super::traces::{family, name, steering, traces};
+use crate::support::machine;
+use crate::tune::scene::text;
+
+pub(super) const PORT: u16 = 5300;
+
+const QUERIES: &str = "\
+www.example.test A
+www.example.test AAAA
+nothing.example.test A
+";
+
+/// NSD, and how it is asked.
+pub(super) struct Nsd {
+    pub(super) pid: u32,
+    queries: String,
+}
+
+impl Nsd {
+    /// Started, answering, with its queues on both CPUs.
+    pub(super) fn start(host: &mut Host) -> Self {
+        Self::start_with(host, true)
+    }
+
+    /// Without reuseport its servers share a socket.
+    pub(super) fn start_with(host: &mut Host, reuseport: bool) -> Self {
+        host.spread();
+        let queries = host.write("queries", QUERIES);
+        let address = SocketAddr::new(ADDRESS.parse().expect("an address"), PORT);
+        let directory = PathBuf::from(host.directory());
+        let files = Files { directory: &directory, addresses: &[address], servers: 2, reuseport };
+        let config = files.write().expect("written");
+        let nsd = find("nsd").expect("it is there");
+        let pid = host.serve(PORT, nsd, &["-d", "-c", text(&config)]);
+        let nsd = Self { pid, queries };
+        super::scene::within(20, "NSD has two servers", || nsd.servers().len() == 2);
+        let first = host.loaded(PORT, &nsd.ask(&["--rate", "500", "--duration", "0.2"]));
+        assert_eq!(first["lost"], 0, "{first}");
+        nsd
+    }
+
+    /// Arguments of load that asks it.
+    pub(super) fn ask<'a>(&'a self, arguments: &[&'a str]) -> Vec<&'a str> {
+        [&["--workload", "dns", "--queries", &self.queries], arguments].concat()
+    }
+
+    /// The processes that answer.
+    pub(super) fn servers(&self) -> Vec<u32> {
+        family(self.pid).into_iter().filter(|pid| name(*pid).starts_with("nsd: server")).collect()
+    }
+
+    /// The process that forks these.
+    pub(super) fn parent(&self) -> u32 {
+        family(self.pid).into_iter().find(|pid| name(*pid) == "nsd: main").expect("a parent")
+    }
+
+    /// A rate at which it loses nothing, half of what it can do.
+    pub(super) fn half_capacity(&self, host: &Host) -> f64 {
+        let search = ["--search", "--searches", "1", "--slot", "0.3", "--resolution", "10%", "--time", "20"];
+        let found = host.loaded(PORT, &self.ask(&search));
+        let capacity = found["transactions_per_second"]["median"].as_f64();
+        capacity.unwrap_or_else(|| panic!("no capacity in {found}")) / 2.0
+    }
+}
+
+/// Share of the datagrams that were read on the CPU they arrived on, of a document's part.
+fn share(agreement: &Value) -> (f64, u64) {
+    let packets = count(agreement, "packets");
+    (count(agreement, "on_arrival_cpu") as f64 / packets as f64, packets)
+}
+
+/// Boosts and undoes it ten times under load, of which nothing may be lost.
+fn ten_switches(host: &Host, nsd: &Nsd, mut rate: f64) {
+    const ATTEMPTS: u32 = 3;
+    let port = PORT.to_string();
+    for attempt in 1..=ATTEMPTS {
+        let full = host.full_buffers();
+        let mut load = host.loading(PORT, rate, &nsd.ask(&[]));
+        for switch in 0..10 {
+            host.expect(0, &["--port", &port, "apply", "--yes", "--look", "0.3"]);
+            assert_eq!(steering(host, PORT)[0].1, "\"cpu\"", "switch {switch}");
+            host.expect(0, &["--port", &port, "undo"]);
+            assert!(load.goes_on(), "the load ends early");
+        }
+        let outcome = load.end();
+        let [sent, answered, lost] = ["sent", "answered", "lost"].map(|key| count(&outcome, key));
+        let full = host.full_buffers() - full;
+        tell(&format!(
+            "nsd boosted and undone 10 times at {rate:.0}/s: {sent} sent, {lost} lost, {full} of full buffers"
+        ));
+        if lost == 0 {
+            assert_eq!(sent, answered);
+            return;
+        }
+        // On a machine that does other things, a process may not run for longer than its socket's buffer lasts. What is
+        // lost otherwise is lost by us.
+        assert!(lost <= full && attempt < ATTEMPTS, "{outcome}");
+        rate /= 2.0;
+    }
+}
+
+#[test]
+fn nsd_is_boosted_under_load_without_a_loss_and_undone_exactly() {
+    let test = "nsd_is_boosted_under_load_without_a_loss_and_undone_exactly";
+    let _machine = machine();
+    let Some(mut host) = Host::up(test, &["nsd", "ss"]) else { return };
+    let nsd = Nsd::start(&mut host);
+    let port = PORT.to_string();
+    let boost = |verb: &[&'static str]| [&["--port", port.as_str()], verb].concat();
+    let before = traces(&host, nsd.pid, PORT);
+    let rate = nsd.half_capacity(&host);
+
+    let load = host.loading(PORT, rate, &nsd.ask(&[]));
+    let plan = host.document(&boost(&["plan", "--look", "1"]));
+    load.end();
+    let (share_before, packets) = share(&plan["agreement"]);
+    tell(&format!(
+        "nsd at {rate:.0}/s, as found: {:.1} % of {packets} read where they arrived",
+        share_before * 100.0
+    ));
+    ten_switches(&host, &nsd, rate);
+    assert_eq!(before, traces(&host, nsd.pid, PORT));
+
+    let load = host.loading(PORT, rate, &nsd.ask(&[]));
+    let applied = host.document(&boost(&["apply", "--yes", "--look", "1"]));
+    load.end();
+    assert_eq!(applied["verification"]["verdict"], "as_planned", "{applied}");
+    let (share_after, packets) = share(&applied["now"]["agreement"]);
+    tell(&format!("nsd boosted: {:.2} % of {packets} read where they arrived", share_after * 100.0));
+    assert!(share_after >= 0.999 && share_after >= share_before, "{share_before} {share_after}");
+    let boosted = traces(&host, nsd.pid, PORT);
+    assert_ne!(before, boosted);
+    host.expect(0, &boost(&["undo"]));
+    assert_eq!(before, traces(&host, nsd.pid, PORT));
+}
+
+#[test]
+fn options_of_nsd_s_sockets_are_set_and_put_back() {
+    let Some(mut host) = Host::up("options_of_nsd_s_sockets_are_set_and_put_back", &["nsd", "ss"]) else {
+        return;
+    };
+    let nsd = Nsd::start(&mut host);
+    let port = PORT.to_string();
+    let before = traces(&host, nsd.pid, PORT);
+    let wished = ["--receive-buffer", "8388608", "--busy-poll", "50", "--look", "0.5"];
+    host.expect(0, &[&["--port", port.as_str(), "apply", "--yes"], &wished[..]].concat());
+    let boosted = traces(&host, nsd.pid, PORT);
+    let sockets: Vec<&String> =
+        boosted.iter().filter(|(name, _)| name.starts_with("socket")).map(|(_, value)| value).collect();
+    let with = |text: &str| sockets.iter().filter(|value| value.contains(text)).count();
+    // Two sockets, each held by a server process and by the two before it.
+    assert_eq!(with("receive buffer Ok(8388608)"), 6, "{boosted:#?}");
+    assert_eq!(with("\"50\""), 6, "{boosted:#?}");
+    host.expect(0, &["--port", &port, "undo"]);
+    assert_eq!(before, traces(&host, nsd.pid, PORT));
+}

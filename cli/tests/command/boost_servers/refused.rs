@@ -1,0 +1,82 @@
+//! What cannot be boosted is refused in one line that says why.
+
+use std::process::Command;
+
+use super::scene::{ADDRESS, Host, expected};
+use super::traces::steering;
+use crate::support::program;
+use crate::tune::scene::said;
+
+const PORT: u16 = 5303;
+
+fn echo(host: &mut Host, sockets: &str) -> u32 {
+    let bind = format!("{ADDRESS}:{PORT}");
+    let arguments = ["serve", "echo", "--bind", &bind, "--sockets", sockets, "--no-pin", "--workers", "2"];
+    host.serve(PORT, program(), &arguments)
+}
+
+/// The one line of a command that refuses.
+fn refusal(command: &mut Command, status: i32) -> String {
+    let output = command.output().expect("the command starts");
+    let (out, err) = expected(status, &["..."], &output);
+    assert!(out.is_empty() && err.lines().count() == 1, "{out}{err}");
+    err
+}
+
+#[test]
+fn a_port_without_a_server() {
+    let Some(host) = Host::up("a_port_without_a_server", &[]) else { return };
+    let line = refusal(&mut host.boost(&["--port", "5399"]), 2);
+    assert!(line.contains("5399"), "{line}");
+}
+
+#[test]
+fn who_may_not_is_told_what_it_takes() {
+    let Some(mut host) = Host::up("who_may_not_is_told_what_it_takes", &["ss", "setpriv"]) else { return };
+    echo(&mut host, "reuseport");
+    let mut command = host.scene.on_host("setpriv");
+    command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]).arg(program());
+    command.args(["boost", "--port", &PORT.to_string(), "apply", "--yes"]);
+    let line = refusal(&mut command, 2);
+    assert!(line.contains("CAP_"), "{line}");
+}
+
+#[test]
+fn steering_of_its_own_is_left_as_it_is() {
+    for sockets in ["cbpf", "ebpf"] {
+        let Some(mut host) = Host::up("steering_of_its_own_is_left_as_it_is", &["ss"]) else { return };
+        echo(&mut host, sockets);
+        let before = steering(&host, PORT);
+        let port = PORT.to_string();
+        let output = host.boost(&["--port", &port, "apply", "--yes"]).output().expect("it starts");
+        let (out, err) = said(&output);
+        let lines: Vec<&str> =
+            out.lines().chain(err.lines()).filter(|line| line.contains("steered")).collect();
+        assert!(!lines.is_empty(), "{sockets}: {out}{err}");
+        assert_eq!(before, steering(&host, PORT), "{sockets}");
+    }
+}
+
+#[test]
+fn a_server_that_is_not_visible_here() {
+    let test = "a_server_that_is_not_visible_here";
+    let Some(mut host) = Host::up(test, &["ss", "unshare"]) else { return };
+    echo(&mut host, "reuseport");
+    let mut command = host.scene.on_host("unshare");
+    command.args(["--pid", "--fork", "--mount-proc"]).arg(program());
+    command.args(["boost", "--port", &PORT.to_string()]);
+    let line = refusal(&mut command, 2);
+    assert!(line.to_lowercase().contains("pid namespace"), "{line}");
+}
+
+#[test]
+fn one_socket_is_said_to_be_one() {
+    let Some(mut host) = Host::up("one_socket_is_said_to_be_one", &["ss"]) else { return };
+    echo(&mut host, "shared");
+    let port = PORT.to_string();
+    let (out, _) = host.expect(0, &["--port", &port, "plan"]);
+    assert!(out.contains("one socket"), "{out}");
+    let output = host.boost(&["--port", &port, "apply", "--yes", "--no-pin"]).output().expect("it starts");
+    let (out, err) = expected(1, &["apply"], &output);
+    assert!(format!("{out}{err}").contains("one socket"), "{out}{err}");
+}

@@ -1,0 +1,213 @@
+//! A host of a lab with servers on it, and load from the other host.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use linerate_reflector::installed::find;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::support::{program, skip};
+use crate::tune::scene::{Scene, said, text};
+
+/// The host's address on the link.
+pub(super) const ADDRESS: &str = "198.18.0.1";
+
+/// How long a server may take until it is there, s.
+const PATIENCE: u64 = 20;
+
+/// The host. Its servers end before it does.
+pub(super) struct Host {
+    servers: Vec<Child>,
+    pub(super) scene: Scene,
+}
+
+/// Load that is offered meanwhile.
+pub(super) struct Load {
+    child: Child,
+    document: PathBuf,
+}
+
+impl Host {
+    /// None, and a SKIP, where no lab can be made, there is one CPU only, or a program is not installed.
+    pub(super) fn up(test: &str, programs: &[&str]) -> Option<Self> {
+        if let Some(missing) = programs.iter().find(|name| find(name).is_none()) {
+            skip(test, &format!("{missing} is not installed"));
+            return None;
+        }
+        if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
+            skip(test, "takes two CPUs");
+            return None;
+        }
+        Scene::up(test).map(|scene| Self { servers: Vec::new(), scene })
+    }
+
+    /// Queues by turns on CPU 0 and 1, so that the flow decides where a packet arrives, as with a NIC's interrupts.
+    pub(super) fn spread(&self) {
+        for queue in 0..4 {
+            let file = format!("/sys/class/net/eth0/queues/rx-{queue}/rps_cpus");
+            self.scene.shell(&format!("echo {} > {file}", 1 << (queue % 2)));
+        }
+    }
+
+    /// A file of the scene, by its path.
+    pub(super) fn write(&self, name: &str, content: &str) -> String {
+        let path = self.scene.path(name);
+        std::fs::write(&path, content).expect("written");
+        text(&path).to_owned()
+    }
+
+    /// The directory of the servers' files.
+    pub(super) fn directory(&self) -> String {
+        let path = self.scene.path("");
+        text(&path).trim_end_matches('/').to_owned()
+    }
+
+    /// Starts a server and waits until it has a socket on the port. Returns its process.
+    pub(super) fn serve(&mut self, port: u16, server: impl AsRef<Path>, arguments: &[&str]) -> u32 {
+        let log = std::fs::File::create(self.scene.path("log")).expect("a log");
+        let mut command = self.scene.on_host(server.as_ref());
+        command.args(arguments).stdout(log.try_clone().expect("a log")).stderr(log);
+        let mut child = command.spawn().expect("the command starts");
+        let pid = child.id();
+        let bound = format!("ss -Hulpn 'sport = :{port}' | grep -c users: || true");
+        within(PATIENCE, "the server is there", || {
+            let ended = child.try_wait().expect("a child");
+            let log = || std::fs::read_to_string(self.scene.path("log")).unwrap_or_default();
+            assert!(ended.is_none(), "{:?} ends: {}", server.as_ref(), log());
+            self.scene.shell(&bound) != "0"
+        });
+        self.servers.push(child);
+        pid
+    }
+
+    /// `linerate boost` on the host, with the scene's journal.
+    pub(super) fn boost(&self, arguments: &[&str]) -> Command {
+        let mut command = self.scene.on_host(program());
+        command.arg("boost").args(arguments).arg("--state-dir").arg(self.scene.state());
+        command
+    }
+
+    /// The same, run to its end, which has to be this status.
+    pub(super) fn expect(&self, status: i32, arguments: &[&str]) -> (String, String) {
+        let output = self.boost(arguments).output().expect("the command starts");
+        expected(status, arguments, &output)
+    }
+
+    /// The document of the same.
+    pub(super) fn document(&self, arguments: &[&str]) -> Value {
+        let (out, err) = self.expect(0, &[arguments, &["--json", "-"]].concat());
+        serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}{err}"))
+    }
+
+    /// `linerate load` on the other host, at the port, from both CPUs.
+    pub(super) fn load(&self, port: u16, arguments: &[&str]) -> Command {
+        let mut command = self.scene.on("sender0", program());
+        command.arg("load").arg(format!("{ADDRESS}:{port}")).args(arguments);
+        // Sockets: what is sent in the kernel's name would arrive where that thread runs.
+        command.args(["--backend", "socket", "--threads", "2", "--cpus", "0-1", "--flows", "64", "--quiet"]);
+        command
+    }
+
+    /// The document of such load, run to its end.
+    pub(super) fn loaded(&self, port: u16, arguments: &[&str]) -> Value {
+        let output = self.load(port, arguments).args(["--json", "-"]).output().expect("it starts");
+        let (out, err) = said(&output);
+        serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}{err}"))
+    }
+
+    /// Datagrams that found a socket's buffer full, on both hosts (UdpRcvbufErrors).
+    pub(super) fn full_buffers(&self) -> u64 {
+        ["receiver", "sender0"].into_iter().map(|host| self.counter(host, "RcvbufErrors")).sum()
+    }
+
+    /// A counter of UDP over IPv4 (`/proc/net/snmp`).
+    fn counter(&self, host: &str, name: &str) -> u64 {
+        let output = self.scene.on(host, "cat").arg("/proc/net/snmp").output().expect("cat");
+        let (snmp, _) = said(&output);
+        let mut lines = snmp.lines().filter_map(|line| line.strip_prefix("Udp: "));
+        let (names, values) = (lines.next().expect("names"), lines.next().expect("values"));
+        let at = names.split(' ').position(|column| column == name).expect("the counter");
+        values.split(' ').nth(at).and_then(|value| value.parse().ok()).expect("a count")
+    }
+
+    /// Load that goes on until it is asked to end.
+    pub(super) fn loading(&self, port: u16, rate: f64, arguments: &[&str]) -> Load {
+        let document = self.scene.path("load.json");
+        let _ = std::fs::remove_file(&document);
+        let rate = format!("{rate:.0}");
+        let mut command = self.load(port, &["--rate", &rate, "--duration", "600", "--interval", "0.1"]);
+        command.args(arguments).arg("--json").arg(&document).arg("--json-stream").arg("-");
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("the command starts");
+        let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+        let began = lines.by_ref().any(|line| line.is_ok_and(|line| line.contains("\"interval\"")));
+        assert!(began, "the load begins");
+        // The rest is read, so that the pipe never fills.
+        std::thread::spawn(move || lines.for_each(drop));
+        Load { child, document }
+    }
+}
+
+impl Load {
+    /// Whether it goes on.
+    pub(super) fn goes_on(&mut self) -> bool {
+        self.child.try_wait().expect("a child").is_none()
+    }
+
+    /// Ends it, and waits for its document.
+    pub(super) fn end(mut self) -> Value {
+        signal(self.child.id(), Signal::INT);
+        self.child.wait().expect("a child");
+        let written = std::fs::read_to_string(&self.document).expect("the load's document");
+        serde_json::from_str(&written).expect("JSON")
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        // Waited for already, unless the test failed.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        for server in &mut self.servers {
+            let _ = server.kill();
+            let _ = server.wait();
+        }
+    }
+}
+
+/// What a command said, whose status has to be this.
+pub(super) fn expected(status: i32, arguments: &[&str], output: &Output) -> (String, String) {
+    let (out, err) = said(output);
+    assert_eq!(output.status.code(), Some(status), "boost {arguments:?}: {out}{err}");
+    (out, err)
+}
+
+/// Waits for what nothing tells.
+pub(super) fn within(seconds: u64, what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(seconds);
+    while !holds() {
+        assert!(Instant::now() < deadline, "{what} within {seconds} s");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+pub(super) fn signal(pid: u32, signal: Signal) {
+    let pid = Pid::from_raw(pid.cast_signed()).expect("a process id");
+    kill_process(pid, signal).expect("a signal can be sent");
+}
+
+/// Tells a figure, past the test runner's capture.
+pub(super) fn tell(figure: &str) {
+    let _ = std::io::stderr().write_all(format!("\n{figure}\n").as_bytes());
+}
+
+pub(super) fn count(document: &Value, key: &str) -> u64 {
+    document[key].as_u64().unwrap_or_else(|| panic!("no count '{key}' in {document}"))
+}

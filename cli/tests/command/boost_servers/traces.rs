@@ -1,0 +1,124 @@
+//! All that a boost may change of a server, as the kernel tells: by `/proc`, by `getsockopt` on copies of its sockets, and by
+//! what `linerate doctor` is told of how a group chooses.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::fd::{AsFd, OwnedFd};
+
+use linerate_host::Setting;
+use linerate_host::setting::{SocketAt, SocketKnob};
+use rustix::net::sockopt;
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
+use serde_json::Value;
+
+use super::scene::Host;
+use crate::support::program;
+use crate::tune::scene::said;
+
+/// What there is, by name, as it reads.
+pub(super) type Traces = BTreeMap<String, String>;
+
+/// A process and all that come from it.
+pub(super) fn family(pid: u32) -> Vec<u32> {
+    let mut family = vec![pid];
+    let mut next = 0;
+    while let Some(parent) = family.get(next).copied() {
+        next += 1;
+        for thread in threads(parent) {
+            let children = fs::read_to_string(format!("/proc/{parent}/task/{thread}/children"));
+            let children = children.unwrap_or_default();
+            family.extend(children.split_ascii_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
+        }
+    }
+    family
+}
+
+/// The name a process goes by.
+pub(super) fn name(pid: u32) -> String {
+    fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim().to_owned()
+}
+
+/// CPUs that a thread may run on, as a list.
+pub(super) fn allowed(pid: u32, thread: u32) -> String {
+    let status = fs::read_to_string(format!("/proc/{pid}/task/{thread}/status")).expect("a thread");
+    let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    line.expect("a list").trim().to_owned()
+}
+
+pub(super) fn threads(pid: u32) -> Vec<u32> {
+    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
+    let mut threads: Vec<u32> =
+        tasks.filter_map(|task| task.ok()?.file_name().to_str()?.parse().ok()).collect();
+    threads.sort_unstable();
+    threads
+}
+
+/// All of a server as it reads now.
+pub(super) fn traces(host: &Host, pid: u32, port: u16) -> Traces {
+    let mut traces = Traces::new();
+    for process in family(pid) {
+        for thread in threads(process) {
+            traces.insert(format!("CPUs of thread {thread}"), allowed(process, thread));
+        }
+        for (descriptor, socket) in sockets(process) {
+            let kept = kept(process, descriptor, &socket);
+            traces.insert(format!("socket {descriptor} of {process}"), options(&socket) + &kept);
+        }
+    }
+    for (group, steering) in steering(host, port) {
+        traces.insert(format!("steering of {group}"), steering);
+    }
+    traces
+}
+
+/// How the kernel chooses among the sockets of each UDP group of the port.
+pub(super) fn steering(host: &Host, port: u16) -> Vec<(String, String)> {
+    let mut doctor = host.scene.on_host(program());
+    doctor.args(["doctor", "--port", &port.to_string(), "--json", "-"]);
+    let (out, err) = said(&doctor.output().expect("doctor starts"));
+    let document: Value = serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}{err}"));
+    let services = document["stages"]["socket"]["services"].as_array().expect("services").clone();
+    let udp = services.into_iter().filter(|service| service["protocol"] == "udp");
+    udp.map(|service| (service["local"].to_string(), service["steering"].to_string())).collect()
+}
+
+/// Copies of a process's internet sockets, by descriptor.
+fn sockets(pid: u32) -> Vec<(u32, OwnedFd)> {
+    let process = Pid::from_raw(pid.cast_signed()).expect("a process id");
+    let process = pidfd_open(process, PidfdFlags::empty()).expect("a process");
+    let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).expect("descriptors");
+    let mut descriptors: Vec<u32> =
+        descriptors.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect();
+    descriptors.sort_unstable();
+    let copy = |descriptor: u32| {
+        let flags = PidfdGetfdFlags::empty();
+        let copy = pidfd_getfd(&process, descriptor.cast_signed(), flags).ok()?;
+        let domain = sockopt::socket_domain(&copy).ok()?;
+        let internet = [rustix::net::AddressFamily::INET, rustix::net::AddressFamily::INET6];
+        internet.contains(&domain).then_some((descriptor, copy))
+    };
+    descriptors.into_iter().filter_map(copy).collect()
+}
+
+/// Options that no library of ours reads but the one that sets them.
+fn kept(pid: u32, descriptor: u32, socket: &OwnedFd) -> String {
+    let cookie = sockopt::socket_cookie(socket).expect("a cookie");
+    let inode = rustix::fs::fstat(socket).expect("an inode").st_ino;
+    let socket = SocketAt { cookie, inode, pid, descriptor };
+    let read = |knob| Setting::Socket { socket, knob }.read(&linerate_host::Host::live());
+    format!(", busy poll {:?}, {:?}", read(SocketKnob::BusyPoll), read(SocketKnob::ReceiveBuffer))
+}
+
+fn options(socket: &OwnedFd) -> String {
+    let socket = socket.as_fd();
+    // Of a socket of IPv4 the others are errors, and the same errors before and after.
+    format!(
+        "cookie {:?}, receive buffer {:?}, send buffer {:?}, incoming CPU {:?}, path MTU {:?} {:?}",
+        sockopt::socket_cookie(socket),
+        sockopt::socket_recv_buffer_size(socket),
+        sockopt::socket_send_buffer_size(socket),
+        sockopt::socket_incoming_cpu(socket),
+        sockopt::ip_mtu_discover(socket),
+        sockopt::ipv6_mtu_discover(socket),
+    )
+}

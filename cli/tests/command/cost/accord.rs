@@ -1,0 +1,168 @@
+//! What is taken from a process, as cost sees it and as that process feels it.
+
+use serde_json::Value;
+
+use super::scene::{Host, Looking, Speed, openssl};
+use crate::support::{machine, skip};
+
+/// How far the two may be apart, as a share of wall time.
+const ALLOWED: f64 = 0.03;
+
+/// Shares of the CPU that packets are to take.
+const LOADS: [f64; 4] = [0.0, 0.25, 0.5, 0.8];
+
+/// How far attributed time may be from the time that passed.
+const BOOKS: f64 = 0.01;
+
+/// Packets a second that may take all of a CPU: where to begin.
+const GUESS: f64 = 5e3;
+
+/// How often a rate is set right.
+const CORRECTIONS: usize = 6;
+
+/// How far its speeds before and after a look may be apart: where the machine itself became faster or slower meanwhile, there is
+/// nothing to compare with.
+const STEADY: f64 = 0.015;
+
+/// How often a look is taken again for want of that.
+const PATIENCE: usize = 12;
+
+/// How far a load may fall short of what was wanted.
+const SHORT_OF: f64 = 0.1;
+
+const NAME: &str = "what_a_process_loses_is_what_is_said_to_be_taken";
+
+/// One look at a process under load: shares of wall time that it lost to packets while it was scheduled.
+#[derive(Debug)]
+struct Attempt {
+    /// By its own speed.
+    felt: f64,
+    /// By what cost says.
+    seen: f64,
+}
+
+#[test]
+fn what_a_process_loses_is_what_is_said_to_be_taken() {
+    let _machine = machine();
+    let Some(host) = Host::up(NAME) else { return };
+    let long = std::env::var_os("LINERATE_TEST_LONG").is_some();
+    let (attempts, seconds) = if long { (7, 5) } else { (5, 1) };
+    for load in LOADS {
+        let rate = if load > 0.0 { rate_for(&host, load, load * GUESS) } else { 0.0 };
+        let mut found = attempts_at(&host, (rate, load), attempts, seconds);
+        if found.len() < attempts {
+            return skip(
+                NAME,
+                "others keep this machine busy: openssl alone is not equally fast from second to second",
+            );
+        }
+        found.sort_by(|one, other| difference(one).total_cmp(&difference(other)));
+        for Attempt { felt, seen } in &found {
+            eprintln!(
+                "load {load}: {rate:.0} frames/s, felt {felt:.4}, seen {seen:.4}, apart {:+.4}",
+                seen - felt
+            );
+        }
+        let middle = difference(&found[attempts / 2]);
+        assert!(middle.abs() <= ALLOWED, "at a load of {load} the two are {middle:+.4} apart: {found:?}");
+        let reached = found.iter().map(|attempt| attempt.felt).fold(0.0, f64::max);
+        if reached < load - SHORT_OF {
+            skip(
+                NAME,
+                &format!(
+                    "frames sent here took {:.0} % of the CPU where {:.0} % were wanted",
+                    reached * 100.0,
+                    load * 100.0
+                ),
+            );
+        }
+    }
+}
+
+fn difference(attempt: &Attempt) -> f64 {
+    attempt.seen - attempt.felt
+}
+
+/// Looks between times without packets, those that count.
+fn attempts_at(host: &Host, load: (f64, f64), wanted: usize, seconds: u32) -> Vec<Attempt> {
+    let mut found = Vec::new();
+    let (mut before, ()) = openssl(seconds, || ());
+    for _ in 0..PATIENCE.max(2 * wanted) {
+        if found.len() == wanted {
+            break;
+        }
+        let (loaded, taken_ns) = look(host, load, seconds);
+        let (after, ()) = openssl(seconds, || ());
+        if (pace(after) / pace(before) - 1.0).abs() <= STEADY {
+            let idle = f64::midpoint(pace(before), pace(after));
+            let wall_ns = f64::from(seconds) * 1e9;
+            let felt = lost_ns(loaded, idle, seconds) / wall_ns;
+            found.push(Attempt { felt, seen: taken_ns / wall_ns });
+        }
+        before = after;
+    }
+    found
+}
+
+/// Bytes that it enciphers while it runs for a nanosecond.
+fn pace(idle: Speed) -> f64 {
+    idle.bytes_per_second / idle.ran_ns
+}
+
+/// For how long it was scheduled and yet not at its work, ns.
+fn lost_ns(loaded: Speed, idle: f64, seconds: u32) -> f64 {
+    loaded.ran_ns - loaded.bytes_per_second * f64::from(seconds) / idle
+}
+
+/// Its speed with packets, and what cost says they took from it, ns.
+fn look(host: &Host, (rate, share): (f64, f64), seconds: u32) -> (Speed, f64) {
+    let frames = (rate > 0.0).then(|| host.frames(rate, share));
+    let looking = Looking::start(&["--by", "thread", "--top", "1000", "--json", "-"]);
+    let (loaded, document) = openssl(seconds, || looking.document());
+    drop(frames);
+    books_balance(&document);
+    (loaded, taken(&document, loaded.pid))
+}
+
+/// What was taken from a process, ns.
+fn taken(document: &Value, pid: u32) -> f64 {
+    let victims = document["victims"].as_array().expect("victims");
+    let of_it = victims.iter().filter(|victim| victim["pid"] == pid);
+    of_it.map(|victim| ns(victim, "taken_ns")).sum()
+}
+
+fn ns(value: &Value, key: &str) -> f64 {
+    value[key].as_f64().unwrap_or_else(|| panic!("no '{key}' in {value}"))
+}
+
+/// Each CPU's time is given to somebody, once.
+fn books_balance(document: &Value) {
+    let cpus = document["cpus"].as_array().expect("CPUs");
+    assert!(!cpus.is_empty());
+    for cpu in cpus {
+        let parts = PARTS.iter().map(|part| ns(cpu, part)).sum::<f64>();
+        let elapsed = ns(cpu, "elapsed_ns");
+        assert!((parts / elapsed - 1.0).abs() <= BOOKS, "{parts} of {elapsed} ns are attributed: {cpu}");
+    }
+}
+
+/// What a CPU's time is divided into.
+const PARTS: [&str; 7] =
+    ["idle_ns", "tasks_ns", "net_rx_ns", "net_tx_ns", "other_softirq_ns", "nic_irq_ns", "other_irq_ns"];
+
+/// The rate at which packets take this share, beginning from a guess: what one takes depends on how many come together.
+fn rate_for(host: &Host, load: f64, guess: f64) -> f64 {
+    let (idle, ()) = openssl(1, || ());
+    let mut rate = guess;
+    for _ in 0..CORRECTIONS {
+        let frames = host.frames(rate, load);
+        let (loaded, ()) = openssl(1, || ());
+        drop(frames);
+        let felt = (lost_ns(loaded, pace(idle), 1) / 1e9).max(0.05);
+        if (felt - load).abs() < SHORT_OF / 2.0 {
+            break;
+        }
+        rate *= (load / felt).clamp(0.7, 1.3);
+    }
+    rate
+}

@@ -1,0 +1,47 @@
+//! Two looks side by side.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::schema::conforms;
+use crate::support::{linerate, skip};
+
+#[test]
+fn two_results_are_shown_side_by_side_and_others_refused() {
+    if !rustix::process::geteuid().is_root() {
+        return skip("two_results_are_shown_side_by_side_and_others_refused", "takes root");
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| directory.path().join(name).to_str().expect("a name").to_owned();
+    let (one, other, html) = (path("a.json"), path("b.json"), path("b.html"));
+    let look = |arguments: &[&str]| {
+        let output = linerate(&[&["cost", "--duration", "0.3"], arguments].concat());
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).expect("text")
+    };
+    let text = look(&["--json", &one]);
+    assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+    assert!(text.starts_with("Packets took"), "{text}");
+    look(&["--by", "cgroup", "--json", &other, "--html", &html]);
+    let page = fs::read_to_string(&html).expect("the page");
+    assert!(page.contains("<svg") && page.contains("CPU 0"), "{page}");
+    let document: Value = serde_json::from_str(&fs::read_to_string(&other).expect("read")).expect("JSON");
+    conforms(&document, "linerate.cost/1");
+    assert_eq!(document["by"], "cgroup");
+
+    let compared = linerate(&["cost", "--compare", &one, &other]);
+    assert!(compared.status.success(), "{}", String::from_utf8_lossy(&compared.stderr));
+    let text = String::from_utf8_lossy(&compared.stdout).into_owned();
+    assert!(text.contains("a.json") && text.contains("b.json"), "{text}");
+    let compared = linerate(&["cost", "--compare", &one, &other, "--json", "-"]);
+    let compared: Value = serde_json::from_slice(&compared.stdout).expect("JSON");
+    conforms(&compared, "linerate.cost-comparison/1");
+
+    let wrong = path("load.json");
+    fs::write(&wrong, r#"{"schema": "linerate.load/1"}"#).expect("written");
+    let refused = linerate(&["cost", "--compare", &one, &wrong]);
+    let errors = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!((refused.status.code(), errors.lines().count()), (Some(2), 1), "{errors}");
+    assert!(errors.contains("load.json") && errors.contains("linerate.load/1"), "{errors}");
+}

@@ -1,0 +1,128 @@
+//! Losses that take a setting of the whole machine, and so only where that was agreed to.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use super::scene::{ADDRESS, PORT, Scene, within};
+use crate::support::{self, program, skip};
+
+/// A setting of the whole machine, put back at the end.
+struct Setting {
+    path: &'static str,
+    found: String,
+}
+
+impl Setting {
+    fn changed(test: &str, path: &'static str, value: &str) -> Option<Self> {
+        if std::env::var_os("LINERATE_TEST_HOST_WIDE").is_none() {
+            skip(
+                test,
+                &format!("it writes {path} of the whole machine; LINERATE_TEST_HOST_WIDE=1 allows it"),
+            );
+            return None;
+        }
+        let found = match fs::read_to_string(path) {
+            Ok(found) => found,
+            Err(error) => {
+                skip(test, &format!("{path}: {error}"));
+                return None;
+            }
+        };
+        if let Err(error) = fs::write(path, value) {
+            skip(test, &format!("{path}: {error}"));
+            return None;
+        }
+        Some(Self { path, found })
+    }
+}
+
+impl Drop for Setting {
+    fn drop(&mut self) {
+        fs::write(self.path, &self.found).expect("it is put back");
+    }
+}
+
+#[test]
+fn a_connection_table_that_is_full() {
+    const TEST: &str = "a_connection_table_that_is_full";
+    const FLOWS: u64 = 300;
+    let _machine = support::machine();
+    let Some(scene) = Scene::up(TEST, 1) else { return };
+    scene.shell(
+        "nft add table inet t; nft 'add chain inet t c { type filter hook input priority 0; }'; \
+         nft add rule inet t c ct state new counter",
+    );
+    // The least flows are this machine's own; those of the lab are what fills it.
+    let Some(_setting) = Setting::changed(TEST, "/proc/sys/net/netfilter/nf_conntrack_max", "100") else {
+        return;
+    };
+    let server = scene.server();
+    let clients: Vec<_> = (0..FLOWS).map(|_| scene.client()).collect();
+    server.set_nonblocking(true).expect("it does not wait");
+    let dropped = || statistics(&scene).iter().map(|cpu| cpu[DROP]).sum::<u64>();
+    let before = dropped();
+    let found = scene.found(|| {
+        clients.iter().for_each(|client| super::scene::send(client, 1));
+        let mut read = 0;
+        within("all are dropped or read", || {
+            while server.recv(&mut [0; 200]).is_ok() {
+                read += 1;
+            }
+            read + dropped() - before == FLOWS
+        });
+    });
+    let dropped = dropped() - before;
+    // A few find an entry nearby that may go.
+    assert!(dropped > FLOWS / 3 && dropped <= FLOWS - 100, "{dropped}");
+    found.is_only("requests", "conntrack-full", dropped);
+}
+
+/// The column of what was dropped (Linux 6.18, net/netfilter/nf_conntrack_standalone.c).
+const DROP: usize = 10;
+
+/// `/proc/net/stat/nf_conntrack`, a row a CPU.
+fn statistics(scene: &Scene) -> Vec<Vec<u64>> {
+    let text = scene.shell("cat /proc/net/stat/nf_conntrack");
+    let (names, rows) = text.split_once('\n').expect("rows");
+    assert_eq!(names.split_whitespace().nth(DROP), Some("drop"));
+    let number = |cell: &str| u64::from_str_radix(cell, 16).expect("a count");
+    rows.lines().map(|row| row.split_whitespace().map(number).collect()).collect()
+}
+
+#[test]
+fn a_backlog_of_ten() {
+    const TEST: &str = "a_backlog_of_ten";
+    let _machine = support::machine();
+    if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
+        return skip(TEST, "takes two CPUs");
+    }
+    let Some(scene) = Scene::up(TEST, 1) else { return };
+    let Some(_setting) = Setting::changed(TEST, "/proc/sys/net/core/netdev_max_backlog", "10") else {
+        return;
+    };
+    scene.shell("for queue in /sys/class/net/eth0/queues/rx-*; do echo 2 > $queue/rps_cpus; done");
+    let _server = scene.server();
+    let written = scene.path("load.json");
+    let mut command = Command::new(program());
+    command.args(["load", &format!("{ADDRESS}:{PORT}"), "--flood", "--duration", "0.3", "--drain", "0.1"]);
+    command.args(["--cpus", "0", "--json", &written, "--quiet"]).stdout(Stdio::null());
+    let before = softnet_dropped();
+    let looking = scene.look(&["--port", &PORT.to_string(), "--load", &written]);
+    scene.sender().spawn(command).expect("the command starts").wait().expect("it ends");
+    assert!(Path::new(&written).exists());
+    let found = looking.end();
+    // Of the whole machine: others may have lost some, too.
+    let dropped = softnet_dropped() - before;
+    let backlog = found.loss("requests", "backlog-full")["packets"].as_u64().expect("a count");
+    assert!(backlog > 0 && backlog <= dropped, "{backlog} of {dropped}");
+    assert!(dropped - backlog <= dropped / 100, "{backlog} of {dropped}");
+    assert_eq!(found.unaccounted(), [], "{:#}", found.document);
+}
+
+/// Packets that found a CPU's backlog full (`/proc/net/softnet_stat`).
+fn softnet_dropped() -> u64 {
+    let text = fs::read_to_string("/proc/net/softnet_stat").expect("statistics");
+    let column = |row: &str| u64::from_str_radix(row.split_whitespace().nth(1).expect("a column"), 16);
+    text.lines().map(|row| column(row).expect("a count")).sum()
+}

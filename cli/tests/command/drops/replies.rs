@@ -1,0 +1,43 @@
+//! Replies that are lost.
+
+use super::scene::{Scene, send, within};
+
+#[test]
+fn a_qdisc_that_holds_too_little() {
+    let Some(scene) = Scene::up("a_qdisc_that_holds_too_little", 1) else { return };
+    const SENT: u64 = 200;
+    scene.shell("tc qdisc replace dev eth0 root tbf rate 1mbit burst 1600 limit 1600");
+    let (_echo, client) = (scene.echo(), scene.client());
+    client.set_nonblocking(true).expect("it does not wait");
+    let dropped = || -> u64 {
+        let told = scene.shell("tc -s qdisc show dev eth0 | grep -o 'dropped [0-9]*'");
+        told.trim_start_matches("dropped ").parse().expect("a count")
+    };
+    let found = scene.found(|| {
+        send(&client, SENT);
+        let mut answered = 0;
+        within("all are dropped or there", || {
+            while client.recv(&mut [0; 200]).is_ok() {
+                answered += 1;
+            }
+            answered + dropped() == SENT
+        });
+    });
+    assert!(dropped() > SENT / 2);
+    // This one gives the kernel's common reason, not the one for limits.
+    found.is_only("replies", "qdisc-drop", dropped());
+}
+
+#[test]
+fn a_rule_that_drops_replies() {
+    let Some(scene) = Scene::up("a_rule_that_drops_replies", 1) else { return };
+    scene.shell(&format!(
+        "nft add table inet t; nft 'add chain inet t c {{ type filter hook output priority 0; }}'; \
+         nft add rule inet t c udp sport {} numgen inc mod 4 0 counter drop",
+        super::scene::PORT
+    ));
+    let (_echo, client) = (scene.echo(), scene.client());
+    let found = scene.found(|| (0..25).for_each(|_| super::scene::exchange(&client, 4, 3)));
+    assert_eq!(scene.shell("nft list chain inet t c | grep -o 'packets [0-9]*'"), "packets 25");
+    found.is_only("replies", "netfilter-rule", 25);
+}

@@ -1,0 +1,266 @@
+//! A lab in which packets are lost, and `linerate drops` at its receiver while they are.
+
+use std::fs::File;
+use std::io::{BufRead as _, BufReader};
+use std::net::{SocketAddr, UdpSocket};
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use linerate_lab::{Lab, LabChild, LabHost};
+use linerate_reflector::{Reflector, Running};
+use serde_json::Value;
+
+use crate::schema::conforms;
+use crate::support::{program, skip};
+
+/// The receiver's address on its first link.
+pub(super) const ADDRESS: &str = "198.18.0.1";
+/// The port all of it is about.
+pub(super) const PORT: u16 = 4053;
+
+/// How long anything may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// What the traced command says when it runs.
+const READY: &str = "ready";
+
+/// A trace looks at every packet of the machine, and each makes those of the others slower: one at a time.
+static TRACES: Mutex<()> = Mutex::new(());
+
+/// A receiver and its senders.
+pub(super) struct Scene {
+    lab: Lab,
+    directory: tempfile::TempDir,
+    _alone: MutexGuard<'static, ()>,
+}
+
+/// What `linerate drops` found.
+pub(super) struct Found {
+    /// Its document.
+    pub(super) document: Value,
+    pub(super) status: Option<i32>,
+    /// What it said on standard error.
+    pub(super) errors: String,
+}
+
+/// `linerate drops` while it looks.
+pub(super) struct Looking {
+    child: LabChild,
+    errors: BufReader<std::process::ChildStderr>,
+    document: std::path::PathBuf,
+}
+
+impl Scene {
+    /// None, and a SKIP, where no lab can be made or nothing may be traced.
+    pub(super) fn up(test: &str, senders: usize) -> Option<Self> {
+        if !rustix::process::geteuid().is_root() {
+            skip(test, "takes root");
+            return None;
+        }
+        let alone = TRACES.lock().unwrap_or_else(PoisonError::into_inner);
+        match Lab::builder().senders(senders).start() {
+            Ok(lab) => {
+                let directory = tempfile::tempdir().expect("a directory");
+                Some(Self { lab, directory, _alone: alone })
+            }
+            Err(error) => {
+                skip(test, &error.to_string());
+                None
+            }
+        }
+    }
+
+    pub(super) fn receiver(&self) -> &LabHost {
+        self.lab.receiver()
+    }
+
+    pub(super) fn sender(&self) -> &LabHost {
+        &self.lab.senders()[0]
+    }
+
+    /// A file of the scene.
+    pub(super) fn path(&self, name: &str) -> String {
+        self.directory.path().join(name).to_str().expect("a name").to_owned()
+    }
+
+    /// What a shell on the receiver prints.
+    pub(super) fn shell(&self, script: &str) -> String {
+        shell(self.receiver(), script)
+    }
+
+    /// A socket on a host.
+    pub(super) fn socket(&self, host: &LabHost, address: &str) -> UdpSocket {
+        let socket = host.run(|| UdpSocket::bind(address)).expect("the host runs").expect("a socket");
+        socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        socket
+    }
+
+    /// A socket on the receiver at the port.
+    pub(super) fn server(&self) -> UdpSocket {
+        self.socket(self.receiver(), &format!("{ADDRESS}:{PORT}"))
+    }
+
+    /// An echo on the receiver at the port.
+    pub(super) fn echo(&self) -> Running {
+        let start = || Reflector::builder().address(target()).start();
+        self.receiver().run(start).expect("the host runs").expect("an echo")
+    }
+
+    /// A socket on the sender.
+    pub(super) fn client(&self) -> UdpSocket {
+        self.socket(self.sender(), "0.0.0.0:0")
+    }
+
+    /// Starts `linerate drops` on the receiver and waits until it looks.
+    pub(super) fn look(&self, arguments: &[&str]) -> Looking {
+        let document = self.directory.path().join("drops.json");
+        let mut command = Command::new(program());
+        command.arg("drops").args(arguments).arg("--json").arg(&document);
+        // It looks for as long as its standard input is open.
+        command.args(["--", "sh", "-c", &format!("echo {READY}; exec cat")]);
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = self.receiver().spawn(command).expect("the command starts");
+        let mut errors = BufReader::new(child.stderr.take().expect("a pipe"));
+        let mut said = String::new();
+        while !said.ends_with(&format!("{READY}\n")) {
+            assert!(errors.read_line(&mut said).expect("text") > 0, "it ends: {said}");
+        }
+        Looking { child, errors, document }
+    }
+
+    /// What it finds of the port while there is this traffic.
+    pub(super) fn found(&self, traffic: impl FnOnce()) -> Found {
+        let looking = self.look(&["--port", &PORT.to_string()]);
+        traffic();
+        looking.end()
+    }
+
+    /// A counter of `/proc/net/snmp` or `/proc/net/netstat` on the receiver.
+    pub(super) fn counter(&self, group: &str, name: &str) -> u64 {
+        // The thread's own: /proc/net is that of the process's first thread.
+        let read = || {
+            let thread = rustix::thread::gettid().as_raw_nonzero();
+            ["snmp", "netstat"]
+                .map(|file| std::fs::read_to_string(format!("/proc/self/task/{thread}/net/{file}")))
+        };
+        let files = self.receiver().run(read).expect("the host runs");
+        let text: String = files.into_iter().map(|file| file.expect("counters")).collect();
+        let mut lines = text.lines().filter_map(|line| line.strip_prefix(&format!("{group}: ")));
+        let pairs = std::iter::from_fn(|| lines.next().zip(lines.next()));
+        pairs
+            .flat_map(|(names, values)| names.split(' ').zip(values.split(' ')).collect::<Vec<_>>())
+            .find(|(column, _)| *column == name)
+            .and_then(|(_, value)| value.parse().ok())
+            .unwrap_or_else(|| panic!("no {group} {name}"))
+    }
+}
+
+impl Looking {
+    /// Its process.
+    pub(super) fn child(&mut self) -> &mut LabChild {
+        &mut self.child
+    }
+
+    /// Ends the look, and takes what it found.
+    pub(super) fn end(mut self) -> Found {
+        drop(self.child.stdin.take());
+        let mut errors = String::new();
+        std::io::Read::read_to_string(&mut self.errors, &mut errors).expect("text");
+        let status = self.child.wait().expect("it ends").code();
+        let file = File::open(&self.document).unwrap_or_else(|error| panic!("{error}: {errors}"));
+        let document = serde_json::from_reader(BufReader::new(file)).expect("JSON");
+        conforms(&document, "linerate.drops/1");
+        Found { document, status, errors }
+    }
+}
+
+impl Found {
+    /// Every loss of these packets: its name, and how many.
+    pub(super) fn losses(&self, way: &str) -> Vec<(String, u64)> {
+        let losses = self.stages(way).iter().flat_map(|stage| list(stage, "losses"));
+        losses.map(|loss| (text(loss, "name"), count(loss, "packets"))).collect()
+    }
+
+    /// What is unaccounted for, with the stage.
+    pub(super) fn unaccounted(&self) -> Vec<(String, i64)> {
+        let stages = ["requests", "replies"].into_iter().flat_map(|way| self.stages(way));
+        stages
+            .filter_map(|stage| Some((text(stage, "stage"), stage["unaccounted"].as_i64()?)))
+            .filter(|(_, packets)| *packets != 0)
+            .collect()
+    }
+
+    /// The loss of this name among the requests or replies.
+    pub(super) fn loss(&self, way: &str, name: &str) -> &Value {
+        let mut losses = self.stages(way).iter().flat_map(|stage| list(stage, "losses"));
+        losses.find(|loss| loss["name"] == name).unwrap_or_else(|| panic!("no {name}: {:#}", self.document))
+    }
+
+    /// The one thing that is lost, and all else balances.
+    pub(super) fn is_only(&self, way: &str, name: &str, packets: u64) {
+        let mut lost = self.losses("requests");
+        lost.extend(self.losses("replies"));
+        lost.retain(|(_, packets)| *packets > 0);
+        assert_eq!(lost, [(name.to_owned(), packets)], "{:#}", self.document);
+        assert_eq!(count(self.loss(way, name), "packets"), packets);
+        assert_eq!(self.unaccounted(), [], "{:#}", self.document);
+        assert_eq!(self.status, Some(1), "{}", self.errors);
+    }
+
+    fn stages(&self, way: &str) -> &[Value] {
+        list(&self.document[way], "stages")
+    }
+}
+
+/// Where the server is.
+pub(super) fn target() -> SocketAddr {
+    SocketAddr::new(ADDRESS.parse().expect("an address"), PORT)
+}
+
+/// Sends so many datagrams to the port.
+pub(super) fn send(client: &UdpSocket, packets: u64) {
+    for number in 0..packets {
+        // A port that refuses the one before is no matter of this one.
+        while client.send_to(&[number as u8; 100], target()).is_err() {}
+    }
+}
+
+/// Sends so many requests, and takes so many replies.
+pub(super) fn exchange(client: &UdpSocket, requests: u64, replies: u64) {
+    send(client, requests);
+    for _ in 0..replies {
+        client.recv(&mut [0; 200]).expect("a reply");
+    }
+}
+
+/// Waits for what nothing tells.
+pub(crate) fn within(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < deadline, "{what} within {PATIENCE:?}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// What a shell on a host prints.
+pub(super) fn shell(host: &LabHost, script: &str) -> String {
+    let mut command = Command::new("sh");
+    command.args(["-c", script]).stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut child = host.spawn(command).expect("a shell");
+    let mut said = String::new();
+    std::io::Read::read_to_string(&mut child.stdout.take().expect("a pipe"), &mut said).expect("text");
+    assert!(child.wait().expect("it ends").success(), "{script}");
+    said.trim().to_owned()
+}
+
+fn list<'v>(value: &'v Value, key: &str) -> &'v [Value] {
+    value[key].as_array().map_or_else(|| panic!("no list '{key}' in {value:#}"), Vec::as_slice)
+}
+
+fn text(value: &Value, key: &str) -> String {
+    value[key].as_str().unwrap_or_else(|| panic!("no text '{key}' in {value:#}")).to_owned()
+}
+
+fn count(value: &Value, key: &str) -> u64 {
+    value[key].as_u64().unwrap_or_else(|| panic!("no count '{key}' in {value:#}"))
+}

@@ -1,0 +1,138 @@
+//! The command without a Prometheus.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use crate::support::{linerate, program};
+
+/// The command while it serves.
+struct Serving {
+    child: Child,
+    address: SocketAddr,
+    said: Vec<String>,
+}
+
+impl Serving {
+    fn start(arguments: &[&str]) -> Self {
+        let mut command = Command::new(program());
+        command.args(["export", "--listen", "127.0.0.1:0"]).args(arguments);
+        let mut child = command.stderr(Stdio::piped()).spawn().expect("the command starts");
+        let mut said = Vec::new();
+        let mut lines = BufReader::new(child.stderr.take().expect("a pipe")).lines().map_while(Result::ok);
+        let address = lines.find_map(|line| {
+            let place = line
+                .strip_prefix("serving metrics on http://")
+                .and_then(|rest| rest.strip_suffix("/metrics"));
+            let address = place.and_then(|place| place.parse().ok());
+            if address.is_none() {
+                said.push(line);
+            }
+            address
+        });
+        Self { child, address: address.expect("it says where it serves"), said }
+    }
+
+    fn ask(&self, path: &str, header: &str) -> String {
+        let mut stream = TcpStream::connect(self.address).expect("it listens");
+        stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout");
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\n{header}\r\n").expect("asked");
+        let mut text = String::new();
+        stream.read_to_string(&mut text).expect("answered");
+        text
+    }
+
+    /// Asks it to end; its status.
+    fn end(mut self) -> Option<i32> {
+        let ended = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status();
+        assert!(ended.expect("kill starts").success());
+        self.child.wait().expect("it ends").code()
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        // It has ended already where all went well.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn it_serves_both_formats_and_ends_when_it_is_asked_to() {
+    let serving = Serving::start(&["--interface", "lo", "--with", "pids"]);
+    assert!(serving.said.is_empty(), "{:?}", serving.said);
+    let text =
+        serving.ask("/metrics", "Accept: application/openmetrics-text;version=1.0.0,text/plain;q=0.5\r\n");
+    assert!(
+        text.starts_with("HTTP/1.1 200 OK\r\nContent-Type: application/openmetrics-text; version=1.0.0"),
+        "{text}"
+    );
+    assert!(text.contains("\nlinerate_link_up{interface=\"lo\"} ") && text.ends_with("\n# EOF\n"), "{text}");
+    let text = serving.ask("/metrics", "");
+    assert!(text.contains("Content-Type: text/plain; version=0.0.4") && !text.contains("# EOF"), "{text}");
+    assert!(text.contains("# TYPE linerate_softirq_processed_packets_total counter\n"), "{text}");
+    assert!(serving.ask("/-/healthy", "").starts_with("HTTP/1.1 200 "));
+    assert!(serving.ask("/", "").contains("href=\"/metrics\""));
+    assert!(serving.ask("/other", "").starts_with("HTTP/1.1 404 "));
+    assert_eq!(serving.end(), Some(0));
+}
+
+#[test]
+fn a_file_is_there_whole_for_as_long_as_it_runs() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("linerate.prom");
+    let serving =
+        Serving::start(&["--interface", "lo", "--textfile", file.to_str().expect("a name"), "--every", "1"]);
+    // It is written before anybody is answered.
+    assert!(serving.ask("/-/healthy", "").starts_with("HTTP/1.1 200 "));
+    let text = std::fs::read_to_string(&file).expect("written");
+    assert!(
+        text.starts_with("# HELP linerate_") && text.ends_with('\n') && !text.contains("# EOF"),
+        "{text}"
+    );
+    assert_eq!(serving.end(), Some(0));
+    let names = std::fs::read_dir(directory.path()).expect("listed").count();
+    assert_eq!(names, 1, "nothing but the file");
+}
+
+#[test]
+fn once_is_written_to_standard_output_or_to_the_file() {
+    let output = linerate(&["export", "--once", "--interface", "lo"]);
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    assert!(output.stdout.ends_with(b"# EOF\n"));
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("linerate.prom");
+    let output =
+        linerate(&["export", "--once", "--interface", "lo", "--textfile", file.to_str().expect("a name")]);
+    assert!(output.status.success() && output.stdout.is_empty(), "{output:?}");
+    assert!(std::fs::read_to_string(&file).expect("written").contains("linerate_build_info{version="));
+}
+
+#[test]
+fn what_cannot_be_is_told_in_one_line() {
+    for (arguments, words) in [
+        (
+            &["--listen", "0.0.0.0:0"][..],
+            "--listen 0.0.0.0:0: other hosts could reach that; give --allow-remote",
+        ),
+        (&["--interface", "nowhere0"], "no interface 'nowhere0': there are "),
+        (
+            &["--textfile", "/nonexistent/x.prom"],
+            "cannot write /nonexistent/x.prom: No such file or directory",
+        ),
+        (
+            &["--listen", "203.0.113.1:9", "--allow-remote"],
+            "cannot listen on 203.0.113.1:9: choose another address",
+        ),
+        (&["--every", "5"], "--textfile"),
+        (&["--with", "all"], "invalid value 'all'"),
+    ] {
+        let output = linerate(&[&["export"], arguments].concat());
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
+        assert!(said.starts_with("linerate: ") && said.contains(words), "{arguments:?}: {said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+    }
+}

@@ -1,0 +1,216 @@
+//! `linerate flame` beside a server that runs.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::net::{SocketAddr, UdpSocket};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use linerate_lab::Lab;
+use rustix::event::epoll;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
+use rustix::thread::{CpuSet, sched_setaffinity};
+use serde_json::Value;
+
+use crate::drops::killed::{held, loaded};
+use crate::drops::scene::within;
+use crate::support::{self, program, skip};
+
+const PORT: u16 = 4054;
+
+/// CPUs that send and serve.
+const CPUS: usize = 2;
+
+/// Threads of a server that share a socket. Each waits with an epoll of its own, so that a packet wakes all that wait.
+const THREADS: usize = 32;
+
+const ATTEMPTS: u32 = 3;
+
+/// A lab, where one can be made and has two CPUs.
+fn lab(test: &str) -> Option<Lab> {
+    if thread::available_parallelism().map_or(1, std::num::NonZero::get) < CPUS {
+        skip(test, "it takes two CPUs");
+        return None;
+    }
+    if !rustix::process::geteuid().is_root() {
+        skip(test, "it takes root");
+        return None;
+    }
+    Lab::builder().start().map_err(|error| skip(test, &error.to_string())).ok()
+}
+
+fn pin(cpu: usize) {
+    let mut cpus = CpuSet::new();
+    cpus.set(cpu % CPUS);
+    sched_setaffinity(None, &cpus).expect("pinned");
+}
+
+/// The sockets of a server on one port: one, or one a CPU for the packets of that.
+fn sockets(lab: &Lab, many: bool) -> Vec<UdpSocket> {
+    let address = SocketAddr::from((lab.links()[0].receiver.ipv4[0], PORT));
+    let open = |cpu: u32| {
+        let socket = socket_with(
+            AddressFamily::INET,
+            SocketType::DGRAM,
+            SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+            None,
+        )?;
+        sockopt::set_socket_reuseport(&socket, true)?;
+        bind(&socket, &address)?;
+        if many {
+            sockopt::set_socket_incoming_cpu(&socket, cpu)?;
+        }
+        Ok::<_, std::io::Error>(UdpSocket::from(socket))
+    };
+    let cpus = if many { 0..2 } else { 0..1 };
+    cpus.map(|cpu| lab.receiver().run(|| open(cpu)).expect("run").expect("bound")).collect()
+}
+
+/// Runs something while both CPUs send to the sockets' port and threads on both serve it.
+fn while_served<T>(lab: &Lab, sockets: &[UdpSocket], run: impl FnOnce() -> T) -> T {
+    let over = AtomicBool::new(false);
+    let go_on = || !over.load(Ordering::Relaxed);
+    let to = sockets[0].local_addr().expect("bound");
+    let open = || UdpSocket::bind("0.0.0.0:0").and_then(|it| it.connect(to).map(|()| it));
+    let serve = |number: usize| {
+        pin(number);
+        let socket = &sockets[number % sockets.len()];
+        let waiting = epoll::create(epoll::CreateFlags::CLOEXEC).expect("an epoll");
+        epoll::add(&waiting, socket, epoll::EventData::new_u64(0), epoll::EventFlags::IN).expect("added");
+        let patience = rustix::fs::Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+        let (mut events, mut buffer) = (Vec::with_capacity(1), [0; 100]);
+        while go_on() {
+            events.clear();
+            let _ = epoll::wait(&waiting, rustix::buffer::spare_capacity(&mut events), Some(&patience));
+            while let Ok((length, from)) = socket.recv_from(&mut buffer) {
+                let _ = socket.send_to(&buffer[..length], from);
+            }
+        }
+    };
+    let send = |number: usize| {
+        pin(number);
+        let socket = lab.senders()[0].run(open).expect("run").expect("connected");
+        socket.set_nonblocking(true).expect("set");
+        while go_on() {
+            for _ in 0..32 {
+                let _ = socket.send(&[0; 64]);
+            }
+            while socket.recv(&mut [0; 64]).is_ok() {}
+        }
+    };
+    let (serve, send) = (&serve, &send);
+    thread::scope(|scope| {
+        let threads = if sockets.len() == 1 { THREADS } else { CPUS };
+        (0..threads).for_each(|number| drop(scope.spawn(move || serve(number))));
+        (0..CPUS).for_each(|number| drop(scope.spawn(move || send(number))));
+        let done = run();
+        over.store(true, Ordering::Relaxed);
+        done
+    })
+}
+
+/// What `linerate flame` tells.
+struct Told {
+    text: String,
+    document: Value,
+}
+
+impl Told {
+    /// Time that CPUs waited for a socket that several threads share.
+    fn waited_for_socket_ns(&self) -> u64 {
+        let locks = self.document["contention"]["locks"].as_array().expect("a list");
+        let of_socket = locks.iter().filter(|lock| OF_SOCKET.iter().any(|spot| lock["spot"] == *spot));
+        of_socket.map(|lock| lock["waited_ns"].as_u64().expect("a time")).sum()
+    }
+
+    /// Whether it says first of all that such a socket is waited for.
+    fn says_it_first(&self) -> bool {
+        let [verdict, locks, spots] = ["", "\nLocks:", "\nHot spots"].map(|what| self.text.find(what));
+        let paragraph = self.text.split("\n\n").next().unwrap_or_default().replace('\n', " ");
+        let names_it = paragraph.contains("wait for") && paragraph.contains("socket.shared-by-threads");
+        names_it && verdict < locks && (locks < spots || !paragraph.contains("they wait for locks"))
+    }
+
+    /// Which part of what was not idle was this test.
+    fn share_of_own(&self) -> f64 {
+        let stacks = self.document["profile"]["stacks"].as_array().expect("a list");
+        let sum = |of: &dyn Fn(&&Value) -> bool| {
+            let busy = stacks.iter().filter(|stack| stack["context"] != "idle").filter(of);
+            busy.map(|stack| stack["samples"].as_u64().expect("a count")).sum::<u64>() as f64
+        };
+        sum(&|stack| stack["pid"] == std::process::id()) / sum(&|_| true).max(1.0)
+    }
+}
+
+/// Spots of which the finding is such a socket.
+const OF_SOCKET: [&str; 2] = ["socket-lock", "wake-up-lock"];
+
+/// Looks; none, and why, where that may not be.
+fn looked(test: &str, json: &str) -> Option<Told> {
+    // Threads that are always ready would let it run seldom.
+    let mut command = Command::new("nice");
+    command.args(["-n", "-15"]).arg(program()).args(["flame", "--duration", "1.5", "--json", json]);
+    let output = command.stdin(Stdio::null()).output().expect("the command starts");
+    if !output.status.success() {
+        skip(test, String::from_utf8_lossy(&output.stderr).trim());
+        return None;
+    }
+    let document: Value = serde_json::from_str(&fs::read_to_string(json).expect("written")).expect("JSON");
+    if document["contention"].is_null() {
+        skip(test, &document["warnings"].to_string());
+        return None;
+    }
+    Some(Told { text: String::from_utf8(output.stdout).expect("text"), document })
+}
+
+#[test]
+fn a_socket_of_many_threads_is_told_first_and_sockets_by_cpu_are_not() {
+    let test = "a_socket_of_many_threads_is_told_first_and_sockets_by_cpu_are_not";
+    let _machine = support::machine();
+    let Some(lab) = lab(test) else { return };
+    let directory = tempfile::tempdir().expect("a directory");
+    let json = directory.path().join("flame.json");
+    let json = json.to_str().expect("a name");
+    let shared = sockets(&lab, false);
+    let mut told = None;
+    // Others may have had the machine.
+    for _ in 0..ATTEMPTS {
+        let Some(seen) = while_served(&lab, &shared, || looked(test, json)) else { return };
+        let is_first = seen.says_it_first();
+        told = Some(seen);
+        if is_first {
+            break;
+        }
+    }
+    drop(shared);
+    let shared = told.expect("it was looked at");
+    if !shared.says_it_first() && shared.share_of_own() < 0.5 {
+        return skip(test, "the machine has other work");
+    }
+    assert!(shared.says_it_first(), "{}", shared.text);
+    let Some(apart) = while_served(&lab, &sockets(&lab, true), || looked(test, json)) else { return };
+    assert!(!apart.says_it_first(), "{}", apart.text);
+    let (waited, waited_apart) = (shared.waited_for_socket_ns(), apart.waited_for_socket_ns());
+    assert!(waited > 10 * waited_apart, "{waited} {waited_apart}: {} {}", shared.text, apart.text);
+}
+
+#[test]
+fn a_killed_flame_leaves_nothing_loaded() {
+    let test = "a_killed_flame_leaves_nothing_loaded";
+    if !rustix::process::geteuid().is_root() {
+        return skip(test, "it takes root");
+    }
+    let mut command = Command::new(program());
+    command.args(["flame", "--duration", "60"]).stdin(Stdio::null()).stdout(Stdio::null());
+    let mut child = command.stderr(Stdio::null()).spawn().expect("the command starts");
+    // Both ends of a wait.
+    let mut programs = BTreeSet::new();
+    within("it looks", || {
+        programs = held(child.id());
+        programs.len() >= 2
+    });
+    child.kill().expect("killed");
+    child.wait().expect("ended");
+    within("its programs are gone", || loaded(&programs) == 0);
+}

@@ -1,0 +1,208 @@
+//! `linerate ladder` between hosts of a lab, over real ssh: whatever ends it, every setting is as it was.
+
+mod generators;
+
+use std::fs;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::support::{machine, program};
+use crate::tune::scene::{Scene, said};
+use generators::Generators;
+
+const XPS: &str = "cat /sys/class/net/eth0/queues/tx-0/xps_cpus";
+
+fn report(scene: &Scene) -> Value {
+    let text = fs::read_to_string(scene.path("report.json")).expect("a report");
+    serde_json::from_str(&text).expect("JSON")
+}
+
+fn ids(report: &Value) -> Vec<&str> {
+    report["rungs"].as_array().expect("rungs").iter().filter_map(|rung| rung["id"].as_str()).collect()
+}
+
+fn kinds(warnings: &Value) -> Vec<&str> {
+    warnings.as_array().expect("warnings").iter().filter_map(|warning| warning["kind"].as_str()).collect()
+}
+
+fn within(seconds: u64, what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(seconds);
+    while !holds() {
+        assert!(Instant::now() < deadline, "{what} within {seconds} s");
+        // Nothing tells when a setting changes.
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A climb of the rung xps, up to where its setting is in force.
+fn midway(scene: &Scene, generators: &Generators) -> Child {
+    let mut command = generators.ladder(scene, &["--rungs", "xps"]);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("the command starts");
+    within(120, "the rung is reached", || {
+        assert!(child.try_wait().expect("a child").is_none(), "the climb ends early: {:?}", child.stderr);
+        scene.shell(XPS) != "0"
+    });
+    child
+}
+
+fn signal(pid: u32, signal: Signal) {
+    let pid = Pid::from_raw(pid.cast_signed()).expect("a process id");
+    kill_process(pid, signal).expect("a signal can be sent");
+}
+
+/// Whether nothing is in force, and all is as it was.
+fn all_back(scene: &Scene, before: &crate::tune::scene::Values) {
+    assert_eq!(&scene.values(), before);
+    let (status, _) = scene.expect(0, "status", &[]);
+    assert!(status.starts_with("No tune is in force"), "{status}");
+}
+
+#[test]
+fn a_climb_with_two_generators_leaves_every_setting_as_it_was() {
+    let _machine = machine();
+    let test = "a_climb_with_two_generators_leaves_every_setting_as_it_was";
+    let Some(scene) = Scene::up(test) else { return };
+    let Some(generators) = Generators::up(test, &scene) else { return };
+    let before = scene.values();
+    let output = generators.ladder(&scene, &["--rungs", "xps,gro-off"]).output().expect("started");
+    let (out, err) = said(&output);
+    assert_eq!(output.status.code(), Some(0), "{out}{err}");
+    let report = report(&scene);
+    assert_eq!(ids(&report), ["baseline", "xps", "gro-off"]);
+    for rung in report["rungs"].as_array().expect("rungs") {
+        assert_eq!(rung["applied"], true, "{rung}");
+    }
+    assert_eq!(report["method"]["bench"], "host");
+    assert_eq!(report["generator"]["hosts"].as_array().map(Vec::len), Some(2), "{}", report["generator"]);
+    assert_eq!(report["settings"]["restored"], true);
+    let changed = report["rungs"][1]["changes"][0]["setting"].as_str().expect("a change");
+    assert!(changed.starts_with("eth0 tx-"), "{changed}");
+    assert_eq!(report["rungs"][2]["changes"][0]["setting"], "eth0 generic-receive-offload");
+    assert!(err.contains("eth0 generic-receive-offload: on -> off"), "{err}");
+    assert!(generators.processes().is_empty());
+    all_back(&scene, &before);
+}
+
+#[test]
+fn a_climb_whose_generator_is_killed_marks_the_rung() {
+    let _machine = machine();
+    let test = "a_climb_whose_generator_is_killed_marks_the_rung";
+    let Some(scene) = Scene::up(test) else { return };
+    let Some(generators) = Generators::up(test, &scene) else { return };
+    let before = scene.values();
+    let child = midway(&scene, &generators);
+    let victim = generators.processes().into_iter().max().expect("a generator runs");
+    signal(victim.cast_unsigned(), Signal::KILL);
+    let output = child.wait_with_output().expect("it ends");
+    let (out, err) = said(&output);
+    assert_eq!(output.status.code(), Some(2), "{out}{err}");
+    let report = report(&scene);
+    assert_eq!(ids(&report), ["baseline", "xps"]);
+    assert!(report["rungs"][0]["transactions_per_second"]["median"].as_f64().is_some_and(|rate| rate > 0.0));
+    assert!(kinds(&report["rungs"][1]["warnings"]).contains(&"generator-lost"), "{}", report["rungs"][1]);
+    assert!(kinds(&report["warnings"]).contains(&"interrupted"));
+    within(20, "the other generator ends", || generators.processes().is_empty());
+    all_back(&scene, &before);
+}
+
+#[test]
+fn a_climb_that_is_interrupted_reports_what_it_has() {
+    let _machine = machine();
+    let test = "a_climb_that_is_interrupted_reports_what_it_has";
+    let Some(scene) = Scene::up(test) else { return };
+    let Some(generators) = Generators::up(test, &scene) else { return };
+    let before = scene.values();
+    let child = midway(&scene, &generators);
+    signal(child.id(), Signal::INT);
+    let output = child.wait_with_output().expect("it ends");
+    let (out, err) = said(&output);
+    assert_eq!(output.status.code(), Some(2), "{out}{err}");
+    let report = report(&scene);
+    assert_eq!(ids(&report), ["baseline", "xps"]);
+    assert!(kinds(&report["rungs"][1]["warnings"]).contains(&"interrupted"), "{}", report["rungs"][1]);
+    all_back(&scene, &before);
+}
+
+#[test]
+fn a_climb_that_is_killed_is_undone_by_its_guard() {
+    let _machine = machine();
+    let test = "a_climb_that_is_killed_is_undone_by_its_guard";
+    let Some(scene) = Scene::up(test) else { return };
+    let Some(generators) = Generators::up(test, &scene) else { return };
+    let before = scene.values();
+    let mut child = midway(&scene, &generators);
+    signal(child.id(), Signal::KILL);
+    child.wait().expect("it ends");
+    within(20, "the guard undoes it", || scene.expect(0, "history", &[]).0.contains("undone"));
+    within(20, "the generators end", || generators.processes().is_empty());
+    all_back(&scene, &before);
+}
+
+#[test]
+fn what_proved_better_stays_as_a_tune() {
+    let _machine = machine();
+    let test = "what_proved_better_stays_as_a_tune";
+    let Some(scene) = Scene::up(test) else { return };
+    let Some(generators) = Generators::up(test, &scene) else { return };
+    // What leaves by two of the four queues is lost: no CPU sends by these, once each has its own.
+    scene.shell(
+        "tc qdisc replace dev eth0 root handle 1: mq && \
+         for queue in 3 4; do tc qdisc add dev eth0 parent 1:$queue tbf rate 1mbit burst 2k limit 4k; done",
+    );
+    let before = scene.values();
+    let output = generators.ladder(&scene, &["--rungs", "xps", "--keep-better"]).output().expect("started");
+    let (out, err) = said(&output);
+    assert_eq!(output.status.code(), Some(0), "{out}{err}");
+    let report = report(&scene);
+    assert_eq!(report["rungs"][1]["versus_previous"]["verdict"], "better", "{out}");
+    let tune = report["settings"]["kept_tune"].as_u64().expect("a tune is kept");
+    assert!(err.contains(&format!("tune {tune}")), "{err}");
+    assert_ne!(scene.shell(XPS), "0");
+    let (status, _) = scene.expect(0, "status", &[]);
+    assert!(status.contains("what a ladder showed to be better") && status.contains("in force"), "{status}");
+    scene.expect(0, "undo", &[&tune.to_string()]);
+    all_back(&scene, &before);
+}
+
+#[test]
+fn a_climb_behind_a_firewall_says_so() {
+    let _machine = machine();
+    let test = "a_climb_behind_a_firewall_says_so";
+    let Some(scene) = Scene::up(test) else { return };
+    let Some(generators) = Generators::up(test, &scene) else { return };
+    scene.shell(
+        "nft 'table inet wall { chain in { type filter hook input priority 0; udp dport 7777 drop; }; }'",
+    );
+    let before = scene.values();
+    let output = generators.ladder(&scene, &["--rungs", "gro-off"]).output().expect("started");
+    let (out, err) = said(&output);
+    assert_eq!(output.status.code(), Some(2), "{out}{err}");
+    assert!(err.contains("of what was sent to 198.18.0.1:7777 nothing came in: "), "{err}");
+    all_back(&scene, &before);
+}
+
+#[test]
+fn a_climb_that_cannot_begin_says_why_and_changes_nothing() {
+    let test = "a_climb_that_cannot_begin_says_why_and_changes_nothing";
+    let Some(scene) = Scene::up(test) else { return };
+    let refused = |arguments: &[&str], words: &str| {
+        let mut command = scene.on_host(program());
+        command.args(["ladder", "--from", "ssh://203.0.113.1", "--yes", "--state-dir"]).arg(scene.state());
+        let (out, err) = said(&command.args(arguments).output().expect("started"));
+        assert!(err.contains(words) && err.lines().count() == 1, "{arguments:?}: {out}{err}");
+    };
+    refused(&["--interface", "eth9"], "no interface 'eth9': there are ");
+    refused(&["--interface", "eth0"], "eth0 does not tell its speed");
+    let eth0 = ["--interface", "eth0", "--link", "10G"];
+    refused(&[&eth0[..], &["--listen", "198.18.0.9:7"]].concat(), "198.18.0.9 is not an address of eth0");
+    refused(&[&eth0[..], &["--ssh", "'ssh"]].concat(), "--ssh: ''ssh' is no command");
+    refused(&[&eth0[..], &["--ssh", "/nowhere/ssh"]].concat(), "cannot run '/nowhere/ssh' here");
+    refused(&[&eth0[..], &["--rungs", "xsp"]].concat(), "unknown rung 'xsp'");
+    refused(&[&eth0[..], &["--for", "nothing"]].concat(), "no profile 'nothing'");
+    let (history, _) = scene.expect(0, "history", &[]);
+    assert!(!history.contains("ladder"), "{history}");
+}

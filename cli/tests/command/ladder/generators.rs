@@ -1,0 +1,114 @@
+//! Two sshds on the sender of a lab, for load to be ordered over.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use crate::support::{program, skip};
+use crate::tune::scene::{Scene, text};
+
+const SSHD: &str = "/usr/sbin/sshd";
+const PORTS: [u16; 2] = [2201, 2202];
+
+/// Hosts that generate load: one host by two ports.
+pub(crate) struct Generators {
+    sshds: Vec<Child>,
+    /// linerate as the far end knows it: no other process has this name.
+    program: PathBuf,
+    ssh: String,
+}
+
+impl Generators {
+    /// Two of them; none, and a SKIP, where there is no sshd.
+    pub(crate) fn up(test: &str, scene: &Scene) -> Option<Self> {
+        for needed in [SSHD, "/usr/bin/ssh", "/usr/bin/ssh-keygen", "/usr/bin/unshare"] {
+            if !Path::new(needed).exists() {
+                skip(test, &format!("{needed} is not here (openssh-server, openssh-client, util-linux)"));
+                return None;
+            }
+        }
+        for key in ["key", "hostkey"] {
+            let path = scene.path(key);
+            let made =
+                Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(path).status();
+            assert!(made.expect("ssh-keygen starts").success());
+        }
+        let program_there = scene.path("generator");
+        std::os::unix::fs::symlink(program(), &program_there).expect("a link");
+        let config = scene.path("ssh_config");
+        let key = scene.path("key");
+        fs::write(
+            &config,
+            format!(
+                "Host *\n  IdentityFile {}\n  UserKnownHostsFile /dev/null\n  StrictHostKeyChecking no\n  LogLevel ERROR\n",
+                text(&key)
+            ),
+        )
+        .expect("written");
+        let sshds = PORTS.map(|port| sshd(scene, port)).into();
+        Some(Self { sshds, program: program_there, ssh: format!("ssh -F {}", text(&config)) })
+    }
+
+    /// `linerate ladder` on the receiver, with the scene's journal.
+    pub(crate) fn ladder(&self, scene: &Scene, arguments: &[&str]) -> Command {
+        let from = PORTS.map(|port| format!("ssh://root@198.18.0.100:{port}")).join(",");
+        let mut command = scene.on_host(program());
+        command.args(["ladder", "--interface", "eth0", "--link", "10G", "--from", &from, "--ssh", &self.ssh]);
+        command.arg("--remote-program").arg(&self.program).arg("--state-dir").arg(scene.state());
+        command
+            .args(["--yes", "--quick", "--time", "1", "--json"])
+            .arg(scene.path("report.json"))
+            .args(arguments);
+        command
+    }
+
+    /// The processes that generate load now.
+    pub(crate) fn processes(&self) -> Vec<i32> {
+        let is_ours = |pid: &i32| {
+            let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            let mut words = line.split(|byte| *byte == 0);
+            words.next() == Some(text(&self.program).as_bytes()) && words.any(|word| word == b"--on-demand")
+        };
+        let names = fs::read_dir("/proc").into_iter().flatten().flatten().map(|entry| entry.file_name());
+        names.filter_map(|name| name.to_string_lossy().parse().ok()).filter(is_ours).collect()
+    }
+}
+
+impl Drop for Generators {
+    fn drop(&mut self) {
+        for sshd in &mut self.sshds {
+            let _ = sshd.kill();
+            let _ = sshd.wait();
+        }
+    }
+}
+
+/// Starts an sshd and waits until it listens.
+fn sshd(scene: &Scene, port: u16) -> Child {
+    let config = scene.path(&format!("sshd_config_{port}"));
+    let lines = [
+        format!("Port {port}"),
+        format!("HostKey {}", text(&scene.path("hostkey"))),
+        format!("AuthorizedKeysFile {}", text(&scene.path("key.pub"))),
+        "PermitRootLogin yes\nUsePAM no\nStrictModes no\nPasswordAuthentication no\nPidFile none".to_owned(),
+    ];
+    fs::write(&config, lines.join("\n") + "\n").expect("written");
+    // It wants /run/sshd, which this machine need not have: one of its own, seen by nobody else.
+    let script = format!(
+        "mount -t tmpfs none /run && mkdir -m 755 /run/sshd && exec {SSHD} -D -e -f {}",
+        text(&config)
+    );
+    let mut command = scene.on("sender0", "unshare");
+    command.args(["-m", "sh", "-c", &script]).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("the command starts");
+    let mut said = BufReader::new(child.stderr.take().expect("a pipe"));
+    let mut line = String::new();
+    while !line.contains("listening") {
+        line.clear();
+        assert_ne!(said.read_line(&mut line).expect("read"), 0, "sshd ends at once");
+    }
+    // What it says later must not be a reason for it to wait.
+    std::thread::spawn(move || std::io::copy(&mut said, &mut std::io::sink()));
+    child
+}

@@ -1,0 +1,174 @@
+//! Load from two other hosts, each with a real sshd, on a service that counts what it gets.
+
+mod scene;
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use linerate_ladder::remote::{Options, RemoteError};
+use linerate_measure::{Error, Generator, Slot};
+
+use crate::support;
+use scene::Scene;
+
+#[test]
+fn two_hosts_send_together_and_their_accounts_add_up() {
+    let _machine = support::machine();
+    let Some(scene) = Scene::up("two_hosts_send_together_and_their_accounts_add_up") else { return };
+    let mut generators = scene.generators(scene.options()).expect("they start");
+    let described = generators.describe();
+    assert_eq!((described.backend.as_str(), described.flows, generators.each().count()), ("socket", 32, 2));
+    for (host, clock) in generators.clocks() {
+        let clock = clock.unwrap_or_else(|| panic!("{host}: its clock is known"));
+        // It is the same clock.
+        assert!(clock.ahead_ns.unsigned_abs() <= clock.uncertain_ns, "{host}: {clock:?}");
+    }
+    let slot = Slot {
+        interval: Some(Duration::from_millis(100)),
+        ..Slot::rate(2_000.0, Duration::from_millis(500))
+    };
+    let mut told = 0;
+    let outcome = generators.watch(&slot, &mut |interval| told += interval.sent).expect("a slot");
+    // A busy machine may send less than asked for, never more.
+    assert!(outcome.sent > 500 && outcome.sent <= 1_000, "{outcome:?}");
+    assert_eq!(outcome.sent, outcome.answered + outcome.lost);
+    assert_eq!(outcome.asked_per_second, Some(2_000.0));
+    assert!(told > 0 && told <= outcome.sent, "{told}");
+    let account = scene.account();
+    assert_eq!(account.received, outcome.sent);
+    assert!(outcome.answered <= account.answered && outcome.latency_ns.count() == outcome.answered);
+    // The same sockets send in the next slot, and a window is each host's.
+    let window = generators.run(&Slot::window(4, Duration::from_millis(300))).expect("a slot");
+    assert!(window.answered > 0);
+    assert_eq!(scene.account().received, outcome.sent + window.sent);
+    let there = scene.far_programs();
+    assert_eq!(there.count(), 2);
+    drop(generators);
+    there.await_end();
+}
+
+#[test]
+fn a_killed_generator_is_named_and_the_rest_is_kept() {
+    let _machine = support::machine();
+    let Some(scene) = Scene::up("a_killed_generator_is_named_and_the_rest_is_kept") else { return };
+    let mut generators = scene.generators(scene.options()).expect("they start");
+    let slot =
+        Slot { interval: Some(Duration::from_millis(100)), ..Slot::rate(2_000.0, Duration::from_secs(1)) };
+    let error = generators.watch(&slot, &mut |interval| {
+        if interval.number == 1 {
+            scene.kill_far_program(1);
+        }
+    });
+    let Err(Error::Incomplete { who, why, others: Some(others) }) = error else { panic!("{error:?}") };
+    assert_eq!(who, scene.host(1));
+    let kept = format!("the other 1 sent {} and had {} answered", others.sent, others.answered);
+    assert!(why.contains("or linerate there was killed") && why.contains(&kept), "{why}");
+    assert!(others.sent > 500 && others.sent <= 1_000, "{others:?}");
+    assert_eq!(generators.lost().len(), 1);
+    // Nothing is sent by half of them unless that is decided.
+    let received = scene.account().received;
+    generators.run(&slot).expect_err("one is lost");
+    assert_eq!(scene.account().received, received);
+}
+
+#[test]
+fn what_ends_here_ends_there() {
+    let _machine = support::machine();
+    let Some(scene) = Scene::up("what_ends_here_ends_there") else { return };
+    let options = scene.options();
+    let cancel = options.cancel.clone();
+    let mut generators = scene.generators(options).expect("they start");
+    let slot =
+        Slot { interval: Some(Duration::from_millis(100)), ..Slot::rate(500.0, Duration::from_secs(60)) };
+    let outcome = generators.watch(&slot, &mut |interval| {
+        if interval.number == 1 {
+            cancel.store(true, Ordering::Relaxed);
+        }
+    });
+    let outcome = outcome.expect("an account of what was sent");
+    assert!(outcome.duration < Duration::from_secs(30) && outcome.sent < 15_000, "{outcome:?}");
+    assert_eq!(outcome.sent, scene.account().received);
+    // ssh, and with it all of our side, is killed in the middle of a slot.
+    cancel.store(false, Ordering::Relaxed);
+    let there = scene.far_programs();
+    let error = generators.watch(&slot, &mut |interval| {
+        if interval.number == 1 {
+            scene.kill_ssh();
+        }
+    });
+    let error = error.expect_err("both are lost").to_string();
+    assert!(error.contains("ssh here was killed") && error.contains("nothing else was measured"), "{error}");
+    there.await_end();
+}
+
+#[test]
+fn a_link_that_is_cut_is_noticed_at_both_ends() {
+    let _machine = support::machine();
+    let Some(scene) = Scene::up("a_link_that_is_cut_is_noticed_at_both_ends") else { return };
+    let mut generators = scene.generators(scene.options()).expect("they start");
+    let there = scene.far_programs();
+    let slot =
+        Slot { interval: Some(Duration::from_millis(100)), ..Slot::rate(500.0, Duration::from_secs(1)) };
+    let error = generators.watch(&slot, &mut |interval| {
+        if interval.number == 1 {
+            scene.cut(1);
+        }
+    });
+    let Err(Error::Incomplete { who, why, others: Some(others) }) = error else { panic!("{error:?}") };
+    assert!(who == scene.host(1) && others.sent > 125 && others.sent <= 250, "{others:?}");
+    assert!(why.contains("not responding") || why.contains("no account of the slot"), "{why}");
+    drop(generators);
+    // The far end of a cut link hears nothing, not even an end.
+    there.await_end();
+}
+
+#[test]
+fn what_stands_in_the_way_of_a_generator_is_told_in_one_line() {
+    let _machine = support::machine();
+    let test = "what_stands_in_the_way_of_a_generator_is_told_in_one_line";
+    let Some(scene) = Scene::up(test) else { return };
+    let refused = |options: Options| -> (RemoteError, String) {
+        let error = scene.generators(options).expect_err("refused");
+        let text = error.to_string();
+        assert_eq!(text.lines().count(), 1, "{text}");
+        (error, text)
+    };
+    let one = |change: &dyn Fn(&mut Options)| {
+        let mut options = scene.options();
+        options.hosts.truncate(1);
+        change(&mut options);
+        refused(options)
+    };
+
+    let (error, text) = one(&|options| options.program = "/nowhere/linerate".to_owned());
+    assert!(
+        matches!(error, RemoteError::NoProgram { .. }) && text.contains("$(command -v linerate) root@"),
+        "{text}"
+    );
+    let (error, text) = one(&|options| options.ssh = scene.ssh_with_a_wrong_key());
+    assert!(matches!(error, RemoteError::Ssh { .. }) && text.contains("Permission denied"), "{text}");
+    let (error, text) = one(&|options| options.hosts = vec![scene.host_with_port(0, 9)]);
+    assert!(matches!(error, RemoteError::Ssh { .. }) && text.contains("Connection refused"), "{text}");
+    let public =
+        |options: &mut Options| options.load.targets = vec!["192.0.2.1:7".parse().expect("an address")];
+    let (error, text) = one(&public);
+    assert!(
+        matches!(error, RemoteError::Refused { .. }) && text.contains("--allow-destination 192.0.2.1"),
+        "{text}"
+    );
+    let (error, text) = one(&|options| options.load.more = vec!["--threads=0".to_owned()]);
+    assert!(matches!(error, RemoteError::Refused { .. }) && text.contains("zero threads"), "{text}");
+
+    let mut options = scene.options();
+    options.hosts[1] = scene.host_with_port(1, 9);
+    let (_, text) = refused(options);
+    assert!(text.starts_with("ssh://root@198.18.1.100:9: ssh: "), "{text}");
+    scene.far_programs().await_end();
+
+    // One that was named may be loaded; nothing is sent here.
+    let mut options = scene.options();
+    public(&mut options);
+    options.load.allow = vec!["192.0.2.0/24".parse().expect("a network")];
+    drop(scene.generators(options));
+    assert_eq!(scene.account().received, 0);
+}

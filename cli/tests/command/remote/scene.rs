@@ -1,0 +1,233 @@
+//! A lab of two senders, each with an sshd of its own, and a service on the receiver.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use linerate_lab::{Lab, LabChild, Registry};
+use linerate_ladder::remote::{Generators, Load, Options, RemoteError, SshHost};
+use linerate_measure::generator::Backend;
+use linerate_reflector::{Account, Reflector, Running};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+
+use crate::support::{program, skip};
+
+const SSHD: &str = "/usr/sbin/sshd";
+const PORT: u16 = 2222;
+const SERVICE: &str = "198.18.0.1:7777";
+
+/// Two senders that can be reached from the receiver.
+pub(crate) struct Scene {
+    // In the order of dropping: what lives in the lab goes before it.
+    service: Running,
+    _sshds: Vec<LabChild>,
+    lab: Lab,
+    directory: tempfile::TempDir,
+}
+
+impl Scene {
+    /// Everything ready; none, and a SKIP, where that cannot be had.
+    pub(crate) fn up(test: &str) -> Option<Self> {
+        if let Err(why) = can_be_had() {
+            skip(test, &why);
+            return None;
+        }
+        let directory = tempfile::tempdir().expect("a directory");
+        let registry = Registry::at(directory.path().join("labs")).expect("a registry");
+        let lab = match Lab::builder().registry(&registry).senders(2).queues(2).start() {
+            Ok(lab) => lab,
+            Err(error) => {
+                skip(test, &error.to_string());
+                return None;
+            }
+        };
+        // The second reaches the service's address, too, which is on the first one's link.
+        let route = ["route", "add", "198.18.0.1/32", "via", "198.18.1.1"];
+        finish(&lab, "sender1", Command::new("ip").args(route));
+        make_keys(directory.path());
+        let sshds = (0..2).map(|number| start_sshd(&lab, number, directory.path())).collect();
+        let address: std::net::SocketAddr = SERVICE.parse().expect("an address");
+        let service = lab
+            .receiver()
+            .run(|| Reflector::builder().address(address).start())
+            .expect("it ran")
+            .expect("a service");
+        Some(Scene { service, _sshds: sshds, lab, directory })
+    }
+
+    /// Both senders, through sockets.
+    pub(crate) fn options(&self) -> Options {
+        Options {
+            hosts: vec![self.host_with_port(0, PORT), self.host_with_port(1, PORT)],
+            ssh: self.ssh("client"),
+            program: program().to_str().expect("a name").to_owned(),
+            load: Load {
+                targets: vec![SERVICE.parse().expect("an address")],
+                backend: Backend::Socket,
+                ..Load::default()
+            },
+            cancel: Arc::default(),
+        }
+    }
+
+    /// Starts them from the receiver.
+    pub(crate) fn generators(&self, options: Options) -> Result<Generators, RemoteError> {
+        self.lab.receiver().run(|| Generators::start(options)).expect("it ran")
+    }
+
+    /// What a host is called in messages.
+    pub(crate) fn host(&self, number: usize) -> String {
+        self.host_with_port(number, PORT).to_string()
+    }
+
+    pub(crate) fn host_with_port(&self, number: usize, port: u16) -> SshHost {
+        let address = self.lab.links()[number].sender.ipv4[0];
+        format!("ssh://root@{address}:{port}").parse().expect("a host")
+    }
+
+    /// What the service counted.
+    pub(crate) fn account(&self) -> Account {
+        self.service.account()
+    }
+
+    pub(crate) fn ssh_with_a_wrong_key(&self) -> Vec<String> {
+        self.ssh("other")
+    }
+
+    fn ssh(&self, key: &str) -> Vec<String> {
+        let file = |name: &str| self.directory.path().join(name).to_str().expect("a name").to_owned();
+        let known = format!("UserKnownHostsFile={}", file("known"));
+        let words = ["ssh", "-F", "/dev/null", "-i", &file(key), "-o", "IdentitiesOnly=yes", "-o", &known];
+        let strict = ["-o", "StrictHostKeyChecking=accept-new", "-o", "GlobalKnownHostsFile=/dev/null"];
+        words.iter().chain(&strict).map(ToString::to_string).collect()
+    }
+
+    /// The programs that run on the senders.
+    pub(crate) fn far_programs(&self) -> FarPrograms {
+        let all = (0..2).flat_map(|number| self.far_programs_of(number));
+        // One that is gone meanwhile needs no waiting for.
+        FarPrograms(all.filter_map(|program| pidfd_open(program, PidfdFlags::empty()).ok()).collect())
+    }
+
+    fn far_programs_of(&self, number: usize) -> Vec<Pid> {
+        let thread = self.lab.senders()[number].thread_id();
+        let namespace = fs::read_link(format!("/proc/self/task/{thread}/ns/net")).expect("a namespace");
+        processes(|process| {
+            fs::read_link(process.join("ns/net")).is_ok_and(|its| its == namespace)
+                && fs::read_link(process.join("exe")).is_ok_and(|its| its == program())
+        })
+    }
+
+    pub(crate) fn kill_far_program(&self, number: usize) {
+        let programs = self.far_programs_of(number);
+        assert_eq!(programs.len(), 1);
+        kill_process(programs[0], Signal::KILL).expect("killed");
+    }
+
+    /// Kills the ssh processes of this test, as a crash of ours would end them.
+    pub(crate) fn kill_ssh(&self) {
+        let key = self.directory.path().join("client");
+        let ours = processes(|process| {
+            let words = fs::read(process.join("cmdline")).unwrap_or_default();
+            words.starts_with(b"ssh\0")
+                && String::from_utf8_lossy(&words).split('\0').any(|word| Path::new(word) == key)
+        });
+        assert_eq!(ours.len(), 2);
+        for ssh in ours {
+            kill_process(ssh, Signal::KILL).expect("killed");
+        }
+    }
+
+    /// Takes a link away, without a word to either end's connections.
+    pub(crate) fn cut(&self, number: usize) {
+        let interface = &self.lab.links()[number].receiver.interface;
+        finish(&self.lab, "receiver", Command::new("ip").args(["link", "set", interface, "down"]));
+    }
+}
+
+fn can_be_had() -> Result<(), String> {
+    if !rustix::process::geteuid().is_root() {
+        return Err("takes root".to_owned());
+    }
+    if !Path::new(SSHD).exists() || Command::new("ssh").arg("-V").stderr(Stdio::null()).status().is_err() {
+        return Err("no sshd and ssh: install openssh-server and openssh-client".to_owned());
+    }
+    let shadow = fs::read_to_string("/etc/shadow").unwrap_or_default();
+    if shadow.lines().any(|line| line.starts_with("root:!")) {
+        return Err("sshd lets nobody in to a locked account without PAM".to_owned());
+    }
+    Ok(())
+}
+
+fn make_keys(directory: &Path) {
+    for name in ["host", "client", "other"] {
+        let made = Command::new("ssh-keygen")
+            .args(["-q", "-t", "ed25519", "-N", "", "-f"])
+            .arg(directory.join(name))
+            .status()
+            .expect("ssh-keygen starts");
+        assert!(made.success());
+    }
+    fs::set_permissions(directory, fs::Permissions::from_mode(0o755)).expect("a mode");
+}
+
+/// Starts a sender's sshd, and waits until it listens.
+fn start_sshd(lab: &Lab, number: usize, directory: &Path) -> LabChild {
+    let address = lab.links()[number].sender.ipv4[0];
+    let file = |name: &str| directory.join(name).to_str().expect("a name").to_owned();
+    let (host_key, authorized) = (file("host"), file("client.pub"));
+    let config: PathBuf = directory.join(format!("sshd{number}"));
+    let text = format!(
+        "ListenAddress {address}:{PORT}\nHostKey {host_key}\nAuthorizedKeysFile {authorized}\nPidFile none\n\
+         UsePAM no\nStrictModes no\nPasswordAuthentication no\nKbdInteractiveAuthentication no\nPermitRootLogin yes\n"
+    );
+    fs::write(&config, text).expect("written");
+    // sshd wants an empty directory of its own there, which only an installation that runs it has.
+    let line = "mount -t tmpfs none /run && mkdir -m 755 /run/sshd && exec \"$@\"";
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-c", line, "sh", SSHD, "-D", "-e", "-f"]).arg(&config).stderr(Stdio::piped());
+    let mut sshd = lab.senders()[number].spawn(command).expect("sshd starts");
+    let mut errors = BufReader::new(sshd.stderr.take().expect("piped"));
+    let mut said = String::new();
+    while !said.contains("Server listening") {
+        assert!(errors.read_line(&mut said).expect("a line") > 0, "sshd ended: {said}");
+    }
+    // What it says later is read by nobody; it must not wait for that.
+    std::thread::spawn(move || std::io::copy(&mut errors, &mut std::io::sink()));
+    sshd
+}
+
+fn finish(lab: &Lab, host: &str, command: &mut Command) {
+    let host = lab.host(host).expect("a host");
+    let status = host.run(|| command.status()).expect("it ran").expect("it starts");
+    assert!(status.success());
+}
+
+fn processes(is_it: impl Fn(&Path) -> bool) -> Vec<Pid> {
+    let all = fs::read_dir("/proc").expect("/proc").flatten().map(|entry| entry.path());
+    let its = all.filter(|process| is_it(process));
+    its.filter_map(|process| Pid::from_raw(process.file_name()?.to_str()?.parse().ok()?)).collect()
+}
+
+/// Programs on the senders.
+pub(crate) struct FarPrograms(Vec<OwnedFd>);
+
+impl FarPrograms {
+    pub(crate) fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Waits until all have ended.
+    pub(crate) fn await_end(&self) {
+        let most = Timespec { tv_sec: 40, tv_nsec: 0 };
+        for program in &self.0 {
+            let ended = poll(&mut [PollFd::new(program, PollFlags::IN)], Some(&most)).expect("a wait");
+            assert_eq!(ended, 1, "a program on a sender goes on for 40 s");
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! `linerate serve` against clients that Debian has.
+
+mod ntp;
+mod radius;
+
+use std::io::{BufRead, BufReader, Lines};
+use std::net::SocketAddr;
+use std::process::{Child, ChildStderr, Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::support;
+
+/// A server that runs until it is asked for its counters.
+pub(crate) struct Serving {
+    child: Child,
+    /// Kept open: it has more to say when it ends.
+    told: Lines<BufReader<ChildStderr>>,
+    /// Where it serves; further ports first.
+    pub(crate) addresses: Vec<SocketAddr>,
+}
+
+impl Serving {
+    /// `linerate serve PROTOCOL` on a free port of loopback, with `more` arguments.
+    pub(crate) fn start(protocol: &str, more: &[&str]) -> Self {
+        let mut child = Command::new(support::program())
+            .args(["serve", protocol, "--bind", "127.0.0.1:0", "--json", "-", "--workers", "1"])
+            .args(more)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the command starts");
+        let mut told = BufReader::new(child.stderr.take().expect("a pipe")).lines();
+        let (mut addresses, mut all) = (Vec::new(), Vec::new());
+        // The line that ends with this is the last one before it serves.
+        while !all.last().is_some_and(|line: &String| line.ends_with("end with Ctrl-C")) {
+            let line = told.next().unwrap_or_else(|| panic!("it serves: {all:?}")).expect("text");
+            let address = line.strip_prefix("serving ").and_then(|line| line.split(' ').nth(2));
+            addresses.extend(address.map(|address| address.parse::<SocketAddr>().expect("an address")));
+            all.push(line);
+        }
+        Self { child, told, addresses }
+    }
+
+    /// The address of the protocol itself.
+    pub(crate) fn address(&self) -> SocketAddr {
+        *self.addresses.last().expect("it serves somewhere")
+    }
+
+    /// Sends it SIGHUP; returns what it says then.
+    pub(crate) fn hang_up(&mut self) -> String {
+        kill_process(Pid::from_child(&self.child), Signal::HUP).expect("it runs");
+        self.told.next().expect("it says something").expect("text")
+    }
+
+    /// Ends it, and returns its counters.
+    pub(crate) fn stop(mut self) -> Value {
+        self.interrupt();
+        let output = self.child.stdout.take().expect("a pipe");
+        let counters = serde_json::from_reader(output).expect("a document");
+        assert!(self.child.wait().expect("it ends").success());
+        counters
+    }
+
+    fn interrupt(&self) {
+        let pid = Pid::from_child(&self.child);
+        // It may have ended by itself, which who waits for it sees.
+        let _ = kill_process(pid, Signal::INT);
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        if self.child.try_wait().is_ok_and(|ended| ended.is_none()) {
+            self.interrupt();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// Whether a program is there. Its name is in the line that says what is skipped.
+pub(crate) fn installed(test: &str, program: &str) -> bool {
+    let found = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    if found.is_err() {
+        support::skip(test, &format!("{program} is not installed"));
+    }
+    found.is_ok()
+}

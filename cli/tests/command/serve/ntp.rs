@@ -1,0 +1,54 @@
+//! `serve ntp`, asked by chronyd and by `linerate load`.
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+use super::{Serving, installed};
+use crate::support;
+
+/// Has chronyd look at `server` without touching the clock.
+fn chronyd(server: &Serving, seconds: &str) -> Output {
+    let address = server.address();
+    let source = format!("server {} port {} iburst", address.ip(), address.port());
+    // What else a configuration has would be asked, too; the directive is all it gets.
+    Command::new("chronyd").args(["-Q", "-U", "-t", seconds, &source]).output().expect("chronyd starts")
+}
+
+#[test]
+fn chronyd_finds_the_time_right() {
+    let test = "chronyd_finds_the_time_right";
+    if !installed(test, "chronyd") {
+        return;
+    }
+    let server = Serving::start("ntp", &["--local-stratum", "8"]);
+    let output = chronyd(&server, "30");
+    let told = [output.stdout, output.stderr].concat();
+    let told = String::from_utf8_lossy(&told);
+    if told.contains("not permitted") || told.contains("Permission denied") || told.contains("must be") {
+        support::skip(test, &format!("chronyd: {}", told.trim().replace('\n', "; ")));
+        return;
+    }
+    // "System clock wrong by 0.000037 seconds (ignored)": both look at the same clock.
+    let offset = told.split_once("wrong by ").and_then(|(_, rest)| rest.split(' ').next());
+    let offset: f64 = offset.and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("{told}"));
+    assert!(offset.abs() < 0.1, "{told}");
+    let answered = server.stop()["total"]["answered"].as_u64();
+    assert!(answered.is_some_and(|answered| answered >= 2), "{answered:?}: {told}");
+}
+
+#[test]
+fn the_generator_knows_its_answers() {
+    let server = Serving::start("ntp", &["--local-stratum", "3"]);
+    let address = server.address().to_string();
+    let arguments =
+        ["load", &address, "--workload", "ntp", "--rate", "500", "--duration", "0.3", "--json", "-"];
+    let output = support::linerate(&arguments);
+    let load: Value = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)));
+    let answered = load["answered"].as_u64();
+    assert!(answered > Some(0) && load["corrupt"] == 0, "{load}");
+    let counters = server.stop();
+    assert!(counters["total"]["answered"].as_u64() >= answered, "{counters}");
+    assert_eq!(counters["total"]["dropped"], 0, "{counters}");
+}

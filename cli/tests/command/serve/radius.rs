@@ -1,0 +1,179 @@
+//! `serve radius`, asked by FreeRADIUS's radclient and by `linerate load`.
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use super::{Serving, installed};
+use crate::schema::conforms;
+use crate::support;
+
+const USERS: &str = r#"
+[[client]]
+network = "127.0.0.0/8"
+secret = "s3cret"
+
+[[user]]
+name = "alice"
+password = "wonderland"
+[user.reply]
+Framed-IP-Address = "192.0.2.7"
+Session-Timeout = 3600
+Reply-Message = "down the hole"
+"#;
+
+fn serving() -> (tempfile::TempDir, Serving) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let users = directory.path().join("users.toml");
+    std::fs::write(&users, USERS).expect("written");
+    let detail = directory.path().join("detail");
+    let [users, detail] = [&users, &detail].map(|path| path.to_str().expect("a name"));
+    let accounting = ["--accounting", "127.0.0.1:0", "--accounting-file", detail];
+    let server = Serving::start("radius", &[&["--users", users][..], &accounting].concat());
+    (directory, server)
+}
+
+/// The records in a file.
+fn records(path: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(path).expect("a file");
+    text.lines()
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|why| panic!("{why}: {line}")))
+        .collect()
+}
+
+/// What radclient shows of the answer; it tries twice and waits a second each time.
+fn radclient(address: SocketAddr, kind: &str, secret: &str, attributes: &str) -> (bool, String) {
+    let mut child = Command::new("radclient")
+        .args(["-x", "-r", "2", "-t", "1", &address.to_string(), kind, secret])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("radclient starts");
+    child.stdin.take().expect("a pipe").write_all(attributes.as_bytes()).expect("it reads");
+    let output = child.wait_with_output().expect("it ends");
+    let told = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8_lossy(&told).into_owned())
+}
+
+#[test]
+fn radclient_is_let_in_or_not() {
+    if !installed("radclient_is_let_in_or_not", "radclient") {
+        return;
+    }
+    let (_directory, server) = serving();
+    let [accounting, authentication] = server.addresses[..] else { panic!("{:?}", server.addresses) };
+    let signed = "Message-Authenticator = 0x00\n";
+    let alice = |more: &str| format!("User-Name = alice\nUser-Password = wonderland\n{more}");
+
+    let (fine, told) = radclient(authentication, "auth", "s3cret", &alice(signed));
+    assert!(fine && told.contains("Received Access-Accept"), "{told}");
+    for attribute in ["192.0.2.7", "Session-Timeout = 3600", "\"down the hole\"", "Message-Authenticator"] {
+        assert!(told.split_once("Received").is_some_and(|(_, reply)| reply.contains(attribute)), "{told}");
+    }
+    let chap = format!("User-Name = alice\nCHAP-Password = wonderland\n{signed}");
+    let (fine, told) = radclient(authentication, "auth", "s3cret", &chap);
+    assert!(fine && told.contains("Received Access-Accept"), "{told}");
+
+    let wrong = format!("User-Name = alice\nUser-Password = looking-glass\n{signed}");
+    let (fine, told) = radclient(authentication, "auth", "s3cret", &wrong);
+    assert!(!fine && told.contains("Received Access-Reject"), "{told}");
+
+    let (fine, told) = radclient(authentication, "status", "s3cret", signed);
+    assert!(fine && told.contains("Received Access-Accept"), "{told}");
+
+    let start = "Acct-Status-Type = Start\nAcct-Session-Id = 1\nUser-Name = alice\n";
+    let (fine, told) = radclient(accounting, "acct", "s3cret", start);
+    assert!(fine && told.contains("Received Accounting-Response"), "{told}");
+
+    // Silence: another secret, and no Message-Authenticator. The three wait at the same time.
+    std::thread::scope(|scope| {
+        let (alice, start) = (alice(signed), start.to_owned());
+        let unsigned = "User-Name = alice\nUser-Password = wonderland\n";
+        let silent = [
+            scope.spawn(move || radclient(authentication, "auth", "another", &alice)),
+            scope.spawn(move || radclient(authentication, "auth", "s3cret", unsigned)),
+            scope.spawn(move || radclient(accounting, "acct", "another", &start)),
+        ];
+        for silent in silent {
+            let (fine, told) = silent.join().expect("it ran");
+            assert!(!fine && told.contains("No reply") && !told.contains("Received"), "{told}");
+        }
+    });
+    let counters = server.stop();
+    assert_eq!(counters["total"]["answered"], 4, "{counters}");
+    assert_eq!(counters["beside"][0]["total"]["answered"], 1, "{counters}");
+}
+
+#[test]
+fn accounting_is_answered_when_it_is_written() {
+    if !installed("accounting_is_answered_when_it_is_written", "radclient") {
+        return;
+    }
+    let (directory, mut server) = serving();
+    let accounting = server.addresses[0];
+    let (detail, moved) = (directory.path().join("detail"), directory.path().join("detail.1"));
+    let start = "Acct-Status-Type = Start\nAcct-Session-Id = 7f\nUser-Name = alice\nNAS-Port = 3\n";
+    assert!(radclient(accounting, "acct", "s3cret", start).0);
+    let written = records(&detail);
+    assert_eq!(written.len(), 1, "{written:?}");
+    let attributes = &written[0]["attributes"];
+    conforms(&written[0], "linerate.accounting/1");
+    assert_eq!(
+        (&attributes["Acct-Status-Type"], &attributes["Acct-Session-Id"]),
+        (&"Start".into(), &"7f".into())
+    );
+    assert_eq!((&attributes["User-Name"], &attributes["NAS-Port"]), (&"alice".into(), &3.into()));
+
+    // The file is moved away, as logrotate does it.
+    std::fs::rename(&detail, &moved).expect("renamed");
+    assert!(server.hang_up().ends_with("opened anew"));
+    let stop = start.replace("Start", "Stop");
+    assert!(radclient(accounting, "acct", "s3cret", &stop).0);
+    assert_eq!(records(&moved).len(), 1);
+    assert_eq!(records(&detail)[0]["attributes"]["Acct-Status-Type"], "Stop");
+
+    // A disk without room: no record, and no answer.
+    std::fs::remove_file(&detail).expect("removed");
+    std::os::unix::fs::symlink("/dev/full", &detail).expect("a link");
+    server.hang_up();
+    let (fine, told) = radclient(accounting, "acct", "s3cret", start);
+    assert!(!fine && told.contains("No reply"), "{told}");
+    let counters = server.stop();
+    let total = &counters["beside"][0]["total"];
+    assert_eq!((&total["answered"], &total["dropped"]), (&2.into(), &2.into()), "{counters}");
+}
+
+#[test]
+fn the_generator_finds_its_answers_right() {
+    let (directory, server) = serving();
+    let password = directory.path().join("password");
+    std::fs::write(&password, "wonderland").expect("written");
+    let address = server.address().to_string();
+    let radius = ["--workload", "radius", "--secret", "s3cret", "--user", "alice", "--password-file"];
+    let time = ["--rate", "500", "--duration", "0.4", "--json", "-"];
+    let password = password.to_str().expect("a name");
+    let output = support::linerate(&[&["load", &address][..], &radius, &[password], &time].concat());
+    let load: Value = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)));
+    assert!(load["answered"].as_u64() > Some(0) && load["corrupt"] == 0, "{load}");
+    let counters = server.stop();
+    assert!(counters["total"]["answered"].as_u64() >= load["answered"].as_u64(), "{counters}");
+    assert_eq!(counters["total"]["dropped"], 0, "{counters}");
+}
+
+#[test]
+fn a_file_that_cannot_be_used_is_named() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let users = directory.path().join("users.toml");
+    std::fs::write(&users, USERS.replace("192.0.2.7", "192.0.2")).expect("written");
+    let name = users.to_str().expect("a name");
+    let output = support::linerate(&["serve", "radius", "--bind", "127.0.0.1:0", "--users", name]);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!((output.status.code(), errors.lines().count()), (Some(2), 1), "{errors}");
+    let expected = "users.toml: user \"alice\": reply.Framed-IP-Address: \"192.0.2\" is not an IPv4 address";
+    assert!(errors.contains(expected), "{errors}");
+}

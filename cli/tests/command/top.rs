@@ -1,0 +1,165 @@
+//! `linerate top`, on a terminal as a user has it, and without one.
+
+mod screen;
+mod without_terminal;
+
+use std::net::SocketAddr;
+use std::process::Command;
+
+use linerate_lab::Lab;
+use linerate_reflector::Reflector;
+use screen::Pane;
+
+use crate::support::{program, skip};
+
+/// The receiver's address, and a port for an echo there.
+const ECHO: &str = "198.18.0.1:4077";
+
+#[test]
+fn keys_sizes_and_an_interface_that_comes_and_goes() {
+    const NAME: &str = "keys_sizes_and_an_interface_that_comes_and_goes";
+    let Some(lab) = lab(NAME) else { return };
+    let start = || {
+        let address: SocketAddr = ECHO.parse().expect("an address");
+        Reflector::builder().address(address).start()
+    };
+    let _echo = lab.receiver().run(start).expect("the host runs").expect("an echo");
+    let directory = tempfile::tempdir().expect("a directory");
+    let recording = directory.path().join("top.jsonl");
+    let arguments = format!("top --interval 0.3 --record {}", recording.display());
+    let Some(pane) = Pane::start(NAME, &lab, directory.path(), &arguments, (80, 24)) else { return };
+
+    pane.shows("IRQ / CPU");
+    pane.shows("eth0");
+    pane.shows_not("reading the host");
+    assert!(pane.text().lines().count() <= 24);
+
+    pane.ip("link add top0 type veth peer name top1");
+    pane.ip("link set top0 up");
+    pane.ip("link set top1 up");
+    pane.shows("top0");
+    pane.ip("link del top0");
+    pane.shows("gone");
+    pane.shows_not("top0");
+    pane.ip("link add top0 type veth peer name top1");
+    pane.ip("link set top0 up");
+    pane.ip("link set top1 up");
+    pane.shows("top0");
+
+    pane.resize(200, 60);
+    pane.shows("─ OUT ");
+    pane.shows(":4077");
+    pane.press("Right");
+    pane.shows("━ IRQ / CPU ━");
+    pane.press("s");
+    pane.shows("IRQ / CPU sorted by softirq");
+    pane.press("Down");
+    pane.press("Enter");
+    pane.shows("time in softirq");
+    pane.press("Escape");
+    pane.shows_not("time in softirq");
+    pane.press("?");
+    pane.shows("put the stage in another order");
+    pane.press("q");
+    pane.shows_not("put the stage in another order");
+    pane.press("/");
+    pane.shows("filter:");
+    pane.press("4077");
+    pane.press("Enter");
+    pane.shows("/4077");
+    pane.press("Escape");
+    pane.press("p");
+    pane.shows("paused");
+    pane.press("Space");
+    pane.shows("every 0.3 s");
+    pane.resize(80, 24);
+    pane.shows_not("─ OUT ");
+
+    pane.press("q");
+    pane.shows("ended 0");
+    assert!(!pane.is_alternate(), "the terminal is as it was");
+    let lines = std::fs::read_to_string(&recording).expect("a recording");
+    assert!(lines.ends_with('\n') && lines.lines().count() > 5);
+}
+
+#[test]
+fn a_signal_gives_the_terminal_back_and_a_recording_plays_step_by_step() {
+    const NAME: &str = "a_signal_gives_the_terminal_back_and_a_recording_plays_step_by_step";
+    let Some(lab) = lab(NAME) else { return };
+    let directory = tempfile::tempdir().expect("a directory");
+    let recording = directory.path().join("top.jsonl");
+    let arguments = format!("top --interval 0.1 --record {}", recording.display());
+    let Some(pane) = Pane::start(NAME, &lab, directory.path(), &arguments, (80, 24)) else { return };
+    pane.shows("eth0");
+    screen::within("ten pictures", || {
+        std::fs::read_to_string(&recording).is_ok_and(|text| text.lines().count() >= 10)
+    });
+    assert!(pane.is_alternate());
+    pane.terminate();
+    pane.shows("ended 0");
+    assert!(!pane.is_alternate(), "the terminal is as it was");
+    drop(pane);
+
+    let arguments = format!("top --replay {}", recording.display());
+    let Some(pane) = Pane::start(NAME, &lab, directory.path(), &arguments, (100, 30)) else { return };
+    pane.shows("replay");
+    pane.press("Space");
+    pane.press("Right");
+    pane.shows("‖ replay");
+    for _ in 0..40 {
+        pane.press("Left");
+    }
+    pane.shows("replay 1/");
+    pane.press("Right");
+    pane.shows("replay 2/");
+    pane.press("+");
+    pane.shows("×2");
+    pane.press("d");
+    pane.shows("drops are counted on a running host only");
+    pane.press("q");
+    pane.shows("ended 0");
+}
+
+#[test]
+fn drops_are_counted_meanwhile_and_shown() {
+    const NAME: &str = "drops_are_counted_meanwhile_and_shown";
+    let Some(lab) = lab(NAME) else { return };
+    let directory = tempfile::tempdir().expect("a directory");
+    let Some(pane) = Pane::start(NAME, &lab, directory.path(), "top --interval 0.3", (120, 40)) else {
+        return;
+    };
+    pane.shows("eth0");
+    pane.press("d");
+    pane.shows("counting drops");
+    pane.shows("counted for");
+    pane.press("Escape");
+    pane.shows_not("counted for");
+    pane.press("q");
+    pane.shows("ended 0");
+}
+
+/// None, and a SKIP, where no lab can be made.
+fn lab(test: &str) -> Option<Lab> {
+    if !rustix::process::geteuid().is_root() {
+        skip(test, "takes root");
+        return None;
+    }
+    match Lab::builder().senders(1).queues(2).start() {
+        Ok(lab) => Some(lab),
+        Err(error) => {
+            skip(test, &error.to_string());
+            None
+        }
+    }
+}
+
+/// `linerate` with these arguments, on the receiver of a lab.
+fn on_receiver(lab: &Lab, arguments: &[&str]) -> std::process::Output {
+    let mut command = Command::new(program());
+    command.args(arguments).stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+    let mut child = lab.receiver().spawn(command).expect("it starts");
+    let (mut out, mut errors) = (Vec::new(), Vec::new());
+    std::io::Read::read_to_end(&mut child.stdout.take().expect("a pipe"), &mut out).expect("text");
+    std::io::Read::read_to_end(&mut child.stderr.take().expect("a pipe"), &mut errors).expect("text");
+    std::process::Output { status: child.wait().expect("it ends"), stdout: out, stderr: errors }
+}

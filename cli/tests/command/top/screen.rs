@@ -1,0 +1,147 @@
+//! A terminal that a test can look at and type on: a tmux of its own, on the receiver of a lab.
+
+use std::ffi::OsStr;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use linerate_lab::{Lab, LabChild};
+
+use crate::support::{program, skip};
+
+/// How long anything may take.
+const PATIENCE: Duration = Duration::from_secs(40);
+
+/// A terminal with `linerate` on it.
+pub(super) struct Pane<'l> {
+    lab: &'l Lab,
+    directory: tempfile::TempDir,
+    /// The server, which ends with this.
+    server: LabChild,
+}
+
+impl<'l> Pane<'l> {
+    /// Starts `linerate` with these arguments on a terminal of this size, in a directory. None, and a SKIP, without tmux.
+    pub(super) fn start(
+        test: &str,
+        lab: &'l Lab,
+        work: &Path,
+        arguments: &str,
+        (width, height): (u16, u16),
+    ) -> Option<Self> {
+        if Command::new("tmux").arg("-V").stdout(Stdio::null()).status().is_err() {
+            skip(test, "there is no tmux");
+            return None;
+        }
+        let directory = tempfile::tempdir().expect("a directory");
+        // In the foreground, so that it is a child of ours and on the receiver.
+        let mut command = tmux(directory.path());
+        command.args(["-D", "-f", "/dev/null"]).stdin(Stdio::null()).stdout(Stdio::null());
+        let server = lab.receiver().spawn(command).expect("tmux starts");
+        let pane = Self { lab, directory, server };
+        within("a server of tmux", || pane.tmux(["list-sessions"]).is_some() || pane.has_socket());
+        // The shell stays when it has ended, for what is on the screen then.
+        let script = format!(
+            "cd {}; {} {arguments}; echo ended $?; exec sleep 600",
+            work.display(),
+            program().display()
+        );
+        let (width, height) = (width.to_string(), height.to_string());
+        let started = ["-u", "new-session", "-d", "-x", &width, "-y", &height, "-s", "top", &script];
+        within("a session of tmux", || pane.tmux(started).is_some());
+        Some(pane)
+    }
+
+    /// Waits until this is on the screen.
+    pub(super) fn shows(&self, text: &str) {
+        self.waits(&format!("'{text}' on the screen"), |screen| screen.contains(text));
+    }
+
+    /// Waits until this is not on the screen.
+    pub(super) fn shows_not(&self, text: &str) {
+        self.waits(&format!("no '{text}' on the screen"), |screen| !screen.contains(text));
+    }
+
+    /// What is on the screen.
+    pub(super) fn text(&self) -> String {
+        self.tmux(["capture-pane", "-p", "-t", "top"]).expect("a screen")
+    }
+
+    pub(super) fn press(&self, key: &str) {
+        self.tmux(["send-keys", "-t", "top", key]).expect("a key");
+    }
+
+    pub(super) fn resize(&self, width: u16, height: u16) {
+        let (width, height) = (width.to_string(), height.to_string());
+        self.tmux(["resize-window", "-t", "top", "-x", &width, "-y", &height]).expect("another size");
+    }
+
+    /// Whether the program has the whole screen, beside what was on it.
+    pub(super) fn is_alternate(&self) -> bool {
+        self.tmux(["display-message", "-p", "-t", "top", "#{alternate_on}"]).expect("a flag").trim() == "1"
+    }
+
+    /// Has `linerate` end by SIGTERM: the only child of the shell.
+    pub(super) fn terminate(&self) {
+        let shell = self.tmux(["display-message", "-p", "-t", "top", "#{pane_pid}"]).expect("a process");
+        let shell = shell.trim();
+        let children =
+            std::fs::read_to_string(format!("/proc/{shell}/task/{shell}/children")).expect("children");
+        let pid: i32 = children.trim().parse().expect("one child");
+        let pid = rustix::process::Pid::from_raw(pid).expect("a process");
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("a signal");
+    }
+
+    /// Runs `ip` on the receiver.
+    pub(super) fn ip(&self, arguments: &str) {
+        let mut command = Command::new("ip");
+        command.args(arguments.split(' '));
+        let mut child = self.lab.receiver().spawn(command).expect("ip starts");
+        assert!(child.wait().expect("it ends").success(), "ip {arguments}");
+    }
+
+    fn waits(&self, what: &str, holds: impl Fn(&str) -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let screen = self.text();
+            if holds(&screen) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{what} within {PATIENCE:?}:\n{screen}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    fn has_socket(&self) -> bool {
+        self.directory.path().join("socket").exists()
+    }
+
+    /// What tmux prints; none where it fails.
+    fn tmux<A: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = A>) -> Option<String> {
+        let output = tmux(self.directory.path()).args(arguments).output().expect("tmux starts");
+        output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+}
+
+impl Drop for Pane<'_> {
+    fn drop(&mut self) {
+        let _ = self.tmux(["kill-server"]);
+        let _ = self.server.kill();
+    }
+}
+
+/// Waits for what nothing tells.
+pub(super) fn within(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < deadline, "{what} within {PATIENCE:?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn tmux(directory: &Path) -> Command {
+    let mut command = Command::new("tmux");
+    command.arg("-S").arg(directory.join("socket"));
+    command.env_remove("TMUX").env_remove("NO_COLOR").env("LC_ALL", "C.UTF-8").env("SHELL", "/bin/sh");
+    command
+}

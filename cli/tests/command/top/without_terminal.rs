@@ -1,0 +1,71 @@
+//! Without a terminal: one picture, recordings, and what is said to mistakes.
+
+use serde_json::Value;
+
+use super::{lab, on_receiver};
+use crate::support::linerate;
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn without_a_terminal_it_says_what_to_do() {
+    let output = linerate(&["top"]);
+    assert_eq!(output.status.code(), Some(2));
+    let said = text(&output.stderr);
+    assert!(said.contains("no terminal") && said.contains("--once") && said.lines().count() == 1, "{said}");
+}
+
+#[test]
+fn once_prints_the_host_as_text_and_as_json() {
+    const NAME: &str = "once_prints_the_host_as_text_and_as_json";
+    let Some(lab) = lab(NAME) else { return };
+    let output = on_receiver(&lab, &["top", "--once", "--interval", "0.2"]);
+    let shown = text(&output.stdout);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    for stage in ["QUEUES", "IRQ / CPU", "SOCKETS", "THREADS", "OUT", "eth0", "rates over"] {
+        assert!(shown.contains(stage), "no {stage} in\n{shown}");
+    }
+    assert!(!shown.contains('\u{1b}'), "no colour in a pipe");
+
+    let output = on_receiver(&lab, &["top", "--once", "--json", "--interval", "0.2"]);
+    let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(document["schema"], "linerate.top/1");
+    assert!(document["interval_seconds"].as_f64().is_some_and(|seconds| seconds >= 0.2), "{document:#}");
+    assert!(document["cpus"].as_array().is_some_and(|cpus| !cpus.is_empty()));
+    assert_eq!(document["interfaces"][0]["interface"], "eth0");
+}
+
+#[test]
+fn a_recording_is_what_was_seen_and_a_capture_is_looked_at_without_privilege() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let tree = directory.path().join("host");
+    linerate_specimen::specimen("small-vm").expect("a specimen").write(&tree).expect("written");
+    let tree = tree.to_str().expect("a name");
+    let file = directory.path().join("top.jsonl");
+    let file = file.to_str().expect("a name");
+    let first = linerate(&["top", "--root", tree, "--once", "--record", file]);
+    assert!(first.status.success(), "{}", text(&first.stderr));
+    let again = linerate(&["top", "--root", tree, "--once", "--record", file]);
+    assert!(again.status.success(), "{}", text(&again.stderr));
+    assert_eq!(std::fs::read_to_string(file).expect("a file").lines().count(), 2, "it is appended to");
+    let replayed = linerate(&["top", "--replay", file, "--once"]);
+    assert_eq!(text(&replayed.stdout), text(&first.stdout));
+    assert!(text(&first.stdout).contains("FINDINGS"), "{}", text(&first.stdout));
+}
+
+#[test]
+fn what_is_no_recording_is_told_with_its_line() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("x.jsonl");
+    std::fs::write(&file, "{}").expect("written");
+    let name = file.to_str().expect("a name");
+    let output = linerate(&["top", "--replay", name, "--once"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("x.jsonl: line 1: no picture"), "{}", text(&output.stderr));
+    let output = linerate(&["top", "--root", "/nonexistent", "--once", "--record", name]);
+    assert!(text(&output.stderr).contains("it ends in the middle of a line"), "{}", text(&output.stderr));
+    let output = linerate(&["top", "--replay", "/nonexistent", "--once"]);
+    assert!(text(&output.stderr).contains("cannot read /nonexistent"), "{}", text(&output.stderr));
+}

@@ -1,0 +1,10 @@
+//! `linerate tune`, run as root runs it on a host: in a lab, whose receiver is the host.
+
+mod documents;
+mod faults;
+mod guarded;
+mod lasting;
+mod plan;
+mod refused;
+mod round_trip;
+pub(crate) mod scene;

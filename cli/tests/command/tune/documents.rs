@@ -1,0 +1,27 @@
+//! The documents of a tune, from its plan to its history, have the keys that docs/schema.md promises.
+
+use std::fs;
+
+use serde_json::Value;
+
+use super::scene::{Scene, text};
+use crate::schema::conforms;
+
+#[test]
+fn each_verb_writes_what_is_documented() {
+    let Some(scene) = Scene::up("each_verb_writes_what_is_documented") else { return };
+    let document = |verb: &str, arguments: &[&str]| -> Value {
+        let (out, err) = scene.expect_any(verb, &[arguments, &["--json", "-"]].concat());
+        serde_json::from_str(&out).unwrap_or_else(|error| panic!("tune {verb}: {error}: {out}{err}"))
+    };
+    conforms(&document("plan", &["--interface", "eth0"]), "linerate.plan/1");
+    let file = scene.save("plan.json", &scene.plan());
+    conforms(&document("apply", &["--plan", &file, "--yes"]), "linerate.tune-apply/1");
+    conforms(&document("status", &[]), "linerate.tune-status/1");
+    let image = scene.path("image");
+    fs::create_dir(&image).expect("made");
+    conforms(&document("persist", &["--root", text(&image), "--yes"]), "linerate.tune-persist/1");
+    conforms(&document("unpersist", &[]), "linerate.tune-unpersist/1");
+    conforms(&document("undo", &[]), "linerate.tune-undo/1");
+    conforms(&document("history", &[]), "linerate.tune-history/1");
+}

@@ -1,0 +1,122 @@
+//! Kills and errors at every system call that matters, by strace: afterwards undo restores all.
+
+use std::fs;
+use std::process::Output;
+
+use serde_json::Value;
+
+use super::scene::{Scene, Values, said, text};
+use crate::support::skip;
+
+/// A scene, and a plan of it with a change of each way of setting: file, sysctl, ioctl, program.
+fn scene(test: &str) -> Option<(Scene, String, Values)> {
+    let scene = Scene::up(test)?;
+    if !scene.on_host("strace").arg("-V").output().is_ok_and(|output| output.status.success()) {
+        skip(test, "no strace");
+        return None;
+    }
+    let mut plan = scene.plan();
+    let changes = plan["changes"].as_array_mut().expect("changes");
+    let kind = |change: &Value| change["setting"].as_object().and_then(|kind| kind.keys().next().cloned());
+    changes.dedup_by_key(|change| kind(change));
+    assert!(changes.len() >= 4, "{changes:?}");
+    let file = scene.save("plan.json", &plan);
+    let before = scene.values();
+    Some((scene, file, before))
+}
+
+/// A run with a fault.
+struct Injured {
+    /// The system call, as strace has it.
+    place: String,
+    output: Output,
+}
+
+/// Runs a verb with this done to the `number`th such system call of any of its processes, or with a write of its own;
+/// none where there are not so many.
+fn injured(scene: &Scene, call: &str, fault: &str, number: u32, verb: &[&str]) -> Option<Injured> {
+    let trace = scene.path("trace");
+    let mut command = scene.on_host("strace");
+    // nft does not look whether what it lists was written: it would tell a ruleset that is not there.
+    command.args((call != "write").then_some("-f"));
+    command.args(["-qq", "-e", &format!("trace={call}"), "-o", text(&trace)]);
+    command.args(["-e", &format!("inject={call}:{fault}:when={number}")]);
+    command.arg(crate::support::program()).args(["tune", verb[0], "--state-dir"]).arg(scene.state());
+    let output = command.args(&verb[1..]).output().expect("strace starts");
+    let traced = fs::read_to_string(trace).expect("a trace");
+    let mark = |line: &&str| line.contains("INJECTED") || line.contains("killed by SIGKILL");
+    let place = traced.lines().find(mark)?.to_owned();
+    Some(Injured { place, output })
+}
+
+/// Undoes whatever is in force, and sees that all is as before.
+fn undone(scene: &Scene, before: &Values, place: &str) {
+    let (status, _) = scene.expect_any("status", &[]);
+    let output = scene.run("undo", &[]);
+    let (out, err) = said(&output);
+    let nothing = err.contains("nothing to undo");
+    assert!(output.status.success() || nothing, "{place}: {status}{out}{err}");
+    assert_eq!(*before, scene.values(), "{place}: {status}{out}{err}");
+    let (after, _) = scene.expect_any("status", &[]);
+    assert!(nothing || after == "No tune is in force.\n", "{place}: {after}");
+}
+
+/// Calls are counted from 1 until there are no more; how many there were.
+fn at_each(mut round: impl FnMut(u32) -> bool) -> u32 {
+    (1..200).find(|number| !round(*number)).expect("an end")
+}
+
+#[test]
+fn a_kill_at_any_sync_of_the_journal_is_undone() {
+    let test = "a_kill_at_any_sync_of_the_journal_is_undone";
+    let Some((scene, file, before)) = scene(test) else { return };
+    let calls = at_each(|number| {
+        let verb = ["apply", "--plan", &file, "--yes"];
+        let killed = injured(&scene, "fdatasync", "signal=KILL", number, &verb).is_some();
+        undone(&scene, &before, &format!("killed at fdatasync {number}"));
+        killed
+    });
+    // Begun and ended, and of each change its announcement and its end.
+    assert!(calls > 10, "{calls}");
+}
+
+#[test]
+fn an_undo_that_is_killed_is_asked_again() {
+    let Some((scene, file, before)) = scene("an_undo_that_is_killed_is_asked_again") else { return };
+    let calls = at_each(|number| {
+        scene.expect(0, "apply", &["--plan", &file, "--yes"]);
+        let killed = injured(&scene, "fdatasync", "signal=KILL", number, &["undo"]).is_some();
+        undone(&scene, &before, &format!("undo killed at fdatasync {number}"));
+        killed
+    });
+    assert!(calls > 8, "{calls}");
+}
+
+#[test]
+fn an_error_of_any_write_is_told_and_undone() {
+    let test = "an_error_of_any_write_is_told_and_undone";
+    let Some((scene, file, before)) = scene(test) else { return };
+    for (call, error) in [
+        ("pwrite64", "ENOSPC"),
+        ("fdatasync", "EIO"),
+        ("write", "EPERM"),
+        ("write", "EBUSY"),
+        ("ioctl", "EINVAL"),
+        ("sendmsg", "EPERM"),
+    ] {
+        at_each(|number| {
+            let verb = ["apply", "--plan", &file, "--yes"];
+            let injured = injured(&scene, call, &format!("error={error}"), number, &verb);
+            let place = format!("{error} from {call} {number}");
+            if let Some(Injured { place: call, output }) = &injured {
+                let (out, err) = said(output);
+                // The standard library takes it for granted that a pipe can be made non-blocking.
+                let is_ours = !call.contains("FIONBIO");
+                let ends_well = matches!(output.status.code(), Some(0..=2)) && !err.contains("panicked");
+                assert!(ends_well || !is_ours, "{place}: {call}: {out}{err}");
+            }
+            undone(&scene, &before, &place);
+            injured.is_some()
+        });
+    }
+}

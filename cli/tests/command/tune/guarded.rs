@@ -1,0 +1,129 @@
+//! Tunes that undo themselves.
+
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use super::scene::{Scene, Values};
+
+fn await_that(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !holds() {
+        assert!(Instant::now() < deadline, "{what} within 60 s");
+        std::thread::yield_now();
+    }
+}
+
+fn is_as_before(scene: &Scene, before: &Values) {
+    await_that("all is as before", || {
+        let (out, _) = scene.expect_any("status", &[]);
+        out == "No tune is in force.\n"
+    });
+    assert_eq!(*before, scene.values());
+}
+
+#[test]
+fn what_nobody_confirms_is_undone() {
+    let Some(scene) = Scene::up("what_nobody_confirms_is_undone") else { return };
+    let file = scene.save("plan.json", &scene.plan());
+    let before = scene.values();
+    let (out, _) = scene.expect(0, "apply", &["--plan", &file, "--yes", "--until-confirmed", "3s"]);
+    assert!(out.contains("tune confirm 1 --state-dir"), "{out}");
+    assert_ne!(before, scene.values());
+    // Nothing else begins while that is open.
+    let (_, err) = scene.expect(2, "apply", &["--plan", &file, "--yes"]);
+    assert!(err.contains("tune 1") && err.lines().count() == 1, "{err}");
+    is_as_before(&scene, &before);
+    let (out, _) = scene.expect(0, "history", &[]);
+    assert!(out.contains("nobody confirmed it"), "{out}");
+    let (_, err) = scene.expect(2, "confirm", &[]);
+    assert_eq!(err.lines().count(), 1, "{err}");
+}
+
+#[test]
+fn what_is_confirmed_stays() {
+    let Some(scene) = Scene::up("what_is_confirmed_stays") else { return };
+    let file = scene.save("plan.json", &scene.plan());
+    scene.expect(0, "apply", &["--plan", &file, "--yes", "--until-confirmed", "60s"]);
+    let (out, _) = scene.expect(0, "status", &[]);
+    assert!(out.contains("unless confirmed: linerate tune confirm 1"), "{out}");
+    let (out, _) = scene.expect(0, "confirm", &[]);
+    assert!(out.starts_with("Tune 1 is confirmed and stays."), "{out}");
+    let (out, _) = scene.expect(0, "status", &[]);
+    assert!(out.contains("8 settings in force") && !out.contains("undone by itself"), "{out}");
+}
+
+#[test]
+fn what_is_for_a_time_ends_with_it() {
+    let Some(scene) = Scene::up("what_is_for_a_time_ends_with_it") else { return };
+    let file = scene.save("plan.json", &scene.plan());
+    let before = scene.values();
+    let (out, _) = scene.expect(0, "apply", &["--plan", &file, "--yes", "--for-duration", "2s"]);
+    assert!(out.contains("undone by itself in "), "{out}");
+    is_as_before(&scene, &before);
+    let (out, _) = scene.expect(0, "history", &[]);
+    assert!(out.contains("its time was over"), "{out}");
+}
+
+/// Starts to apply and returns once half of the changes are made.
+fn half_applied(scene: &Scene, file: &str, more: &[&str]) -> Child {
+    let mut arguments = vec!["--plan", file, "--yes"];
+    arguments.extend(more);
+    let mut command = scene.tune("apply", &arguments);
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("starts");
+    let errors = std::io::BufReader::new(child.stderr.take().expect("piped"));
+    let mut lines = std::io::BufRead::lines(errors).map_while(Result::ok);
+    assert!(lines.any(|line| line.starts_with("  4/")), "it ended before the fourth change");
+    child
+}
+
+#[test]
+fn a_tune_whose_program_is_killed_is_undone_by_its_guard_or_on_request() {
+    let test = "a_tune_whose_program_is_killed_is_undone_by_its_guard_or_on_request";
+    let Some(scene) = Scene::up(test) else { return };
+    let file = scene.save("plan.json", &scene.plan());
+    let before = scene.values();
+    let mut child = half_applied(&scene, &file, &["--until-confirmed", "1h"]);
+    child.kill().expect("killed");
+    child.wait().expect("reaped");
+    is_as_before(&scene, &before);
+
+    // The kill may come when all is done.
+    let mut child = half_applied(&scene, &file, &[]);
+    child.kill().expect("killed");
+    child.wait().expect("reaped");
+    let (out, _) = scene.expect_any("status", &[]);
+    assert!(
+        out.contains("not finished: the program that made it was ended") || out.contains("made; 8"),
+        "{out}"
+    );
+    if out.contains("not finished") {
+        let (_, err) = scene.expect(2, "apply", &["--plan", &file, "--yes"]);
+        assert!(err.contains("apply --resume") && err.lines().count() == 1, "{err}");
+        let (out, _) = scene.expect(0, "apply", &["--resume", "--yes"]);
+        assert!(out.contains("were so already"), "{out}");
+        let (out, _) = scene.expect(0, "status", &[]);
+        assert!(out.contains("made; 8 settings in force"), "{out}");
+    }
+    scene.expect(0, "undo", &[]);
+    assert_eq!(before, scene.values());
+}
+
+#[test]
+fn an_interrupted_tune_stops_between_changes() {
+    let Some(scene) = Scene::up("an_interrupted_tune_stops_between_changes") else { return };
+    let file = scene.save("plan.json", &scene.plan());
+    let before = scene.values();
+    let mut child = half_applied(&scene, &file, &[]);
+    let sent = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+    assert!(sent.expect("kill starts").success());
+    let status = child.wait().expect("reaped");
+    let (out, _) = scene.expect_any("status", &[]);
+    // The signal may come when all is done.
+    match status.code() {
+        Some(2) => assert!(out.contains("broke off: it was interrupted"), "{out}"),
+        Some(0) => assert!(out.contains("made; 8"), "{out}"),
+        other => panic!("{other:?}: {out}"),
+    }
+    scene.expect(0, "undo", &[]);
+    assert_eq!(before, scene.values());
+}

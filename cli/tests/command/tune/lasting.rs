@@ -1,0 +1,47 @@
+//! Files that make a tune last.
+
+use std::fs;
+
+use serde_json::Value;
+
+use super::scene::{Scene, text};
+
+#[test]
+fn what_persists_is_shown_written_and_removed_again() {
+    let Some(scene) = Scene::up("what_persists_is_shown_written_and_removed_again") else { return };
+    let file = scene.save("plan.json", &scene.plan());
+    let image = scene.path("image");
+    fs::create_dir(&image).expect("made");
+    let root = ["--root", text(&image)];
+    let (_, err) = scene.expect(2, "persist", &[root[0], root[1], "--yes"]);
+    assert!(err.contains("no tune is in force") && err.lines().count() == 1, "{err}");
+
+    let before = scene.values();
+    scene.expect(0, "apply", &["--plan", &file, "--yes"]);
+    // Nobody is there to be asked.
+    let (_, err) = scene.expect(2, "persist", &root);
+    assert!(err.contains("--yes"), "{err}");
+    let (out, _) = scene.expect(0, "persist", &[root[0], root[1], "--yes"]);
+    assert!(out.contains("/etc/linerate/tune.json\n  {"), "{out}");
+    let document = fs::read_to_string(image.join("etc/linerate/tune.json")).expect("written");
+    assert!(serde_json::from_str::<Value>(&document).is_ok(), "{document}");
+    let (out, _) = scene.expect(0, "status", &[]);
+    assert!(out.contains("persists"), "{out}");
+
+    // As after a boot: all is gone but the file.
+    scene.expect(0, "undo", &[]);
+    assert_eq!(before, scene.values());
+    let document = image.join("etc/linerate/tune.json");
+    let (out, _) = scene.expect(0, "reapply", &["--file", text(&document)]);
+    assert!(out.contains("eth0 rx-3/rps_cpus"), "{out}");
+    assert_eq!(scene.shell("cat /sys/class/net/eth0/queues/rx-3/rps_cpus"), "3");
+    scene.expect(0, "undo", &[]);
+    assert_eq!(before, scene.values());
+
+    let (out, _) = scene.expect(0, "unpersist", &[]);
+    assert!(out.contains("removed"), "{out}");
+    let left: Vec<_> = fs::read_dir(&image).expect("listed").collect();
+    assert!(left.is_empty(), "{left:?}");
+    let (out, _) = scene.expect(0, "unpersist", &[]);
+    assert_eq!(out, "Nothing was made to persist.\n");
+}

@@ -1,0 +1,66 @@
+//! Plans that are shown, saved and read back.
+
+use std::fs;
+use std::process::Output;
+
+use serde_json::{Value, json};
+
+use super::scene::{Scene, said, text};
+use crate::support::linerate;
+
+/// A plan of nothing, for any host.
+fn empty() -> Value {
+    json!({
+        "schema": "linerate.plan/1", "version": "0.1.0", "goal": "udp-server", "devices": [], "cpus": [],
+        "layouts": [], "agreements": [], "changes": [], "left": [],
+    })
+}
+
+fn shown(plan: &str) -> Output {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("plan.json");
+    fs::write(&file, plan).expect("written");
+    linerate(&["tune", "plan", "--plan", text(&file)])
+}
+
+#[test]
+fn nonsense_in_a_plan_is_told_in_a_line() {
+    let with = |key: &str, value: Value| {
+        let mut plan = empty();
+        plan[key] = value;
+        plan.to_string()
+    };
+    let change = json!({
+        "setting": { "warp_factor": { "interface": "eth0" } }, "from": "1", "to": "9", "why": "", "findings": [],
+        "effect": null, "source": null, "risk": null, "interrupts": "nothing", "claims": [],
+    });
+    for (plan, word) in [
+        (String::new(), "EOF"),
+        ("not JSON".to_owned(), "line 1"),
+        (with("schema", json!("linerate.plan/99")), "linerate.plan/99"),
+        (with("surprise", json!(1)), "surprise"),
+        (with("changes", json!([change])), "warp_factor"),
+        (with("cpus", json!(["all"])), "line 1"),
+    ] {
+        let output = shown(&plan);
+        let (out, err) = said(&output);
+        assert_eq!(output.status.code(), Some(2), "{plan}: {out}{err}");
+        assert!(out.is_empty() && err.lines().count() == 1, "{plan}: {out}{err}");
+        assert!(err.contains(word) && err.contains("plan.json"), "{plan}: {err}");
+    }
+    let (out, _) = said(&shown(&empty().to_string()));
+    assert!(out.starts_with("Nothing to change on "), "{out}");
+}
+
+#[test]
+fn a_plan_names_settings_values_and_reasons() {
+    let Some(scene) = Scene::up("a_plan_names_settings_values_and_reasons") else { return };
+    let file = scene.save("plan.json", &scene.plan());
+    let before = scene.values();
+    let (out, _) = scene.expect(0, "plan", &["--plan", &file]);
+    for words in ["8 changes on", "rx-0  none -> 1", "rx-3  none -> 0-1", "rp_filter", "A test wants it."] {
+        assert!(out.contains(words), "no '{words}' in {out}");
+    }
+    assert_eq!(before, scene.values());
+    assert!(!scene.state().exists(), "showing a plan makes no journal");
+}

@@ -1,0 +1,162 @@
+//! Plans and hosts that do not fit, and journals that are not whole.
+
+use std::fs;
+use std::io::Write;
+
+use serde_json::json;
+
+use super::scene::Scene;
+
+/// The plan is refused in one line that says this, and nothing is changed.
+fn refused(scene: &Scene, plan: &serde_json::Value, words: &str) {
+    let before = scene.values();
+    let file = scene.save("plan.json", plan);
+    let (out, err) = scene.expect(2, "apply", &["--plan", &file, "--yes"]);
+    assert!(out.is_empty() && err.lines().count() == 1, "{out}{err}");
+    assert!(err.contains(words), "no '{words}' in {err}");
+    assert_eq!(before, scene.values());
+    let (out, _) = scene.expect(0, "status", &[]);
+    assert_eq!(out, "No tune is in force.\n");
+}
+
+#[test]
+fn a_plan_for_another_interface_is_refused() {
+    let Some(scene) = Scene::up("a_plan_for_another_interface_is_refused") else { return };
+    let mut plan = scene.plan();
+    plan["devices"][0]["index"] = json!(4711);
+    refused(&scene, &plan, "eth0 is another device now");
+    let mut plan = scene.plan();
+    plan["devices"] = json!([]);
+    refused(&scene, &plan, "not among the plan's devices");
+    let file = scene.save("plan.json", &scene.plan());
+    scene.shell("ip link set eth0 down; ip link set eth0 name lan0; ip link set lan0 up");
+    let (_, err) = scene.expect(2, "apply", &["--plan", &file, "--yes"]);
+    assert_eq!(err, "linerate: eth0 is called lan0 now: make the plan anew\n");
+}
+
+#[test]
+fn values_that_cannot_be_are_refused_before_anything_is_changed() {
+    let test = "values_that_cannot_be_are_refused_before_anything_is_changed";
+    let Some(scene) = Scene::up(test) else { return };
+    let with = |index: usize, key: &str, value: &str| {
+        let mut plan = scene.plan();
+        plan["changes"][index][key] = json!(value);
+        plan
+    };
+    refused(&scene, &with(3, "to", "1,00000000,00000000"), "not online");
+    refused(&scene, &with(3, "to", "many"), "'many'");
+    refused(&scene, &with(4, "from", "77"), "make the plan anew");
+    let rings = json!({ "rings": { "interface": "eth0" } });
+    let mut plan = scene.plan();
+    let extra = scene.plan_of(&[(rings, "rx 256 tx 256", "rx 512 tx 512")])["changes"][0].clone();
+    plan["changes"].as_array_mut().expect("changes").push(extra);
+    refused(&scene, &plan, "rings of eth0");
+}
+
+#[test]
+fn a_change_that_is_refused_stops_the_tune_and_says_how_to_go_on() {
+    let Some(scene) = Scene::up("a_change_that_is_refused_stops_the_tune_and_says_how_to_go_on") else {
+        return;
+    };
+    // The kernel takes no such value: it is told when it is written.
+    let mut plan = scene.plan();
+    let name = json!({ "sysctl": "net.ipv4.conf.eth0.rp_filter" });
+    let position =
+        plan["changes"].as_array().and_then(|all| all.iter().position(|one| one["setting"] == name));
+    let position = position.expect("the sysctl");
+    plan["changes"][position]["to"] = json!("nonsense");
+    let file = scene.save("plan.json", &plan);
+    let before = scene.values();
+    let (out, err) = scene.expect(2, "apply", &["--plan", &file, "--yes"]);
+    assert!(err.contains("refused: net.ipv4.conf.eth0.rp_filter"), "{err}");
+    assert!(out.contains(&format!("broke off with {position} changes made")), "{out}");
+    assert!(out.contains("to go on") && out.contains("apply --resume"), "{out}");
+    let (out, _) = scene.expect(1, "status", &[]);
+    assert!(out.contains("not made  net.ipv4.conf.eth0.rp_filter"), "{out}");
+    // Going on without it makes the others.
+    let (out, _) = scene.expect(2, "apply", &["--resume", "--keep-going", "--yes"]);
+    assert!(out.contains("broke off with 3 changes made, 4 were so already: 1 change refused"), "{out}");
+    scene.expect(0, "undo", &[]);
+    assert_eq!(before, scene.values());
+}
+
+/// A pipe that takes nothing until it is read.
+fn full_pipe() -> (std::io::PipeReader, std::io::PipeWriter) {
+    let (reader, mut writer) = std::io::pipe().expect("a pipe");
+    rustix::io::ioctl_fionbio(&writer, true).expect("set");
+    while writer.write(&[b'.'; 4096]).is_ok() {}
+    while writer.write(b".").is_ok() {}
+    rustix::io::ioctl_fionbio(&writer, false).expect("set");
+    (reader, writer)
+}
+
+#[test]
+fn one_tunes_at_a_time() {
+    let Some(scene) = Scene::up("one_tunes_at_a_time") else { return };
+    let file = scene.save("plan.json", &scene.plan());
+    let before = scene.values();
+    // It begins, and can neither tell of its first change nor make it.
+    let (mut reader, writer) = full_pipe();
+    let mut command = scene.tune("apply", &["--plan", &file, "--yes"]);
+    let mut first = command.stdout(std::process::Stdio::null()).stderr(writer).spawn().expect("starts");
+    drop(command);
+    let begun = || fs::read_to_string(scene.state().join("journal")).is_ok_and(|text| text.contains("begun"));
+    while !begun() {
+        assert!(first.try_wait().expect("asked").is_none(), "it ended");
+        std::thread::yield_now();
+    }
+    for verb in ["apply", "undo", "confirm", "unpersist"] {
+        let arguments: &[&str] = if verb == "apply" { &["--plan", &file, "--yes"] } else { &[] };
+        let (out, err) = scene.expect(2, verb, arguments);
+        let words = format!("changing settings already (process {})", first.id());
+        assert!(out.is_empty() && err.contains(&words) && err.lines().count() == 1, "{verb}: {out}{err}");
+    }
+    let (out, _) = scene.expect(0, "status", &[]);
+    assert!(out.contains("being made or undone now"), "{out}");
+    assert_eq!(before, scene.values());
+    let mut told = String::new();
+    std::io::Read::read_to_string(&mut reader, &mut told).expect("text");
+    assert!(told.contains("8/8"), "{told}");
+    assert!(first.wait().expect("reaped").success());
+    scene.expect(0, "undo", &[]);
+    assert_eq!(before, scene.values());
+}
+
+#[test]
+fn a_torn_journal_loses_nothing() {
+    let Some(scene) = Scene::up("a_torn_journal_loses_nothing") else { return };
+    let file = scene.save("plan.json", &scene.plan());
+    let before = scene.values();
+    scene.expect(0, "apply", &["--plan", &file, "--yes"]);
+    let journal = scene.state().join("journal");
+    let mut open = fs::OpenOptions::new().append(true).open(&journal).expect("a journal");
+    open.write_all(br#"{"sequence":99,"uni"#).expect("written");
+    drop(open);
+    let (out, _) = scene.expect(1, "status", &[]);
+    assert!(out.contains("torn") && out.contains("8 settings in force"), "{out}");
+    scene.expect(0, "undo", &[]);
+    assert_eq!(before, scene.values());
+    scene.expect(0, "status", &[]);
+
+    // Damage in the middle is told, and nothing is written after it.
+    let text = fs::read_to_string(&journal).expect("read");
+    fs::write(&journal, text.replacen("intent", "intents", 1)).expect("written");
+    let (_, err) = scene.expect(2, "apply", &["--plan", &file, "--yes"]);
+    assert!(err.contains("journal line 2: damaged") && err.lines().count() == 1, "{err}");
+    let (out, _) = scene.expect(1, "status", &[]);
+    assert!(out.contains("damaged"), "{out}");
+}
+
+#[test]
+fn an_interface_that_goes_away_takes_its_settings_with_it() {
+    let Some(scene) = Scene::up("an_interface_that_goes_away_takes_its_settings_with_it") else { return };
+    let file = scene.save("plan.json", &scene.plan());
+    scene.expect(0, "apply", &["--plan", &file, "--yes"]);
+    scene.shell("ip link del eth0");
+    let (out, _) = scene.expect(1, "status", &[]);
+    assert!(out.contains("gone"), "{out}");
+    let (out, _) = scene.expect(1, "undo", &[]);
+    assert!(out.contains("2 settings as before; 6 not there any more"), "{out}");
+    let (out, _) = scene.expect(0, "status", &[]);
+    assert_eq!(out, "No tune is in force.\n");
+}

@@ -1,0 +1,114 @@
+//! What is applied is in force, and what is undone is as before.
+
+use serde_json::Value;
+
+use super::scene::{Scene, said};
+use crate::support::linerate;
+
+fn parsed(out: &str) -> Value {
+    serde_json::from_str(out).unwrap_or_else(|error| panic!("{error}: {out}"))
+}
+
+#[test]
+fn what_is_applied_is_in_force_until_it_is_undone() {
+    let Some(scene) = Scene::up("what_is_applied_is_in_force_until_it_is_undone") else { return };
+    let plan = scene.plan();
+    let file = scene.save("plan.json", &plan);
+    let before = scene.values();
+
+    let (out, err) = scene.expect(0, "apply", &["--plan", &file, "--yes"]);
+    assert!(out.contains("Tune 1: 8 changes made and read back."), "{out}");
+    assert!(err.contains("  1/8  eth0 rx-0/rps_cpus: none -> 1 ... done\n"), "{err}");
+    assert_eq!(scene.shell("cat /sys/class/net/eth0/queues/rx-3/rps_cpus"), "3");
+    assert!(scene.shell("nft list table inet linerate_test").contains("dport 53"));
+
+    let (out, _) = scene.expect(0, "status", &[]);
+    assert!(out.contains("made; 8 settings in force\n"), "{out}");
+    let (out, _) = scene.expect(0, "status", &["--json", "-"]);
+    let status = parsed(&out);
+    assert_eq!(status["schema"], "linerate.tune-status/1");
+    let changes = plan["changes"].as_array().expect("changes").len();
+    let settings = status["tunes"][0]["settings"].as_array().expect("settings").clone();
+    assert_eq!(settings.len(), changes);
+    assert!(settings.iter().all(|setting| setting["state"] == "in-force"), "{settings:?}");
+
+    // The same again finds all as it is to be.
+    let (out, _) = scene.expect(0, "apply", &["--plan", &file, "--yes"]);
+    assert!(out.contains("0 changes made and read back, 8 were so already"), "{out}");
+
+    let (out, _) = scene.expect(0, "undo", &["--full"]);
+    assert!(out.contains("Tune 1 undone: 8 settings as before."), "{out}");
+    assert_eq!(before, scene.values());
+    let (out, _) = scene.expect(0, "status", &[]);
+    assert_eq!(out, "No tune is in force.\n");
+    let (out, _) = scene.expect(0, "history", &[]);
+    let (first, second) = out.split_once('\n').expect("two lines");
+    assert!(first.contains("8 settings written; undone"), "{out}");
+    assert!(second.contains("0 settings written"), "{out}");
+    let (out, _) = scene.expect(0, "history", &["--json", "-"]);
+    assert_eq!(parsed(&out)["tunes"].as_array().map(Vec::len), Some(2));
+    let (_, err) = scene.expect(2, "undo", &[]);
+    assert_eq!(err, "linerate: nothing to undo: no tune is in force\n");
+}
+
+#[test]
+fn a_reader_who_leaves_does_not_end_what_was_asked_for() {
+    let Some(scene) = Scene::up("a_reader_who_leaves_does_not_end_what_was_asked_for") else { return };
+    let file = scene.save("plan.json", &scene.plan());
+    for (verb, arguments) in [("apply", ["--plan", file.as_str(), "--yes"].as_slice()), ("undo", &[])] {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let ended = scene.tune(verb, arguments).stdout(writer).status().expect("it starts");
+        assert_eq!(ended.code(), Some(0), "{verb}");
+        let (out, _) = scene.expect(0, "status", &[]);
+        let expected = if verb == "apply" { "8 settings in force" } else { "No tune is in force" };
+        assert!(out.contains(expected), "{verb}: {out}");
+    }
+}
+
+#[test]
+fn what_somebody_else_changed_survives_undo_and_is_named() {
+    let Some(scene) = Scene::up("what_somebody_else_changed_survives_undo_and_is_named") else { return };
+    let file = scene.save("plan.json", &scene.plan());
+    let before = scene.values();
+    scene.expect(0, "apply", &["--plan", &file, "--yes"]);
+    scene.shell("echo 1 > /sys/class/net/eth0/queues/rx-3/rps_cpus");
+    let (out, _) = scene.expect(1, "status", &[]);
+    assert!(out.contains("drifted   eth0 rx-3/rps_cpus: 0; the tune set 0-1, before it was none"), "{out}");
+    let (out, _) = scene.expect(1, "undo", &["1"]);
+    assert!(
+        out.contains("eth0 rx-3/rps_cpus: 0, which somebody else set; before the tune it was none"),
+        "{out}"
+    );
+    assert!(out.contains("7 settings as before; 1 changed by somebody else since, and left."), "{out}");
+    let mut after = scene.values();
+    let path = "/sys/class/net/eth0/queues/rx-3/rps_cpus";
+    assert_eq!(after.insert(path.into(), before[path].clone()).as_deref(), Some("1"));
+    assert_eq!(before, after);
+}
+
+#[test]
+fn who_may_not_and_who_is_not_asked_changes_nothing() {
+    let output = std::process::Command::new("setpriv")
+        .args(["--reuid", "65534", "--clear-groups"])
+        .arg(crate::support::program())
+        .args(["tune", "apply", "--yes"])
+        .output();
+    match output {
+        Ok(output) if rustix::process::geteuid().is_root() => {
+            let (out, err) = said(&output);
+            assert_eq!(output.status.code(), Some(2), "{out}{err}");
+            assert!(err.contains("takes root") && err.lines().count() == 1, "{err}");
+        }
+        _ => crate::support::skip(
+            "who_may_not_and_who_is_not_asked_changes_nothing",
+            "takes root, and setpriv of util-linux",
+        ),
+    }
+    if rustix::process::geteuid().is_root() {
+        let output = linerate(&["tune", "apply"]);
+        let (_, err) = said(&output);
+        assert_eq!(output.status.code(), Some(2));
+        assert!(err.contains("--yes") && err.lines().count() == 1, "{err}");
+    }
+}

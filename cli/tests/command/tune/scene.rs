@@ -1,0 +1,196 @@
+//! A host of a lab, with a veth of four queues, that is tuned.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use serde_json::{Value, json};
+
+use crate::support::{program, skip};
+
+/// A lab of its own, and a directory for the journal and plans.
+pub(crate) struct Scene {
+    lab: String,
+    directory: tempfile::TempDir,
+}
+
+/// What every file, offload and rule that a plan might touch reads.
+pub(crate) type Values = BTreeMap<String, String>;
+
+impl Scene {
+    /// A lab; none, and a SKIP, where none can be made.
+    pub(crate) fn up(test: &str) -> Option<Self> {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        if !rustix::process::geteuid().is_root() {
+            skip(test, "takes root");
+            return None;
+        }
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let lab = format!("tune{}x{number}", std::process::id());
+        let directory = tempfile::tempdir().expect("a directory");
+        let scene = Self { lab, directory };
+        let up = scene.lab(&["up", &scene.lab, "--queues", "4"]);
+        if !up.status.success() {
+            skip(test, String::from_utf8_lossy(&up.stderr).trim());
+            return None;
+        }
+        Some(scene)
+    }
+
+    fn lab(&self, arguments: &[&str]) -> Output {
+        let mut command = Command::new(program());
+        command.arg("lab").args(arguments).env("XDG_RUNTIME_DIR", self.directory.path());
+        command.output().expect("the command starts")
+    }
+
+    /// Runs something on the host.
+    pub(crate) fn on_host(&self, program_there: impl AsRef<std::ffi::OsStr>) -> Command {
+        self.on("receiver", program_there)
+    }
+
+    /// Runs something on either host; the process is that program's, once it runs.
+    pub(crate) fn on(&self, host: &str, program_there: impl AsRef<std::ffi::OsStr>) -> Command {
+        let mut command = Command::new(program());
+        command.args(["lab", "exec", "--lab", &self.lab, host, "--"]).arg(program_there);
+        command.env("XDG_RUNTIME_DIR", self.directory.path()).stdin(Stdio::null());
+        command
+    }
+
+    /// `linerate tune` on the host, with the scene's journal.
+    pub(crate) fn tune(&self, verb: &str, arguments: &[&str]) -> Command {
+        let mut command = self.on_host(program());
+        command.args(["tune", verb, "--state-dir"]).arg(self.state()).args(arguments);
+        command
+    }
+
+    /// The same, run to its end.
+    pub(crate) fn run(&self, verb: &str, arguments: &[&str]) -> Output {
+        self.tune(verb, arguments).output().expect("the command starts")
+    }
+
+    /// The same, which has to end with this status.
+    pub(crate) fn expect(&self, status: i32, verb: &str, arguments: &[&str]) -> (String, String) {
+        let output = self.run(verb, arguments);
+        let (out, err) = said(&output);
+        assert_eq!(output.status.code(), Some(status), "tune {verb} {arguments:?}: {out}{err}");
+        (out, err)
+    }
+
+    /// The same, whatever its status.
+    pub(crate) fn expect_any(&self, verb: &str, arguments: &[&str]) -> (String, String) {
+        said(&self.run(verb, arguments))
+    }
+
+    /// The directory of the journal.
+    pub(crate) fn state(&self) -> PathBuf {
+        self.path("state")
+    }
+
+    /// A path in the scene's directory.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// What a shell on the host prints.
+    pub(crate) fn shell(&self, script: &str) -> String {
+        let output = self.on_host("sh").args(["-c", script]).output().expect("a shell");
+        assert!(output.status.success(), "{script}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).trim().to_owned()
+    }
+
+    /// All that a plan might touch, as it reads now.
+    pub(crate) fn values(&self) -> Values {
+        let files = self.shell(
+            "grep -r . /proc/sys/net/ipv4/conf /proc/sys/net/ipv6/conf /proc/sys/net/core 2>/dev/null \
+             | grep -v stable_secret; \
+             grep . /proc/sys/net/ipv4/udp_* /sys/class/net/*/queues/*/[rx]ps_* /sys/class/net/*/gro_* \
+             /sys/class/net/*/napi_* /sys/class/net/*/threaded /sys/class/net/*/tx_queue_len 2>/dev/null; true",
+        );
+        let mut values: Values = files
+            .lines()
+            .filter_map(|line| line.split_once(':'))
+            .map(|(path, value)| (path.to_owned(), value.to_owned()))
+            .collect();
+        assert!(values.len() > 100, "{values:?}");
+        values.insert("ethtool -k".into(), self.shell("ethtool -k eth0"));
+        values.insert("nft".into(), self.shell("nft list ruleset"));
+        values
+    }
+
+    /// A plan of changes: a setting, what it reads and what it is to be.
+    pub(crate) fn plan_of(&self, changes: &[(Value, &str, &str)]) -> Value {
+        let read = |file: &str| self.shell(&format!("cat /sys/class/net/eth0/{file}"));
+        let change = |(setting, from, to): &(Value, &str, &str)| {
+            json!({
+                "setting": setting, "from": from, "to": to, "why": "A test wants it.", "findings": [],
+                "effect": null, "source": null, "risk": null, "interrupts": "nothing", "claims": [],
+            })
+        };
+        json!({
+            "schema": "linerate.plan/1",
+            "version": env!("CARGO_PKG_VERSION"),
+            "goal": "a test",
+            "devices": [{
+                "interface": "eth0",
+                "index": read("ifindex").parse::<u32>().expect("a number"),
+                "address": read("address"),
+                "device": null,
+            }],
+            "cpus": [], "layouts": [], "agreements": [], "left": [],
+            "changes": changes.iter().map(change).collect::<Vec<_>>(),
+        })
+    }
+
+    /// A plan with a change of each kind that a veth knows.
+    pub(crate) fn plan(&self) -> Value {
+        let queue = |direction: &str, queue: u32| json!({ "queue_cpus": { "interface": "eth0", "direction": direction, "queue": queue } });
+        let sysctl = |name: &str| json!({ "sysctl": name });
+        let table = "table inet linerate_test {\n\tchain a {\n\t\tudp dport 53 accept\n\t}\n}";
+        let gro = json!({ "offload": { "interface": "eth0", "offload": "generic-receive" } });
+        let now = |file: &str| self.shell(&format!("cat {file}"));
+        let mask = |file: &str| now(&format!("/sys/class/net/eth0/queues/{file}"));
+        let from =
+            [mask("rx-0/rps_cpus"), mask("rx-3/rps_cpus"), mask("tx-0/xps_cpus"), mask("tx-1/xps_cpus")];
+        let validation = now("/proc/sys/net/ipv4/conf/eth0/rp_filter");
+        let other = if validation == "2" { "1" } else { "2" };
+        let demux = now("/proc/sys/net/ipv4/udp_early_demux");
+        let no_demux = if demux == "0" { "1" } else { "0" };
+        let offload = self.shell("ethtool -k eth0 | sed -n 's/^generic-receive-offload: //p'");
+        let other_offload = if offload == "on" { "off" } else { "on" };
+        self.plan_of(&[
+            (queue("receive", 0), &from[0], "2"),
+            (queue("receive", 3), &from[1], "3"),
+            (queue("transmit", 0), &from[2], "1"),
+            (queue("transmit", 1), &from[3], "2"),
+            (sysctl("net.ipv4.conf.eth0.rp_filter"), &validation, other),
+            (sysctl("net.ipv4.udp_early_demux"), &demux, no_demux),
+            (gro, &offload, other_offload),
+            (json!({ "nft_table": { "table": "linerate_test" } }), "", table),
+        ])
+    }
+
+    /// A plan as a file.
+    pub(crate) fn save(&self, name: &str, plan: &Value) -> String {
+        let path = self.path(name);
+        fs::write(&path, plan.to_string()).expect("written");
+        text(&path).to_owned()
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        self.lab(&["down", &self.lab]);
+    }
+}
+
+/// What a command said on standard output and standard error.
+pub(crate) fn said(output: &Output) -> (String, String) {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (text(&output.stdout), text(&output.stderr))
+}
+
+pub(crate) fn text(path: &Path) -> &str {
+    path.to_str().expect("a name")
+}

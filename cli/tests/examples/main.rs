@@ -1,0 +1,242 @@
+//! Every example in README and docs, run as it is written. CONTRIBUTING.md says how authors mark them.
+
+mod mark;
+mod markdown;
+mod person;
+mod shape;
+mod shell;
+mod stage;
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+use std::time::Instant;
+
+use mark::{Mark, Setting};
+use markdown::{Block, Document};
+use stage::Stage;
+
+/// The command under test. Cargo tells a running test where it is, and so can whoever runs the
+/// test program elsewhere.
+fn program() -> PathBuf {
+    std::env::var_os("CARGO_BIN_EXE_linerate")
+        .map_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_linerate")), PathBuf::from)
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// All documents by their paths from the root.
+fn documents() -> BTreeMap<String, Document> {
+    let mut found = BTreeMap::new();
+    let mut folders = vec![PathBuf::from("docs")];
+    let mut files = vec![PathBuf::from("README.md"), "CONTRIBUTING.md".into(), "ARCHITECTURE.md".into()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(root().join(&folder)).expect("a directory") {
+            let entry = entry.expect("an entry");
+            let path = folder.join(entry.file_name());
+            match entry.file_type().expect("a type").is_dir() {
+                true => folders.push(path),
+                false if path.extension().is_some_and(|extension| extension == "md") => files.push(path),
+                false => {}
+            }
+        }
+    }
+    for file in files {
+        let text = fs::read_to_string(root().join(&file)).expect("a text");
+        found.insert(file.display().to_string(), Document::parse(&text));
+    }
+    found
+}
+
+/// What follows `linerate` on the command line.
+fn subcommands() -> Vec<String> {
+    let help = help(&[]).expect("help");
+    let listed =
+        help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+    let names: Vec<String> = listed
+        .filter(|line| line.starts_with("  ") && !line.starts_with("   "))
+        .filter_map(|line| line.split_whitespace().next().map(str::to_owned))
+        .collect();
+    assert!(names.len() > 8, "{help}");
+    names
+}
+
+/// What `linerate WORDS --help` says; none where it is no command.
+fn help(words: &[&str]) -> Option<String> {
+    let output = Command::new(program()).args(words).arg("--help").output().expect("the command starts");
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[test]
+fn every_example_is_run_or_says_why_not() {
+    let subcommands = subcommands();
+    let mut wrong = String::new();
+    for (file, document) in documents() {
+        for block in &document.blocks {
+            if let Err(why) = Mark::of(block, &subcommands) {
+                let _ = writeln!(wrong, "{file}:{}: {why}", block.line);
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "\n{wrong}");
+}
+
+#[test]
+fn links_lead_somewhere() {
+    let documents = documents();
+    let mut wrong = String::new();
+    for (file, document) in &documents {
+        let folder = Path::new(file).parent().unwrap_or(Path::new(""));
+        for (line, link) in document.links.iter().filter(|(_, link)| !link.contains("://")) {
+            let (path, anchor) = link.split_once('#').unwrap_or((link, ""));
+            let target = if path.is_empty() { PathBuf::from(file) } else { plain(&folder.join(path)) };
+            let there = root().join(&target).exists();
+            let known = documents.get(&target.display().to_string());
+            let named = anchor.is_empty()
+                || known.is_none_or(|known| known.anchors.iter().any(|known| known == anchor));
+            if !there || !named {
+                let _ = writeln!(wrong, "{file}:{line}: {link} leads nowhere");
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "\n{wrong}");
+}
+
+/// A path without `..`.
+fn plain(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for part in path.components() {
+        match part {
+            std::path::Component::ParentDir => drop(plain.pop()),
+            part => plain.push(part),
+        }
+    }
+    plain
+}
+
+#[test]
+fn commands_named_in_the_text_are_there() {
+    let subcommands = subcommands();
+    let mut helps: BTreeMap<Vec<String>, Option<String>> = BTreeMap::new();
+    let mut wrong = String::new();
+    for (file, document) in documents() {
+        for (line, code) in &document.code {
+            let words: Vec<&str> = code.split_whitespace().collect();
+            let ["linerate", first, ..] = words.as_slice() else { continue };
+            if !subcommands.iter().any(|known| known == first) {
+                if first.starts_with(|letter: char| letter.is_ascii_lowercase()) {
+                    let _ = writeln!(wrong, "{file}:{line}: there is no `linerate {first}`");
+                }
+                continue;
+            }
+            // Words up to the first that is no plain name are subcommands, or arguments, which --help is asked about too.
+            let own = words.iter().take_while(|word| **word != "--").skip(1);
+            let mut path = vec![(*first).to_owned()];
+            if let Some(second) =
+                words.get(2).filter(|word| word.chars().all(|letter| letter.is_ascii_lowercase()))
+            {
+                let listed = helps.entry(path.clone()).or_insert_with(|| help(&[first]));
+                if listed.as_ref().is_some_and(|help| help.contains(&format!("\n  {second} "))) {
+                    path.push((*second).to_owned());
+                }
+            }
+            let asked: Vec<&str> = path.iter().map(String::as_str).collect();
+            let text = helps.entry(path.clone()).or_insert_with(|| help(&asked)).clone().unwrap_or_default();
+            for option in own.filter(|word| word.starts_with("--")) {
+                let option = option.split(['=', ',']).next().unwrap_or(option);
+                if !text.contains(option) {
+                    let _ = writeln!(wrong, "{file}:{line}: `linerate {}` has no {option}", path.join(" "));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "\n{wrong}");
+}
+
+#[test]
+fn examples_do_what_they_say() {
+    let skip = |why: &str| {
+        let _ = std::io::stderr().write_all(format!("\nSKIP examples_do_what_they_say: {why}\n").as_bytes());
+    };
+    if !rustix::process::geteuid().is_root() {
+        return skip("takes root");
+    }
+    if let Err(why) = Stage::new() {
+        return skip(&why);
+    }
+    let subcommands = subcommands();
+    // One may be named, for who writes it.
+    let only = std::env::var("LINERATE_TEST_EXAMPLES").ok();
+    let documents = documents();
+    let wanted = documents.iter().filter(|(file, _)| only.as_ref().is_none_or(|only| file.contains(only)));
+    let queue = Mutex::new(wanted);
+    let wrong = Mutex::new(String::new());
+    let next = || queue.lock().expect("the queue").next();
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while let Some((file, document)) = next() {
+                    let said = play(file, document, &subcommands);
+                    wrong.lock().expect("the list").push_str(&said);
+                }
+            });
+        }
+    });
+    let wrong = wrong.into_inner().expect("the list");
+    assert!(wrong.is_empty(), "\n{wrong}");
+}
+
+/// Runs the examples of a document, and tells what went wrong.
+fn play(file: &str, document: &Document, subcommands: &[String]) -> String {
+    let mut wrong = String::new();
+    let mut stage = None;
+    let mut printed = None;
+    let begun = Instant::now();
+    for block in &document.blocks {
+        let outcome = match Mark::of(block, subcommands) {
+            Ok(Mark::Run(setting)) => {
+                let stage = stage.get_or_insert_with(|| Stage::new().expect("a stage, as before"));
+                let outcome = run(stage, block, &setting);
+                stage.clear();
+                outcome.map(|stdout| printed = Some(stdout))
+            }
+            Ok(Mark::Output) => match printed.as_deref() {
+                Some(printed) => shape::difference(&block.text, printed).map_or(Ok(()), Err),
+                None => Err("output of nothing that was run".to_owned()),
+            },
+            _ => Ok(()),
+        };
+        if let Err(why) = outcome {
+            let _ = writeln!(wrong, "{file}:{}: {why}\n", block.line);
+        }
+    }
+    if stage.is_some() {
+        println!("{file}: {:.1} s", begun.elapsed().as_secs_f64());
+    }
+    wrong
+}
+
+/// Runs the commands of a block, and gives what they printed.
+fn run(stage: &mut Stage, block: &Block, setting: &Setting) -> Result<String, String> {
+    let mut printed = String::new();
+    for line in shell::lines(&setting.before.join("\n")) {
+        stage.prepare(&line, setting).map_err(|why| format!("before it, {}: {why}", line.text))?;
+    }
+    for line in shell::lines(&block.text) {
+        let begun = Instant::now();
+        let ran = stage.run(&line, setting).map_err(|why| format!("{}\n{why}", line.text))?;
+        let Some(ran) = ran else { continue };
+        println!("  {:6.2} s  {}  {}", begun.elapsed().as_secs_f64(), ran.status, line.text.trim());
+        if !ran.is_well(setting.interrupt.is_some()) {
+            return Err(format!("{}\nended with {}\n{}{}", line.text, ran.status, ran.stdout, ran.stderr));
+        }
+        printed.push_str(&ran.stdout);
+    }
+    Ok(printed)
+}

@@ -1,0 +1,196 @@
+//! What the comment before a block says about it. CONTRIBUTING.md tells authors.
+
+use std::time::Duration;
+
+use crate::markdown::Block;
+
+/// What is to be done with a block.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Mark {
+    /// Its commands are run.
+    Run(Setting),
+    /// They are not, for this reason.
+    NotRun(String),
+    /// It is what the commands of the block before it print.
+    Output,
+    /// It holds no commands of ours.
+    Nothing,
+}
+
+/// Where and how commands are run.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Setting {
+    pub place: Place,
+    /// At a terminal, where questions are answered with yes.
+    pub terminal: bool,
+    /// After how long which commands get what Ctrl-C sends.
+    pub interrupt: Option<Interrupt>,
+    /// What is run before, on the machine itself.
+    pub before: Vec<String>,
+}
+
+/// After how long a command that has not ended gets what Ctrl-C sends.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Interrupt {
+    pub after: Duration,
+    /// Only commands with this in them.
+    pub only: Option<String>,
+}
+
+/// Where commands are run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// On this machine.
+    Here,
+    /// On a lab's receiver, where a name server answers on port 53, and is being asked.
+    Server,
+    /// On that lab's sender.
+    Sender,
+}
+
+impl Mark {
+    /// What is to be done with a block; an error if nobody said.
+    pub(crate) fn of(block: &Block, subcommands: &[String]) -> Result<Self, String> {
+        let comment = block.comment.as_deref().unwrap_or_default();
+        if let Some(reason) = comment.strip_prefix("not run:").map(str::trim) {
+            return match reason {
+                "" => Err("'not run:' takes a reason".to_owned()),
+                _ => Ok(Self::NotRun(reason.to_owned())),
+            };
+        }
+        if comment == "output" {
+            return Ok(Self::Output);
+        }
+        if let Some(setting) = comment.strip_prefix("run") {
+            return Setting::parse(setting.trim_start_matches(':')).map(Self::Run);
+        }
+        if !comment.is_empty() && holds_commands(block, subcommands) {
+            return Err(format!("'<!-- {comment} -->' says nothing about the commands below it"));
+        }
+        if holds_commands(block, subcommands) {
+            return Err(
+                "commands that nobody runs: write '<!-- run -->' or '<!-- not run: WHY -->' above the block \
+                        (CONTRIBUTING.md says how), or ```text if they are none"
+                    .to_owned(),
+            );
+        }
+        Ok(Self::Nothing)
+    }
+}
+
+impl Setting {
+    fn parse(text: &str) -> Result<Self, String> {
+        let mut lines = text.lines();
+        let first = lines.next().unwrap_or_default();
+        let before = lines.map(|line| line.trim().to_owned()).filter(|line| !line.is_empty()).collect();
+        let mut setting = Self { place: Place::Here, terminal: false, interrupt: None, before };
+        for word in first.split(',').map(str::trim).filter(|word| !word.is_empty()) {
+            match word {
+                "here" => setting.place = Place::Here,
+                "on the server" => setting.place = Place::Server,
+                "on the sender" => setting.place = Place::Sender,
+                "at a terminal" => setting.terminal = true,
+                _ => {
+                    setting.interrupt = Some(Interrupt::parse(word).ok_or_else(|| {
+                        format!(
+                            "'{word}' is none of 'here', 'on the server', 'on the sender', 'at a terminal', \
+                             'Ctrl-C after 1 s', 'Ctrl-C after 1 s to --watch'"
+                        )
+                    })?);
+                }
+            }
+        }
+        Ok(setting)
+    }
+}
+
+impl Interrupt {
+    fn parse(words: &str) -> Option<Self> {
+        let (seconds, only) = words.strip_prefix("Ctrl-C after ")?.split_once(" s")?;
+        let after = Duration::try_from_secs_f64(seconds.parse().ok()?).ok()?;
+        let only = match only {
+            "" => None,
+            _ => Some(only.strip_prefix(" to ")?.to_owned()),
+        };
+        Some(Self { after, only })
+    }
+
+    /// After how long this command gets it.
+    pub(crate) fn of(&self, command: &str) -> Option<Duration> {
+        self.only.as_ref().is_none_or(|only| command.contains(only)).then_some(self.after)
+    }
+}
+
+/// Whether a block holds commands of ours: it is a shell's, or it is in no language and a line of it begins as a command
+/// does.
+fn holds_commands(block: &Block, subcommands: &[String]) -> bool {
+    match block.language.as_str() {
+        "sh" | "bash" | "shell" | "console" => true,
+        "" | "text" => block.text.lines().any(|line| is_command(line, subcommands)),
+        _ => false,
+    }
+}
+
+/// Whether a line is a command of ours, after a prompt or not.
+fn is_command(line: &str, subcommands: &[String]) -> bool {
+    let line = line.split_once("$ ").map_or(line, |(_, rest)| rest);
+    let mut words = line.split_whitespace().skip_while(|word| *word == "sudo");
+    match (words.next(), words.next()) {
+        (Some("linerate"), Some(word)) => {
+            word.starts_with('-') || subcommands.iter().any(|known| known == word)
+        }
+        (Some("cargo"), Some(_)) => true,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mark(language: &str, text: &str, comment: Option<&str>) -> Result<Mark, String> {
+        let (language, text) = (language.to_owned(), text.to_owned());
+        let block = Block { line: 1, language, text, comment: comment.map(str::to_owned) };
+        Mark::of(&block, &["doctor".to_owned()])
+    }
+
+    #[test]
+    fn commands_have_to_be_run_or_to_say_why_not() {
+        for (language, text) in [
+            ("sh", "ls"),
+            ("", "host$ linerate doctor"),
+            ("", "a\nsudo linerate doctor"),
+            ("text", "cargo test"),
+        ] {
+            assert!(mark(language, text, None).is_err(), "{text}");
+            assert!(mark(language, text, Some("look here")).is_err(), "{text}");
+            assert!(matches!(mark(language, text, Some("not run: a NIC")), Ok(Mark::NotRun(_))));
+            assert!(matches!(mark(language, text, Some("run")), Ok(Mark::Run(_))));
+        }
+        for (language, text) in
+            [("", "linerate 0.1.0 · doctor"), ("rust", "linerate doctor"), ("toml", "a = 1")]
+        {
+            assert_eq!(mark(language, text, None), Ok(Mark::Nothing), "{text}");
+        }
+        assert!(mark("sh", "ls", Some("not run:")).is_err());
+    }
+
+    #[test]
+    fn a_setting_is_told_in_words() {
+        let run = "run: on the server, at a terminal, Ctrl-C after 1.5 s to --watch\n  touch a\n\n  touch b";
+        assert_eq!(
+            mark("sh", "ls", Some(run)),
+            Ok(Mark::Run(Setting {
+                place: Place::Server,
+                terminal: true,
+                interrupt: Some(Interrupt {
+                    after: Duration::from_millis(1500),
+                    only: Some("--watch".to_owned())
+                }),
+                before: vec!["touch a".to_owned(), "touch b".to_owned()],
+            }))
+        );
+        assert!(mark("sh", "ls", Some("run: on the roof")).unwrap_err().contains("on the roof"));
+        assert!(mark("sh", "ls", Some("run: Ctrl-C after -1 s")).is_err());
+    }
+}

@@ -1,0 +1,50 @@
+//! Who sits at the terminal: answers questions with yes, and confirms what waits for that.
+
+use std::io::{Read as _, Write as _};
+use std::process::{ChildStdin, ChildStdout};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+/// What is asked, and what is typed then.
+const ANSWERS: [(&str, &[u8]); 2] = [("[y/N] ", b"y\n"), ("Enter", b"\n")];
+
+/// Somebody at a terminal.
+pub(crate) struct Person {
+    keyboard: Arc<Mutex<ChildStdin>>,
+    eyes: JoinHandle<String>,
+}
+
+impl Person {
+    /// Begins to read the screen.
+    pub(crate) fn sit_down(keyboard: ChildStdin, mut screen: ChildStdout) -> Self {
+        let keyboard = Arc::new(Mutex::new(keyboard));
+        let hands = Arc::clone(&keyboard);
+        let eyes = std::thread::spawn(move || {
+            let mut seen = Vec::new();
+            let mut answered = 0;
+            let mut part = [0; 4096];
+            while let Ok(bytes @ 1..) = screen.read(&mut part) {
+                seen.extend_from_slice(&part[..bytes]);
+                let text = String::from_utf8_lossy(&seen[answered..]).into_owned();
+                for (question, answer) in ANSWERS {
+                    if text.contains(question) {
+                        answered = seen.len();
+                        let _ = hands.lock().expect("the keyboard").write_all(answer);
+                    }
+                }
+            }
+            String::from_utf8_lossy(&seen).replace('\r', "")
+        });
+        Self { keyboard, eyes }
+    }
+
+    /// What the key sends.
+    pub(crate) fn press_ctrl_c(&self) {
+        let _ = self.keyboard.lock().expect("the keyboard").write_all(b"\x03");
+    }
+
+    /// All that was on the screen, once nothing more comes.
+    pub(crate) fn what_was_seen(self) -> String {
+        self.eyes.join().unwrap_or_default()
+    }
+}

@@ -1,0 +1,61 @@
+//! A block's lines as commands to run one after the other.
+
+/// A command of a block.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Line {
+    /// As a shell takes it.
+    pub text: String,
+    /// Whether it goes on beside those after it.
+    pub background: bool,
+}
+
+/// The commands of a block. A line that ends in a backslash goes on in the next, and a here-document is part of its line.
+pub(crate) fn lines(block: &str) -> Vec<Line> {
+    let mut commands = Vec::new();
+    let mut rest = block.lines();
+    while let Some(line) = rest.next() {
+        let mut text = line.strip_prefix("$ ").unwrap_or(line).to_owned();
+        while text.ends_with('\\') {
+            let Some(next) = rest.next() else { break };
+            text.push('\n');
+            text.push_str(next);
+        }
+        if let Some((_, word)) = text.split_once("<<") {
+            let end: String = word.trim_matches(['-', '\'', '"', ' ']).to_owned();
+            for next in rest.by_ref() {
+                text.push('\n');
+                text.push_str(next);
+                if next.trim() == end {
+                    break;
+                }
+            }
+            text.push('\n');
+        }
+        if text.trim().is_empty() || text.trim_start().starts_with('#') {
+            continue;
+        }
+        let command = text.trim_end();
+        let without = command.strip_suffix('&').filter(|rest| !rest.ends_with('&'));
+        commands.push(match without {
+            Some(without) => Line { text: without.trim_end().to_owned(), background: true },
+            None => Line { text, background: false },
+        });
+    }
+    commands
+}
+
+#[test]
+fn comments_continuations_and_what_runs_beside() {
+    let block = "# what\n$ one \\\n  more   # why\n\ntwo &\nthree && four\ncat > a <<'END'\nx\nEND\nfive\n";
+    let line = |text: &str, background| Line { text: text.to_owned(), background };
+    assert_eq!(
+        lines(block),
+        [
+            line("one \\\n  more   # why", false),
+            line("two", true),
+            line("three && four", false),
+            line("cat > a <<'END'\nx\nEND\n", false),
+            line("five", false),
+        ]
+    );
+}

@@ -1,0 +1,304 @@
+//! Where examples are run: a machine of which `/etc`, `/run` and `/var/lib` are private copies, so that what an example
+//! writes is gone with it, and a lab on that machine with a name server that is being asked.
+
+use std::fs::{self, File};
+use std::io::{self, Read as _};
+use std::os::unix::fs::symlink;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use crate::mark::{Place, Setting};
+use crate::person::Person;
+use crate::program;
+use crate::shell::Line;
+
+/// A command that has not ended by then will not. Machines that run tests are slow.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What answers on port 53 of the lab's receiver, from one socket, unpinned: as most servers do unless told otherwise.
+const ZONE: &str = "$ORIGIN example.com.\n$TTL 300\n@ IN SOA ns hostmaster 1 3600 600 86400 300\n@ IN NS ns\n\
+                    ns IN A 198.18.0.1\nwww IN A 192.0.2.1\nwww IN AAAA 2001:db8::1\n";
+
+/// What is asked.
+const QUERIES: &str = "www.example.com A\nwww.example.com AAAA\nnothing.example.com A\n";
+
+/// The lab's name: an example may well make one that is called as labs are unless told otherwise.
+const LAB: &str = "examples";
+
+/// Where the examples of a document are run.
+pub(crate) struct Stage {
+    directory: tempfile::TempDir,
+    /// Holds the private directories for as long as its standard input is open.
+    holder: Child,
+    lab: bool,
+    /// The process id of the lab's server, which examples call `$PID`.
+    server: Option<u32>,
+    /// What runs beside the examples.
+    beside: Vec<Child>,
+}
+
+/// What became of a command.
+pub(crate) struct Ran {
+    pub status: ExitStatus,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Stage {
+    /// A machine; an error where none can be made.
+    pub(crate) fn new() -> Result<Self, String> {
+        let directory = tempfile::tempdir().map_err(|e| e.to_string())?;
+        for name in ["bin", "etc", "work", "work/bin"] {
+            fs::create_dir(directory.path().join(name)).map_err(|e| e.to_string())?;
+        }
+        symlink(program(), directory.path().join("bin/linerate")).map_err(|e| e.to_string())?;
+        let script = "cp -a /etc/. etc && mount --bind etc /etc && mount -t tmpfs none /run \
+                      && mount -t tmpfs none /var/lib && echo ready && exec cat";
+        let mut holder = Command::new("unshare")
+            .args(["--mount", "--propagation", "private", "sh", "-c", script])
+            .current_dir(directory.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(|e| format!("unshare: {e}"))?;
+        let mut said = String::new();
+        let stdout = holder.stdout.as_mut().expect("a pipe");
+        let _ = io::BufRead::read_line(&mut io::BufReader::new(stdout), &mut said);
+        if said.trim() != "ready" {
+            let output = holder.wait_with_output().map_err(|e| e.to_string())?;
+            return Err(String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; "));
+        }
+        Ok(Self { directory, holder, lab: false, server: None, beside: Vec::new() })
+    }
+
+    /// Runs a command of an example, and waits for its end unless it is to run beside the others.
+    pub(crate) fn run(&mut self, line: &Line, setting: &Setting) -> Result<Option<Ran>, String> {
+        if setting.place != Place::Here {
+            self.raise_lab()?;
+        }
+        let command = self.shell(&line.text, setting.place, setting.terminal);
+        if line.background {
+            match line.text.contains("serve") {
+                true => self.begin_server(command)?,
+                false => self.begin(command)?,
+            }
+            return Ok(None);
+        }
+        let interrupt = setting.interrupt.as_ref().and_then(|interrupt| interrupt.of(&line.text));
+        self.finish(command, setting.terminal, interrupt).map(Some)
+    }
+
+    /// Runs what an example needs, on the machine itself.
+    pub(crate) fn prepare(&mut self, line: &Line, setting: &Setting) -> Result<(), String> {
+        if setting.place != Place::Here {
+            self.raise_lab()?;
+        }
+        let here = Setting { place: Place::Here, terminal: false, interrupt: None, before: Vec::new() };
+        match self.run(line, &here)? {
+            Some(ran) if !ran.status.success() => Err(format!("{}: {}", ran.status, ran.stderr.trim())),
+            _ => Ok(()),
+        }
+    }
+
+    /// Ends what runs beside the examples, but for the lab's server and load.
+    pub(crate) fn clear(&mut self) {
+        let own = if self.lab { 2 } else { 0 };
+        for mut child in self.beside.split_off(own) {
+            end(&mut child);
+        }
+    }
+
+    /// A lab, and who serves and asks in it, unless they are there.
+    fn raise_lab(&mut self) -> Result<(), String> {
+        if self.lab {
+            return Ok(());
+        }
+        self.clear();
+        self.must(&format!("linerate lab up {LAB} --queues 2"), Place::Here)?;
+        fs::write(self.path("work/example.com.zone"), ZONE).map_err(|e| e.to_string())?;
+        fs::write(self.path("work/queries"), QUERIES).map_err(|e| e.to_string())?;
+        let serve = "exec linerate serve dns --bind 198.18.0.1:53 --zone example.com=example.com.zone --workers 2 \
+                     --sockets reuseport --no-pin";
+        let load = "exec linerate load 198.18.0.1:53 --workload dns --queries queries --rate 2k --duration 600 --backend socket";
+        // As interrupts of two queues would: a virtual link has none.
+        let spread = "for queue in /sys/class/net/eth0/queues/rx-*; do echo 3 >$queue/rps_cpus; done";
+        self.must(spread, Place::Server)?;
+        self.begin(self.shell(serve, Place::Server, false))?;
+        self.server = self.beside.last().map(Child::id);
+        self.await_port()?;
+        self.begin(self.shell(load, Place::Sender, false))?;
+        self.lab = true;
+        Ok(())
+    }
+
+    /// Waits until somebody answers on port 53.
+    fn await_port(&self) -> Result<(), String> {
+        let begun = Instant::now();
+        while begun.elapsed() < PATIENCE {
+            let listening = "ss -Hlun 'sport = :53' | grep -q :53";
+            if self.finish(self.shell(listening, Place::Server, false), false, None)?.status.success() {
+                return Ok(());
+            }
+        }
+        Err("nobody serves on port 53 of the lab".to_owned())
+    }
+
+    fn must(&self, text: &str, place: Place) -> Result<(), String> {
+        let ran = self.finish(self.shell(text, place, false), false, None)?;
+        if ran.status.success() { Ok(()) } else { Err(format!("{text}: {}", ran.stderr.trim())) }
+    }
+
+    /// A shell that runs a line where it belongs, in the directory of the examples.
+    fn shell(&self, text: &str, place: Place, terminal: bool) -> Command {
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--mount=/proc/{}/ns/mnt", self.holder.id()));
+        command.arg(format!("--wdns={}", self.path("work").display()));
+        // What a killed test leaves would be looked at by those after it.
+        command.args(["setpriv", "--pdeathsig", "KILL"]);
+        match place {
+            Place::Here => {}
+            Place::Server => drop(command.args(["linerate", "lab", "exec", "--lab", LAB, "receiver", "--"])),
+            Place::Sender => drop(command.args(["linerate", "lab", "exec", "--lab", LAB, "sender0", "--"])),
+        }
+        if terminal {
+            let sized = format!("stty rows 24 cols 80; {text}");
+            command.args(["script", "--quiet", "--return", "--command", &sized, "/dev/null"]);
+        } else {
+            // Ctrl-C is for the command; the shell waits for what it still has to say.
+            command.args(["sh", "-c", &format!("trap : INT\n{text}")]);
+        }
+        let path = std::env::var("PATH").unwrap_or_default();
+        command.env(
+            "PATH",
+            format!("{}:{}:{path}", self.path("bin").display(), self.path("work/bin").display()),
+        );
+        command.env("NO_COLOR", "1").env("TERM", "xterm").env("SHELL", "/bin/sh").env("LC_ALL", "C.UTF-8");
+        if let Some(server) = self.server {
+            command.env("PID", server.to_string());
+        }
+        command.process_group(0);
+        command
+    }
+
+    fn begin(&mut self, mut command: Command) -> Result<(), String> {
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        self.beside.push(child.map_err(|e| e.to_string())?);
+        Ok(())
+    }
+
+    /// Starts a server, and waits until it says that it serves.
+    fn begin_server(&mut self, mut command: Command) -> Result<(), String> {
+        let (mut reader, writer) = io::pipe().map_err(|e| e.to_string())?;
+        command.stdin(Stdio::null()).stdout(writer.try_clone().map_err(|e| e.to_string())?).stderr(writer);
+        let child = command.spawn();
+        drop(command);
+        self.beside.push(child.map_err(|e| e.to_string())?);
+        let (said, heard) = channel();
+        std::thread::spawn(move || {
+            let mut part = [0; 4096];
+            while let Ok(1..) = reader.read(&mut part) {
+                let _ = said.send(());
+            }
+        });
+        heard.recv_timeout(PATIENCE).map_err(|_| "the server says nothing".to_owned())
+    }
+
+    /// Runs a command to its end, or to the time at which it is interrupted.
+    fn finish(
+        &self,
+        mut command: Command,
+        terminal: bool,
+        interrupt: Option<Duration>,
+    ) -> Result<Ran, String> {
+        // Files, since what a command leaves running would hold a pipe open.
+        let (stdout, stderr) = (self.path("stdout"), self.path("stderr"));
+        let create = |path: &Path| File::create(path).map_err(|e| e.to_string());
+        command.stderr(create(&stderr)?);
+        let printed = match terminal {
+            true => command.stdin(Stdio::piped()).stdout(Stdio::piped()),
+            false => command.stdin(Stdio::null()).stdout(create(&stdout)?),
+        };
+        let mut child = printed.spawn().map_err(|e| e.to_string())?;
+        let person = child
+            .stdin
+            .take()
+            .zip(child.stdout.take())
+            .map(|(keyboard, screen)| Person::sit_down(keyboard, screen));
+        let group = Pid::from_child(&child);
+        let (ended, status) = wait_beside(child);
+        let mut outcome = ended.recv_timeout(interrupt.unwrap_or(PATIENCE));
+        if outcome.is_err() && interrupt.is_some() {
+            match &person {
+                Some(person) => person.press_ctrl_c(),
+                None => drop(kill_process_group(group, Signal::INT)),
+            }
+            outcome = ended.recv_timeout(PATIENCE);
+        }
+        if outcome.is_err() {
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+        let status = status.join().map_err(|_| "nobody waited".to_owned())?.map_err(|e| e.to_string())?;
+        let text = |path: &Path| fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        let stdout = match person {
+            Some(person) => person.what_was_seen(),
+            None => text(&stdout).map_err(|e| e.to_string())?,
+        };
+        let ran = Ran { status, stdout, stderr: text(&stderr).map_err(|e| e.to_string())? };
+        match outcome {
+            Ok(()) => Ok(ran),
+            Err(_) => Err(format!("it does not end\n{}{}", ran.stdout, ran.stderr)),
+        }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+}
+
+impl Ran {
+    /// Whether it ended as a command that did what it was told: nothing wrong, something found, or interrupted.
+    pub(crate) fn is_well(&self, interrupted: bool) -> bool {
+        const INTERRUPTED: i32 = 128 + 2;
+        match self.status.code() {
+            Some(0 | 1) => true,
+            Some(INTERRUPTED) => interrupted,
+            Some(_) => false,
+            None => interrupted && self.status.signal() == Some(Signal::INT.as_raw()),
+        }
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        for child in self.beside.iter_mut().rev() {
+            end(child);
+        }
+        // Those of examples too, of which an example that failed leaves some. Others' labs are not in this /run.
+        let _ = self.must("linerate lab clean --all", Place::Here);
+        drop(self.holder.stdin.take());
+        let _ = self.holder.wait();
+    }
+}
+
+/// Kills a program and those it started.
+fn end(child: &mut Child) {
+    let _ = kill_process_group(Pid::from_child(child), Signal::KILL);
+    let _ = child.wait();
+}
+
+/// Waits for a program on a thread of its own, which says when it is over.
+fn wait_beside(mut child: Child) -> (Receiver<()>, std::thread::JoinHandle<io::Result<ExitStatus>>) {
+    let (over, ended) = channel();
+    let waiting = std::thread::spawn(move || {
+        let status = child.wait();
+        let _ = over.send(());
+        status
+    });
+    (ended, waiting)
+}

@@ -1,0 +1,93 @@
+//! Steering under tokio: a runtime of one thread for each CPU, each with a socket that gets what its CPU processes.
+//!
+//! `cargo run -p linerate-engine --example tokio_steer -- 127.0.0.1:7009`. Enter ends it.
+//!
+//! A runtime of many threads moves tasks between them, and with them the CPU on which a socket is read: what steering puts into the right
+//! cache would be read from another. So it is a runtime a CPU, as servers of one thread a core have it. quinn takes such a socket,
+//! too: `quinn::Endpoint::new(config, server, socket, runtime)` in each of the runtimes. A QUIC connection must stay with its
+//! endpoint then, which is so as long as its packets keep arriving on one CPU (RSS by flow, no `rps` that moves them).
+
+use std::net::SocketAddr;
+use std::thread::{self, JoinHandle};
+
+use linerate_engine::steer::{self, Program, Table};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use socket2::{Domain, Socket, Type};
+use tokio::net::UdpSocket;
+use tokio::sync::watch;
+
+type Error = Box<dyn std::error::Error + Send + Sync>;
+
+fn main() -> Result<(), Error> {
+    let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:7009".to_owned());
+    let served = start(address.parse()?)?;
+    println!("serving on {}; Enter ends it", served.address);
+    std::io::stdin().read_line(&mut String::new())?;
+    println!("answered by each runtime: {:?}", served.stop()?);
+    Ok(())
+}
+
+/// Runtimes that serve.
+pub struct Served {
+    /// Where.
+    pub address: SocketAddr,
+    end: watch::Sender<bool>,
+    threads: Vec<JoinHandle<Result<u64, Error>>>,
+}
+
+/// Serves on each CPU this thread may run on.
+pub fn start(mut address: SocketAddr) -> Result<Served, Error> {
+    let allowed = sched_getaffinity(None)?;
+    let cpus: Vec<u32> = (0..CpuSet::MAX_CPU as u32).filter(|cpu| allowed.is_set(*cpu as usize)).collect();
+    let mut sockets = Vec::new();
+    for _ in &cpus {
+        let socket = Socket::new(Domain::for_address(address), Type::DGRAM, None)?;
+        socket.set_reuse_port(true)?;
+        // tokio wants it so.
+        socket.set_nonblocking(true)?;
+        socket.bind(&address.into())?;
+        address = socket.local_addr()?.as_socket().ok_or("not an IP socket")?;
+        sockets.push(socket);
+    }
+    let table = Table::new(&cpus.iter().map(|cpu| [*cpu]).collect::<Vec<_>>())?;
+    steer::attach(&sockets, &table, Program::Cbpf)?;
+    let (end, ended) = watch::channel(false);
+    let threads = sockets
+        .into_iter()
+        .zip(cpus)
+        .map(|(socket, cpu)| {
+            let ended = ended.clone();
+            thread::spawn(move || {
+                let mut own = CpuSet::new();
+                own.set(cpu as usize);
+                sched_setaffinity(None, &own)?;
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+                runtime.block_on(serve(socket, ended))
+            })
+        })
+        .collect();
+    Ok(Served { address, end, threads })
+}
+
+async fn serve(socket: Socket, mut ended: watch::Receiver<bool>) -> Result<u64, Error> {
+    let socket = UdpSocket::from_std(socket.into())?;
+    let (mut buffer, mut answered) = ([0; 2048], 0);
+    loop {
+        tokio::select! {
+            received = socket.recv_from(&mut buffer) => {
+                let (length, from) = received?;
+                socket.send_to(&buffer[..length], from).await?;
+                answered += 1;
+            }
+            _ = ended.changed() => return Ok(answered),
+        }
+    }
+}
+
+impl Served {
+    /// Ends it. Returns how many requests each runtime answered.
+    pub fn stop(self) -> Result<Vec<u64>, Error> {
+        self.end.send(true)?;
+        self.threads.into_iter().map(|thread| thread.join().expect("a runtime does not panic")).collect()
+    }
+}

@@ -1,0 +1,253 @@
+//! Requests in Ethernet frames, and turning one into its reply where it lies.
+//!
+//! Pure: bytes in, bytes out. The program in the kernel has looked at a frame before, but nothing here relies on it.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+
+const MACS: usize = 12;
+const IPV4: usize = 20;
+const IPV6: usize = 40;
+const UDP: usize = 8;
+const PROTOCOL_UDP: u8 = 17;
+/// Of replies, as the kernel has it by default (`net.ipv4.ip_default_ttl`, `net.ipv6.conf.*.hop_limit`).
+const HOPS: u8 = 64;
+
+/// Where the parts of a request are in its frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Layout {
+    ip: usize,
+    ipv6: bool,
+    /// End of the datagram; Ethernet's padding may follow.
+    end: usize,
+}
+
+/// What the checksums of a request are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Checksum {
+    /// Right, or left out where IPv4 allows it.
+    Fine,
+    /// That of the pseudo header alone: the sender left the rest to a device that was none, since it is on this machine
+    /// (`CHECKSUM_PARTIAL`, include/linux/skbuff.h; drivers/net/veth.c passes such packets on as they are).
+    Unfinished,
+    Wrong,
+}
+
+impl Layout {
+    /// Where the parts are; none if this is no UDP datagram in one piece, with lengths that agree.
+    #[inline]
+    pub(super) fn of(frame: &[u8]) -> Option<Self> {
+        let mut ip = MACS + 2;
+        let mut kind = word(frame, MACS)?;
+        // An 802.1Q tag, or an 802.1ad one with another inside.
+        if kind == 0x88a8 {
+            kind = word(frame, ip + 2)?;
+            ip += 4;
+        }
+        if kind == 0x8100 {
+            kind = word(frame, ip + 2)?;
+            ip += 4;
+        }
+        let (ipv6, udp, end) = match kind {
+            0x0800 => {
+                let header = frame.get(ip..ip + IPV4)?;
+                let whole = u16::from_be_bytes([header[6], header[7]]) & 0x3fff == 0;
+                if header[0] != 0x45 || !whole || header[9] != PROTOCOL_UDP {
+                    return None;
+                }
+                let total = u16::from_be_bytes([header[2], header[3]]);
+                (false, ip + IPV4, ip + usize::from(total))
+            }
+            0x86dd => {
+                let header = frame.get(ip..ip + IPV6)?;
+                if header[0] >> 4 != 6 || header[6] != PROTOCOL_UDP {
+                    return None;
+                }
+                let length = u16::from_be_bytes([header[4], header[5]]);
+                (true, ip + IPV6, ip + IPV6 + usize::from(length))
+            }
+            _ => return None,
+        };
+        let length = usize::from(word(frame, udp + 4)?);
+        let fits = length >= UDP && udp + length == end && end <= frame.len();
+        fits.then_some(Self { ip, ipv6, end })
+    }
+
+    #[inline]
+    fn udp(self) -> usize {
+        self.ip + if self.ipv6 { IPV6 } else { IPV4 }
+    }
+
+    /// Where the payload begins.
+    #[inline]
+    pub(super) fn payload(self) -> usize {
+        self.udp() + UDP
+    }
+
+    /// Where the payload ends.
+    #[inline]
+    pub(super) fn end(self) -> usize {
+        self.end
+    }
+
+    /// Bytes a payload may have in an IP packet of `mtu` bytes.
+    #[inline]
+    pub(super) fn room(self, mtu: usize) -> usize {
+        mtu.saturating_sub(self.payload() - self.ip)
+    }
+
+    /// Whether the checksums are right.
+    pub(super) fn verify(self, frame: &[u8]) -> Checksum {
+        let udp = self.udp();
+        if !self.ipv6 && fold(sum(&frame[self.ip..udp])) != 0xffff {
+            return Checksum::Wrong;
+        }
+        let written = [frame[udp + 6], frame[udp + 7]];
+        if written == [0, 0] {
+            return if self.ipv6 { Checksum::Wrong } else { Checksum::Fine };
+        }
+        let pseudo = self.pseudo(frame, self.end - udp);
+        if fold(pseudo + sum(&frame[udp..self.end])) == 0xffff {
+            return Checksum::Fine;
+        }
+        if fold(pseudo).to_ne_bytes() == written { Checksum::Unfinished } else { Checksum::Wrong }
+    }
+
+    /// The sum over the pseudo header of a datagram of `length` bytes, which is the same both ways.
+    #[inline]
+    fn pseudo(self, frame: &[u8], length: usize) -> u64 {
+        let addresses = if self.ipv6 {
+            &frame[self.ip + 8..self.ip + IPV6]
+        } else {
+            &frame[self.ip + 12..self.ip + IPV4]
+        };
+        let rest = u16::from(PROTOCOL_UDP).to_be() as u64 + (length as u16).to_be() as u64;
+        sum(addresses) + rest
+    }
+
+    /// Makes the headers those of a reply whose payload, `length` bytes, is in its place. Returns the bytes of the frame
+    /// to send. The caller has seen to it that it has room.
+    #[inline]
+    pub(super) fn turn_round(self, frame: &mut [u8], length: usize) -> usize {
+        let (ip, udp) = (self.ip, self.udp());
+        let datagram = UDP + length;
+        let end = udp + datagram;
+        let (target, source) = frame[..MACS].split_at_mut(6);
+        target.swap_with_slice(source);
+        if self.ipv6 {
+            let header = &mut frame[ip..ip + IPV6];
+            // Version; neither traffic class nor flow label, which would be the client's.
+            header[..4].copy_from_slice(&[0x60, 0, 0, 0]);
+            header[4..6].copy_from_slice(&(datagram as u16).to_be_bytes());
+            header[7] = HOPS;
+            let (source, target) = header[8..IPV6].split_at_mut(16);
+            source.swap_with_slice(target);
+        } else {
+            let header = &mut frame[ip..ip + IPV4];
+            header[1] = 0;
+            header[2..4].copy_from_slice(&((IPV4 + datagram) as u16).to_be_bytes());
+            // Don't Fragment, so that the identification means nothing (RFC 6864).
+            header[4..8].copy_from_slice(&[0, 0, 0x40, 0]);
+            header[8] = HOPS;
+            header[10..12].fill(0);
+            let (source, target) = header[12..IPV4].split_at_mut(4);
+            source.swap_with_slice(target);
+            let checksum = !fold(sum(header));
+            header[10..12].copy_from_slice(&checksum.to_ne_bytes());
+        }
+        let ports = &mut frame[udp..udp + 4];
+        let (source, target) = ports.split_at_mut(2);
+        source.swap_with_slice(target);
+        frame[udp + 4..udp + 6].copy_from_slice(&(datagram as u16).to_be_bytes());
+        // Made anew over the whole, since that of the request may be wrong, unfinished or left out.
+        frame[udp + 6..udp + 8].fill(0);
+        let checksum = match !fold(self.pseudo(frame, datagram) + sum(&frame[udp..end])) {
+            0 => 0xffff,
+            checksum => checksum,
+        };
+        frame[udp + 6..udp + 8].copy_from_slice(&checksum.to_ne_bytes());
+        end
+    }
+
+    /// The addresses and ports.
+    #[inline]
+    pub(super) fn addresses(self, frame: &[u8], interface: u32) -> Addresses {
+        let mut addresses =
+            Addresses { source: [0; 16], destination: [0; 16], port: 0, ipv6: self.ipv6, interface };
+        let (from, bytes) = if self.ipv6 { (self.ip + 8, 16) } else { (self.ip + 12, 4) };
+        addresses.source[..bytes].copy_from_slice(&frame[from..from + bytes]);
+        addresses.destination[..bytes].copy_from_slice(&frame[from + bytes..from + 2 * bytes]);
+        addresses.port = u16::from_be_bytes([frame[self.udp()], frame[self.udp() + 1]]);
+        addresses
+    }
+}
+
+/// Where a request in a frame came from, and to which address.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Addresses {
+    source: [u8; 16],
+    destination: [u8; 16],
+    port: u16,
+    ipv6: bool,
+    interface: u32,
+}
+
+impl Addresses {
+    /// Who sent it. A link-local address comes with the interface, as a socket has it.
+    pub(crate) fn source(&self) -> SocketAddr {
+        match address(self.source, self.ipv6) {
+            IpAddr::V4(v4) => (v4, self.port).into(),
+            IpAddr::V6(v6) => {
+                let scope = if v6.is_unicast_link_local() { self.interface } else { 0 };
+                SocketAddrV6::new(v6, self.port, 0, scope).into()
+            }
+        }
+    }
+
+    /// The address it was sent to.
+    pub(crate) fn destination(&self) -> IpAddr {
+        address(self.destination, self.ipv6)
+    }
+
+    /// Index of the interface it came by.
+    pub(crate) fn interface(&self) -> u32 {
+        self.interface
+    }
+}
+
+fn address(bytes: [u8; 16], ipv6: bool) -> IpAddr {
+    if ipv6 {
+        Ipv6Addr::from(bytes).into()
+    } else {
+        Ipv4Addr::new(bytes[0], bytes[1], bytes[2], bytes[3]).into()
+    }
+}
+
+#[inline]
+fn word(frame: &[u8], at: usize) -> Option<u16> {
+    let bytes = frame.get(at..at + 2)?;
+    Some(u16::from_be_bytes([bytes[0], bytes[1]]))
+}
+
+/// The sum of 16-bit words in this machine's byte order, of which a folded one's complement sum does not depend (RFC 1071).
+#[inline]
+fn sum(bytes: &[u8]) -> u64 {
+    let (words, rest) = bytes.as_chunks::<4>();
+    let mut total: u64 = words.iter().map(|word| u64::from(u32::from_ne_bytes(*word))).sum();
+    let mut last = [0; 4];
+    last[..rest.len()].copy_from_slice(rest);
+    total += u64::from(u32::from_ne_bytes(last));
+    total
+}
+
+#[inline]
+fn fold(sum: u64) -> u16 {
+    let sum = (sum & 0xffff_ffff) + (sum >> 32);
+    let sum = (sum & 0xffff_ffff) + (sum >> 32);
+    let sum = (sum & 0xffff) + (sum >> 16);
+    let sum = (sum & 0xffff) + (sum >> 16);
+    sum as u16
+}
+
+#[cfg(test)]
+#[path = "frame_tests.rs"]
+mod tests;

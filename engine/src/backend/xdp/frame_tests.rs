@@ -1,0 +1,157 @@
+use etherparse::{PacketBuilder, VlanId};
+use proptest::prelude::*;
+
+use super::*;
+
+/// Two ends of a link.
+#[derive(Debug, Clone, Copy)]
+struct Ends {
+    ipv6: bool,
+    vlans: u8,
+    macs: [[u8; 6]; 2],
+    addresses: [[u8; 16]; 2],
+    ports: [u16; 2],
+}
+
+impl Ends {
+    fn back(self) -> Self {
+        let swap = |[a, b]: [_; 2]| [b, a];
+        Self {
+            macs: [self.macs[1], self.macs[0]],
+            addresses: [self.addresses[1], self.addresses[0]],
+            ports: swap(self.ports),
+            ..self
+        }
+    }
+
+    /// A frame made from scratch by a library that knows nothing of ours, checksums and all.
+    fn frame(self, payload: &[u8], hops: u8) -> Vec<u8> {
+        let ethernet = PacketBuilder::ethernet2(self.macs[0], self.macs[1]);
+        let vlan = |id: u16| VlanId::try_new(id).unwrap();
+        let four = |address: [u8; 16]| [address[0], address[1], address[2], address[3]];
+        let [source, target] = self.addresses;
+        let mut frame = Vec::new();
+        macro_rules! finish {
+            ($builder:expr) => {
+                if self.ipv6 {
+                    let packet = $builder.ipv6(source, target, hops).udp(self.ports[0], self.ports[1]);
+                    packet.write(&mut frame, payload).unwrap();
+                } else {
+                    let packet =
+                        $builder.ipv4(four(source), four(target), hops).udp(self.ports[0], self.ports[1]);
+                    packet.write(&mut frame, payload).unwrap();
+                }
+            };
+        }
+        match self.vlans {
+            0 => finish!(ethernet),
+            1 => finish!(ethernet.single_vlan(vlan(77))),
+            _ => finish!(ethernet.double_vlan(vlan(5), vlan(4095))),
+        }
+        frame
+    }
+}
+
+fn ends() -> impl Strategy<Value = Ends> {
+    (any::<bool>(), 0..3u8, any::<[[u8; 6]; 2]>(), any::<[[u8; 16]; 2]>(), any::<[u16; 2]>())
+        .prop_map(|(ipv6, vlans, macs, addresses, ports)| Ends { ipv6, vlans, macs, addresses, ports })
+}
+
+/// A reply, in a frame's room.
+fn reply(request: &[u8], payload: Option<&[u8]>) -> Option<Vec<u8>> {
+    let layout = Layout::of(request)?;
+    let mut room = request.to_vec();
+    room.resize(2048, 0xee);
+    let length = match payload {
+        Some(payload) => {
+            room[layout.payload()..layout.payload() + payload.len()].copy_from_slice(payload);
+            payload.len()
+        }
+        None => layout.end() - layout.payload(),
+    };
+    let end = layout.turn_round(&mut room, length);
+    room.truncate(end);
+    Some(room)
+}
+
+proptest! {
+    #[test]
+    fn a_reply_is_the_packet_that_one_would_build(
+        ends in ends(),
+        request in proptest::collection::vec(any::<u8>(), 0..1473),
+        answer in proptest::option::of(proptest::collection::vec(any::<u8>(), 0..1473)),
+        padding in 0..20usize,
+    ) {
+        let mut frame = ends.frame(&request, 3);
+        frame.resize(frame.len() + padding, 0);
+        let layout = Layout::of(&frame).unwrap();
+        prop_assert_eq!(&frame[layout.payload()..layout.end()], request.as_slice());
+        prop_assert_eq!(layout.verify(&frame), Checksum::Fine);
+        let built = ends.back().frame(answer.as_ref().unwrap_or(&request), HOPS);
+        let turned = reply(&frame, answer.as_deref()).unwrap();
+        prop_assert_eq!(Layout::of(&turned).unwrap().verify(&turned), Checksum::Fine);
+        prop_assert_eq!(turned, built);
+    }
+
+    #[test]
+    fn damage_is_seen(ends in ends(), request in proptest::collection::vec(any::<u8>(), 1..200), at: proptest::sample::Index, by in 1..=255u8) {
+        let mut frame = ends.frame(&request, 64);
+        let layout = Layout::of(&frame).unwrap();
+        let place = layout.payload() + at.index(request.len());
+        frame[place] ^= by;
+        prop_assert_eq!(layout.verify(&frame), Checksum::Wrong);
+    }
+
+    #[test]
+    fn an_unfinished_checksum_is_told_and_the_reply_is_right(ends in ends(), request in proptest::collection::vec(any::<u8>(), 1..200)) {
+        let mut frame = ends.frame(&request, 64);
+        let layout = Layout::of(&frame).unwrap();
+        let udp = layout.udp();
+        let right = [frame[udp + 6], frame[udp + 7]];
+        let pseudo = fold(layout.pseudo(&frame, layout.end() - udp)).to_ne_bytes();
+        prop_assume!(pseudo != right && pseudo != [0, 0]);
+        frame[udp + 6..udp + 8].copy_from_slice(&pseudo);
+        prop_assert_eq!(layout.verify(&frame), Checksum::Unfinished);
+        let built = ends.back().frame(&request, HOPS);
+        prop_assert_eq!(reply(&frame, None).unwrap(), built);
+    }
+
+    #[test]
+    fn any_bytes_are_survived(bytes in proptest::collection::vec(any::<u8>(), 0..200), ends in ends(), cut in 0..100usize, at: proptest::sample::Index, by: u8) {
+        let mut frame = ends.frame(&bytes, 9);
+        let place = at.index(frame.len());
+        frame[place] = by;
+        frame.truncate(frame.len().saturating_sub(cut));
+        for frame in [&bytes, &frame] {
+            if let Some(layout) = Layout::of(frame) {
+                prop_assert!(layout.payload() <= layout.end() && layout.end() <= frame.len());
+                let _ = (layout.verify(frame), layout.addresses(frame, 1).source());
+                let _ = reply(frame, None);
+            }
+        }
+    }
+}
+
+#[test]
+fn fragments_and_options_are_no_requests() {
+    let ends = Ends { ipv6: false, vlans: 0, macs: [[2; 6]; 2], addresses: [[7; 16]; 2], ports: [1, 2] };
+    let frame = ends.frame(b"hello", 64);
+    assert!(Layout::of(&frame).is_some());
+    for (at, value) in [(14, 0x46), (20, 0x20), (21, 0x01), (23, 6), (39, 7), (39, 14)] {
+        let mut changed = frame.clone();
+        changed[at] = value;
+        assert_eq!(Layout::of(&changed), None, "{at} {value}");
+    }
+}
+
+#[test]
+fn a_link_local_source_has_its_interface() {
+    let mut address = [0; 16];
+    address[..2].copy_from_slice(&[0xfe, 0x80]);
+    address[15] = 9;
+    let ends = Ends { ipv6: true, vlans: 1, macs: [[2; 6]; 2], addresses: [address; 2], ports: [5, 53] };
+    let frame = ends.frame(b"", 64);
+    let addresses = Layout::of(&frame).unwrap().addresses(&frame, 7);
+    assert_eq!(addresses.source().to_string(), "[fe80::9%7]:5");
+    assert_eq!(addresses.destination().to_string(), "fe80::9");
+}

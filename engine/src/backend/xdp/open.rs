@@ -1,0 +1,377 @@
+//! Setting AF_XDP up: which interfaces, their programs, and a worker's sockets and memory.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::program::{self, Program, TARGETS};
+use super::queue::{Frames, Queue, Share};
+use super::report::{self, XdpInterface, XdpQueue, XdpReport};
+use super::{Xdp, XdpMode};
+use crate::socket::Fallback;
+use crate::sys::thread::pin;
+use crate::sys::xsk::{self, Bind, Device, Sizes, Socket, Umem};
+
+/// What the kernel keeps free in front of a packet in a frame (`XDP_PACKET_HEADROOM`, include/uapi/linux/bpf.h).
+const HEADROOM: u32 = 256;
+/// An Ethernet header with two tags.
+const LINK_HEADER: u32 = 22;
+
+/// What is to be served.
+#[derive(Debug)]
+pub(crate) struct Wanted<'a> {
+    pub(crate) settings: Xdp,
+    /// The address the sockets are bound to.
+    pub(crate) address: SocketAddr,
+    pub(crate) only_v6: bool,
+    /// Names of interfaces; those of the address where none is given.
+    pub(crate) interfaces: &'a [String],
+    /// The CPU each worker is pinned to.
+    pub(crate) placement: &'a [Option<u32>],
+}
+
+/// What was set up.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) report: XdpReport,
+    /// By worker; none for one without queues.
+    pub(crate) shares: Vec<Option<Share>>,
+}
+
+/// An interface with its program, before its queues have sockets.
+struct Attached {
+    device: Device,
+    driver: Option<String>,
+    mtu: u32,
+    queues: u32,
+    program: Program,
+}
+
+/// Sets up what can be; what cannot is told in `fallbacks`. None where nothing can.
+pub(crate) fn open(wanted: &Wanted<'_>, fallbacks: &mut Vec<Fallback>) -> Option<Opened> {
+    let all = |why| Fallback { what: "AF_XDP, mmsg is used instead".to_owned(), why };
+    let chosen = xsk::interfaces()
+        .map_err(|error| format!("cannot list the interfaces: {error}"))
+        .and_then(|devices| choose(wanted, &devices, fallbacks));
+    let (devices, targets) = match chosen {
+        Ok(chosen) => chosen,
+        Err(why) => {
+            fallbacks.push(all(why));
+            return None;
+        }
+    };
+    let frame_bytes = frame_bytes(&devices);
+    let mut attached = Vec::new();
+    for device in devices {
+        let name = device.name.clone();
+        match attach(wanted, device, &targets, frame_bytes) {
+            Ok(one) => attached.push(one),
+            Err(why) => fallbacks.push(without(&name, why)),
+        }
+    }
+    let mut interfaces: Vec<XdpInterface> =
+        attached.iter().map(|one| describe(one, wanted.settings.mode)).collect();
+    let deadline = Instant::now() + BUSY;
+    let mut parts: Vec<Option<(Vec<Queue>, Frames)>> = Vec::new();
+    for worker in 0..wanted.placement.len() {
+        parts.push(part(wanted, worker, frame_bytes, deadline, &mut attached, &mut interfaces, fallbacks));
+    }
+    interfaces.retain(|interface| !interface.queues.is_empty());
+    if interfaces.is_empty() {
+        // What failed is told for each already.
+        fallbacks.push(all("no interface could be served".to_owned()));
+        return None;
+    }
+    let programs = Arc::new(attached.into_iter().map(|one| one.program).collect::<Vec<_>>());
+    let shares = parts.into_iter().map(|part| {
+        part.map(|(queues, frames)| Share {
+            queues,
+            frames,
+            batch: u32::from(wanted.settings.batch.max(1)),
+            verify_checksums: wanted.settings.verify_checksums,
+            busy_poll: wanted.settings.busy_poll_us > 0,
+            _programs: Arc::clone(&programs),
+        })
+    });
+    let shares = shares.collect();
+    let warnings = report::warnings(&interfaces, wanted.settings.verify_checksums);
+    Some(Opened { report: XdpReport { interfaces, warnings }, shares })
+}
+
+fn without(interface: &str, why: String) -> Fallback {
+    Fallback { what: format!("AF_XDP on {interface}; what arrives there comes by the sockets"), why }
+}
+
+/// The interfaces and the addresses to serve at.
+///
+/// At a wildcard address all addresses of this host are served, on whichever interface they are asked, as the stack does.
+fn choose(
+    wanted: &Wanted<'_>,
+    devices: &[Device],
+    fallbacks: &mut Vec<Fallback>,
+) -> Result<(Vec<Device>, Vec<SocketAddr>), String> {
+    let ip = wanted.address.ip().to_canonical();
+    let scope = match wanted.address {
+        SocketAddr::V6(v6) => v6.scope_id(),
+        SocketAddr::V4(_) => 0,
+    };
+    let served = |address: &IpAddr| match ip {
+        IpAddr::V4(any) if any.is_unspecified() => address.is_ipv4(),
+        IpAddr::V6(any) if any.is_unspecified() => address.is_ipv6() || !wanted.only_v6,
+        one => *address == one,
+    };
+    let carries = |device: &&Device| {
+        let scoped = scope == 0 || device.index == scope;
+        !device.loopback && scoped && device.addresses.iter().any(served)
+    };
+    let chosen: Vec<Device> = if wanted.interfaces.is_empty() {
+        devices.iter().filter(carries).filter(|device| device.up).cloned().collect()
+    } else {
+        let mut chosen = Vec::new();
+        for name in wanted.interfaces {
+            match devices.iter().find(|device| device.name == *name) {
+                Some(device) if device.loopback => {
+                    fallbacks.push(without(name, "the loopback interface has no queues".to_owned()));
+                }
+                Some(device) => chosen.push(device.clone()),
+                None => fallbacks.push(without(name, "there is no such interface here".to_owned())),
+            }
+        }
+        chosen
+    };
+    if chosen.is_empty() {
+        return Err(match wanted.interfaces {
+            [] => format!("no interface that is up and not loopback has {}", wanted.address.ip()),
+            _ => "none of the interfaces named can be served".to_owned(),
+        });
+    }
+    let mut targets: Vec<SocketAddr> = devices
+        .iter()
+        .filter(|device| !device.loopback)
+        .flat_map(|device| &device.addresses)
+        .filter(|address| served(address))
+        .map(|address| SocketAddr::new(*address, wanted.address.port()))
+        .collect();
+    targets.sort_unstable();
+    targets.dedup();
+    if targets.len() > TARGETS {
+        let what =
+            format!("AF_XDP at all {} addresses; the sockets serve those after {TARGETS}", targets.len());
+        fallbacks.push(Fallback { what, why: "the redirect program knows no more".to_owned() });
+        targets.truncate(TARGETS);
+    }
+    Ok((chosen, targets))
+}
+
+/// Bytes of a frame, so that the packets of all interfaces fit where that can be.
+fn frame_bytes(devices: &[Device]) -> u32 {
+    let longest = devices.iter().filter_map(|device| device.mtu().ok()).max().unwrap_or(1500);
+    if longest + LINK_HEADER + HEADROOM <= 2048 { 2048 } else { 4096 }
+}
+
+fn attach(
+    wanted: &Wanted<'_>,
+    device: Device,
+    targets: &[SocketAddr],
+    frame_bytes: u32,
+) -> Result<Attached, String> {
+    let name = &device.name;
+    let told = |what: &str, error: io::Error| format!("cannot read {what} of {name}: {error}");
+    if !device.up {
+        return Err(format!("{name} is down when the server starts"));
+    }
+    let mac = device.mac().map_err(|error| match error.raw_os_error() {
+        Some(libc::EAFNOSUPPORT) => format!("{name} has no Ethernet frames"),
+        _ => told("the hardware address", error),
+    })?;
+    let mtu = device.mtu().map_err(|error| told("the MTU", error))?;
+    // A driver that does not tell has one, or as good as: further ones go without.
+    let queues = device.receive_queues().unwrap_or(1).max(1);
+    let asked = program::Wanted { targets, mac, longest_frame: frame_bytes - HEADROOM, queues };
+    let program = Program::attach(&asked, name, device.index, wanted.settings.mode)?;
+    let driver = device.driver().ok();
+    Ok(Attached { driver, mtu, queues, program, device })
+}
+
+fn describe(attached: &Attached, mode: XdpMode) -> XdpInterface {
+    XdpInterface {
+        name: attached.device.name.clone(),
+        index: attached.device.index,
+        driver: attached.driver.clone(),
+        mode,
+        mtu_bytes: attached.mtu,
+        queues: Vec::new(),
+    }
+}
+
+/// A worker's queues: of each interface those whose number leaves the worker's when divided by the number of workers.
+fn part(
+    wanted: &Wanted<'_>,
+    worker: usize,
+    frame_bytes: u32,
+    deadline: Instant,
+    attached: &mut [Attached],
+    interfaces: &mut [XdpInterface],
+    fallbacks: &mut Vec<Fallback>,
+) -> Option<(Vec<Queue>, Frames)> {
+    let workers = wanted.placement.len();
+    let own: Vec<(usize, u32)> = attached
+        .iter()
+        .enumerate()
+        .flat_map(|(place, one)| (0..one.queues).map(move |queue| (place, queue)))
+        .filter(|(_, queue)| *queue as usize % workers == worker)
+        .collect();
+    if own.is_empty() {
+        return None;
+    }
+    let frames = wanted.settings.frames;
+    let umem = match memory(frames as usize * own.len(), frame_bytes, wanted.placement[worker]) {
+        Ok(umem) => umem,
+        Err(error) => {
+            let what = format!("AF_XDP for worker {worker}; its socket serves");
+            fallbacks.push(Fallback { what, why: format!("no memory for frames: {error}") });
+            return None;
+        }
+    };
+    let mut queues: Vec<Queue> = Vec::new();
+    for (place, number) in own {
+        let Attached { device, driver, mtu, program, .. } = &mut attached[place];
+        let owner = queues.first().map(|queue| &queue.socket);
+        let opened = socket(wanted.settings, &umem, device.index, number, owner, deadline).and_then(
+            |(socket, rings)| {
+                program.serve(number, &socket)?;
+                let zero_copy = socket.is_zero_copy().unwrap_or(false);
+                Ok((socket, rings, zero_copy))
+            },
+        );
+        let (socket, rings, zero_copy) = match opened {
+            Ok(opened) => opened,
+            Err(why) => {
+                fallbacks.push(without(&format!("queue {number} of {}", device.name), why));
+                continue;
+            }
+        };
+        interfaces[place].queues.push(XdpQueue {
+            queue: number,
+            worker,
+            zero_copy,
+            need_wakeup: wanted.settings.need_wakeup,
+            frames,
+            frame_bytes,
+            busy_poll_us: wanted.settings.busy_poll_us,
+        });
+        queues.push(Queue {
+            socket,
+            rings,
+            interface: device.index,
+            mtu: *mtu as usize,
+            unfinished_checksums: driver.as_deref() == Some("veth"),
+            need_wakeup: wanted.settings.need_wakeup,
+            waiting: 0,
+            wanted: frames / 2,
+            in_hand: None,
+            gone: false,
+        });
+    }
+    let mut frames = Frames::new(umem);
+    for queue in &mut queues {
+        queue.restock(&mut frames);
+        queue.wake_receive();
+    }
+    (!queues.is_empty()).then_some((queues, frames))
+}
+
+/// Memory on the NUMA node of the CPU that a worker is pinned to.
+fn memory(frames: usize, frame_bytes: u32, cpu: Option<u32>) -> io::Result<Umem> {
+    let Some(cpu) = cpu else { return Umem::new(frames, frame_bytes) };
+    let there = || {
+        pin(cpu)?;
+        Umem::new(frames, frame_bytes)
+    };
+    thread::scope(|scope| scope.spawn(there).join())
+        .unwrap_or_else(|_| Err(io::Error::other("the thread that maps it ended")))
+}
+
+/// How long queues are waited for that a socket still has. One that was closed gives its queue back a moment later, from a
+/// work queue of the kernel (net/xdp/xsk_buff_pool.c, xp_put_pool), and a server may be started right after it ended.
+const BUSY: Duration = Duration::from_secs(1);
+
+/// What was not to be had of a socket.
+struct Refused {
+    what: &'static str,
+    error: io::Error,
+}
+
+/// A socket bound to a queue, which is waited for until `deadline` where another socket has it.
+fn socket(
+    settings: Xdp,
+    umem: &Umem,
+    interface: u32,
+    queue: u32,
+    owner: Option<&Socket>,
+    deadline: Instant,
+) -> Result<(Socket, xsk::Rings), String> {
+    loop {
+        match bind(settings, umem, interface, queue, owner) {
+            Ok(bound) => return Ok(bound),
+            Err(Refused { error, .. })
+                if error.raw_os_error() == Some(libc::EBUSY) && Instant::now() < deadline =>
+            {
+                thread::sleep(Duration::from_millis(5));
+            }
+            Err(Refused { what, error }) => return Err(refused(what, &error)),
+        }
+    }
+}
+
+/// The first socket of a worker registers the memory, which the others share.
+fn bind(
+    settings: Xdp,
+    umem: &Umem,
+    interface: u32,
+    queue: u32,
+    owner: Option<&Socket>,
+) -> Result<(Socket, xsk::Rings), Refused> {
+    let at = |what: &'static str| move |error: io::Error| Refused { what, error };
+    let socket = Socket::new().map_err(at("open an AF_XDP socket"))?;
+    if owner.is_none() {
+        socket.register(umem).map_err(at("register memory for frames"))?;
+    }
+    let sizes = Sizes {
+        fill: settings.frames,
+        completion: settings.frames,
+        receive: settings.frames,
+        transmit: settings.frames,
+    };
+    let rings = socket.rings(sizes).map_err(at("make the rings"))?;
+    if settings.busy_poll_us > 0 {
+        let time = std::time::Duration::from_micros(settings.busy_poll_us.into());
+        socket.busy_poll(time, settings.busy_poll_budget).map_err(at("turn busy polling on"))?;
+    }
+    // Both are for speed only.
+    let _ = socket.send_all_at_once(settings.frames);
+    let _ = socket.enlarge_send_buffer(SEND_BUFFER);
+    let zero_copy = settings.zero_copy && settings.mode == XdpMode::Driver;
+    let bind = Bind { interface, queue, zero_copy, need_wakeup: settings.need_wakeup };
+    socket.bind(bind, owner.map(std::os::fd::AsFd::as_fd)).map_err(at("bind an AF_XDP socket"))?;
+    Ok((socket, rings))
+}
+
+/// Bytes of socket buffers on their way out in copy mode. Ring and frames limit them too; the system's default would
+/// stop a call after some two hundred.
+const SEND_BUFFER: i32 = 16 << 20;
+
+fn refused(what: &str, error: &io::Error) -> String {
+    let hint = match error.raw_os_error() {
+        Some(libc::EBUSY) => ": another AF_XDP socket has the queue",
+        Some(libc::ENOBUFS | libc::ENOMEM) => {
+            ": the frames are locked memory, raise RLIMIT_MEMLOCK or have CAP_IPC_LOCK"
+        }
+        Some(libc::EPERM) => ": it needs CAP_NET_RAW and, for busy polling, CAP_NET_ADMIN",
+        Some(libc::EOPNOTSUPP) => ": the driver does not have it as it is set up",
+        _ => "",
+    };
+    format!("cannot {what}: {error}{hint}")
+}

@@ -1,0 +1,152 @@
+//! The program that redirects, loaded and attached to an interface.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd as _, OwnedFd};
+
+use aya::maps::XskMap;
+use aya::{Ebpf, EbpfLoader};
+
+use super::XdpMode;
+use crate::sys::xsk::{self, Attach};
+
+/// The program; a copy that is aligned for the ELF reader.
+static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/xsk.bpf.o"));
+
+/// How many addresses the program knows: `TARGETS` of bpf/xsk.bpf.c.
+pub(super) const TARGETS: usize = 64;
+
+/// Bytes of `struct target` of bpf/xsk.bpf.c.
+const TARGET_BYTES: usize = 20;
+
+/// What a program redirects.
+#[derive(Debug)]
+pub(super) struct Wanted<'a> {
+    pub(super) targets: &'a [SocketAddr],
+    /// Hardware address of the interface.
+    pub(super) mac: [u8; 6],
+    /// Bytes of the longest packet that fits a frame.
+    pub(super) longest_frame: u32,
+    pub(super) queues: u32,
+}
+
+/// A program that is attached until this is dropped or the process ends. Nothing is pinned.
+#[derive(Debug)]
+pub(super) struct Program {
+    _link: OwnedFd,
+    ebpf: Ebpf,
+}
+
+impl Program {
+    /// Loads the program and attaches it; until it is given sockets everything passes to the stack. The error says why
+    /// not, for a person.
+    pub(super) fn attach(
+        wanted: &Wanted<'_>,
+        interface: &str,
+        index: u32,
+        mode: XdpMode,
+    ) -> Result<Self, String> {
+        let targets = encode(wanted.targets);
+        let count = u32::try_from(wanted.targets.len().min(TARGETS)).unwrap_or(0);
+        let mut ebpf = EbpfLoader::new()
+            .btf(None)
+            .override_global("targets", targets.as_slice(), true)
+            .override_global("target_count", &count, true)
+            .override_global("longest_frame", &wanted.longest_frame, true)
+            .override_global("own_mac", &wanted.mac, true)
+            .map_max_entries("sockets", wanted.queues)
+            .load(OBJECT)
+            .map_err(|error| refused(&error))?;
+        let program = ebpf.program_mut("redirect").ok_or_else(missing)?;
+        let program: &mut aya::programs::Xdp = program.try_into().map_err(|error| refused(&error))?;
+        program.load().map_err(|error| refused(&error))?;
+        let descriptor = program.fd().map_err(|error| refused(&error))?;
+        let how = match mode {
+            XdpMode::Driver => Attach::Driver,
+            XdpMode::Generic => Attach::Generic,
+        };
+        let link = xsk::attach(descriptor.as_fd(), index, how)
+            .map_err(|error| cannot_attach(interface, mode, &error))?;
+        Ok(Self { _link: link, ebpf })
+    }
+
+    /// Redirects a queue's requests to a socket from now on, until that is closed.
+    pub(super) fn serve(&mut self, queue: u32, socket: &xsk::Socket) -> Result<(), String> {
+        let map = self.ebpf.map_mut("sockets").ok_or_else(missing)?;
+        let mut map = XskMap::try_from(map).map_err(|error| refused(&error))?;
+        map.set(queue, std::os::fd::AsRawFd::as_raw_fd(socket), 0).map_err(|error| refused(&error))
+    }
+}
+
+fn encode(targets: &[SocketAddr]) -> Vec<u8> {
+    let mut bytes = vec![0; TARGETS * TARGET_BYTES];
+    for (target, place) in targets.iter().zip(bytes.chunks_exact_mut(TARGET_BYTES)) {
+        match target.ip().to_canonical() {
+            IpAddr::V4(v4) => place[..4].copy_from_slice(&v4.octets()),
+            IpAddr::V6(v6) => {
+                place[..16].copy_from_slice(&v6.octets());
+                place[18..20].copy_from_slice(&1u16.to_ne_bytes());
+            }
+        }
+        place[16..18].copy_from_slice(&target.port().to_be_bytes());
+    }
+    bytes
+}
+
+fn missing() -> String {
+    "the BPF object is not whole: rebuild it with cargo xtask bpf".to_owned()
+}
+
+/// What the kernel or the loader said, on one line: the verifier's log is for those who change the program.
+fn refused(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut inner = error.source();
+    let mut not_permitted = false;
+    while let Some(error) = inner {
+        text = format!("{text}: {error}");
+        not_permitted |=
+            error.downcast_ref::<io::Error>().is_some_and(|error| error.raw_os_error() == Some(libc::EPERM));
+        inner = error.source();
+    }
+    if not_permitted {
+        return "loading the redirect program needs CAP_BPF and CAP_NET_ADMIN in the first user namespace"
+            .to_owned();
+    }
+    format!("the kernel does not take the redirect program: {}", text.lines().next().unwrap_or_default())
+}
+
+fn cannot_attach(interface: &str, mode: XdpMode, error: &io::Error) -> String {
+    let other = "the interface may carry packets too long for an XDP program: lower the MTU at both its ends";
+    match (error.raw_os_error(), mode) {
+        (Some(libc::EBUSY | libc::EEXIST), _) => format!(
+            "{interface} runs an XDP program already, which is left alone (`ip link show {interface}` names it)"
+        ),
+        (Some(libc::EOPNOTSUPP), XdpMode::Driver) => {
+            format!("the driver of {interface} runs no XDP programs as it is set up; generic mode may do")
+        }
+        (Some(libc::ERANGE | libc::EMSGSIZE), _) => format!("{error} on {interface}: {other}"),
+        (Some(libc::EPERM), _) => {
+            format!("attaching the redirect program to {interface} needs CAP_NET_ADMIN")
+        }
+        _ => format!("cannot attach the redirect program to {interface}: {error}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_are_laid_out_as_the_program_has_them() {
+        let targets = ["192.0.2.1:53", "[2001:db8::1]:258", "[::ffff:192.0.2.7]:53"];
+        let targets: Vec<SocketAddr> = targets.iter().map(|text| text.parse().unwrap()).collect();
+        let bytes = encode(&targets);
+        assert_eq!(bytes.len(), 1280);
+        assert_eq!(&bytes[..20], &[192, 0, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 53, 0, 0]);
+        assert_eq!(&bytes[20..24], &[0x20, 0x01, 0x0d, 0xb8]);
+        assert_eq!(&bytes[35..38], &[1, 1, 2]);
+        assert_eq!(u16::from_ne_bytes([bytes[38], bytes[39]]), 1);
+        assert_eq!(&bytes[40..44], &[192, 0, 2, 7]);
+        assert!(bytes[60..].iter().all(|byte| *byte == 0));
+    }
+}

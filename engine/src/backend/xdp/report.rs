@@ -1,0 +1,160 @@
+//! What AF_XDP came to on this machine, for whoever starts the server to read.
+
+use serde::{Deserialize, Serialize};
+
+/// Where the redirect program of an interface runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum XdpMode {
+    /// In the driver, before there is a socket buffer. Not every driver has it.
+    #[default]
+    Driver,
+    /// After the driver has made a socket buffer: any driver, at more cost and never without a copy.
+    Generic,
+}
+
+/// What AF_XDP serves, and what one should know of it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct XdpReport {
+    /// The interfaces whose queues are served.
+    pub interfaces: Vec<XdpInterface>,
+    /// What works otherwise than with sockets, and what is known of the drivers: a sentence each.
+    pub warnings: Vec<String>,
+}
+
+/// An interface that AF_XDP serves.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct XdpInterface {
+    /// Its name.
+    pub name: String,
+    /// Its index.
+    pub index: u32,
+    /// The name of its driver, where that tells it.
+    pub driver: Option<String>,
+    /// Where the program runs.
+    pub mode: XdpMode,
+    /// Bytes of the largest IP packet when the server started. Longer replies go out by the worker's socket.
+    pub mtu_bytes: u32,
+    /// Its receive queues.
+    pub queues: Vec<XdpQueue>,
+}
+
+/// A queue that AF_XDP serves.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct XdpQueue {
+    /// Its number.
+    pub queue: u32,
+    /// The worker that serves it.
+    pub worker: usize,
+    /// Whether the device writes to our memory, or the kernel copies.
+    pub zero_copy: bool,
+    /// Whether the kernel tells when it wants to be called (`XDP_USE_NEED_WAKEUP`).
+    pub need_wakeup: bool,
+    /// Frames for this queue.
+    pub frames: u32,
+    /// Bytes of a frame.
+    pub frame_bytes: u32,
+    /// Busy polling, microseconds; 0 is none.
+    pub busy_poll_us: u32,
+}
+
+/// What is known of a driver.
+struct Known {
+    driver: &'static str,
+    zero_copy_only: bool,
+    what: &'static str,
+    source: &'static str,
+}
+
+/// Drivers of which it is better to know.
+const KNOWN: [Known; 4] = [
+    Known {
+        driver: "veth",
+        zero_copy_only: false,
+        what: "a sender on this machine leaves the checksum of its requests unfinished, so that verify_checksums \
+               accepts such ones here",
+        source: "drivers/net/veth.c of Linux 6.18, veth_xdp_rcv_skb",
+    },
+    Known {
+        driver: "ena",
+        zero_copy_only: true,
+        what: "memory corruption and resets under load were reported of zero-copy with the vendor's driver 2.13.1 and \
+               2.7.1; turn zero-copy off if either is seen",
+        source: "https://github.com/amzn/amzn-drivers/issues/330 and 221",
+    },
+    Known {
+        driver: "ena",
+        zero_copy_only: false,
+        what: "redirected packets may be left unflushed after an error in the same poll with the vendor's driver 2.9.1",
+        source: "https://github.com/amzn/amzn-drivers/issues/279",
+    },
+    Known {
+        driver: "ice",
+        zero_copy_only: true,
+        what: "with the kernel 4.18 of RHEL 8.5 the interface received nothing any more; later kernels are not known for it",
+        source: "https://github.com/firedancer-io/firedancer/issues/273",
+    },
+];
+
+/// The warnings of what is served.
+pub(super) fn warnings(interfaces: &[XdpInterface], verify_checksums: bool) -> Vec<String> {
+    let mut warnings = vec![
+        "requests served by AF_XDP pass below the network stack: tcpdump does not show them, nftables, iptables and tc \
+         rules do not apply to them, and the stack's counters leave them out"
+            .to_owned(),
+    ];
+    if !verify_checksums {
+        let not =
+            "checksums of requests are not verified: a damaged one that the device lets pass is answered";
+        warnings.push(not.to_owned());
+    }
+    for interface in interfaces {
+        let zero_copy = interface.queues.iter().any(|queue| queue.zero_copy);
+        for known in &KNOWN {
+            if interface.driver.as_deref() == Some(known.driver) && (zero_copy || !known.zero_copy_only) {
+                warnings.push(format!(
+                    "{} ({}): {} ({})",
+                    interface.name, known.driver, known.what, known.source
+                ));
+            }
+        }
+    }
+    warnings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn interface(driver: &str, zero_copy: bool) -> XdpInterface {
+        XdpInterface {
+            name: "eth0".to_owned(),
+            index: 2,
+            driver: Some(driver.to_owned()),
+            mode: XdpMode::Driver,
+            mtu_bytes: 1500,
+            queues: vec![XdpQueue {
+                queue: 0,
+                worker: 0,
+                zero_copy,
+                need_wakeup: true,
+                frames: 4096,
+                frame_bytes: 2048,
+                busy_poll_us: 0,
+            }],
+        }
+    }
+
+    #[test]
+    fn a_driver_is_warned_of_where_it_matters() {
+        assert_eq!(warnings(&[interface("i40e", true)], true).len(), 1);
+        assert_eq!(warnings(&[interface("i40e", true)], false).len(), 2);
+        assert_eq!(warnings(&[interface("ice", false)], true).len(), 1);
+        assert_eq!(warnings(&[interface("ice", true)], true).len(), 2);
+        assert_eq!(warnings(&[interface("ena", true)], true).len(), 3);
+        assert!(warnings(&[interface("veth", false)], true)[1].contains("unfinished"));
+    }
+}

@@ -1,0 +1,158 @@
+//! What a worker does between taking requests and answering them.
+
+use std::time::Duration;
+
+use super::credit::Till;
+use super::shares::Shares;
+use super::{Fairness, Overload, Shed};
+use crate::sys::name::Name;
+use crate::sys::stamp;
+
+/// What a loop asks about requests it took. A type, so that a server without a policy pays nothing for it.
+pub(crate) trait Policy {
+    /// Whether the next receive should look without waiting, since the last one left requests behind perhaps. What it finds,
+    /// [`received`](Self::received) or [`nothing`](Self::nothing) is then told. Else the worker is taken to wait.
+    fn looks(&mut self) -> bool;
+    /// So many requests were taken, `filled` if there was room for no more.
+    fn received(&mut self, socket: &socket2::Socket, count: usize, filled: bool);
+    /// No request waits.
+    fn nothing(&mut self);
+    /// Of the next of them is known, where the server asks for receive times, when the kernel received it, in nanoseconds of the
+    /// real-time clock. Then the socket keeps no time of the last one.
+    #[inline(always)]
+    fn arrived(&mut self, _when: impl FnOnce() -> Option<i64>) {}
+    /// Whether the service is to see the next of them, sent by `source`.
+    fn admits(&mut self, source: &Name) -> bool;
+    /// The same for one that came by no socket: when it arrived is not known, and its source's name has to be made first.
+    fn admits_from(&mut self, source: impl FnOnce() -> Name) -> bool;
+}
+
+/// No policy.
+pub(crate) struct Open;
+
+impl Policy for Open {
+    #[inline(always)]
+    fn looks(&mut self) -> bool {
+        false
+    }
+    #[inline(always)]
+    fn received(&mut self, _socket: &socket2::Socket, _count: usize, _filled: bool) {}
+    #[inline(always)]
+    fn nothing(&mut self) {}
+    #[inline(always)]
+    fn admits(&mut self, _source: &Name) -> bool {
+        true
+    }
+    #[inline(always)]
+    fn admits_from(&mut self, _source: impl FnOnce() -> Name) -> bool {
+        true
+    }
+}
+
+/// A policy at work for one worker.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    oldest: Option<Oldest>,
+    fair: Option<(Fairness, Box<Shares>)>,
+    till: Option<Till>,
+    /// Whether the last receive may have left requests behind.
+    filled: bool,
+}
+
+/// Sheds what waited too long.
+#[derive(Debug)]
+struct Oldest {
+    limit_ns: i64,
+    /// When the youngest request of the batch arrived, in nanoseconds of the real-time clock.
+    youngest_ns: Option<i64>,
+}
+
+impl Gate {
+    /// What `overload` asks of a worker; none if that is nothing.
+    pub(crate) fn new(overload: &Overload, till: Option<Till>) -> Option<Self> {
+        let oldest = (overload.shed == Shed::Oldest).then(|| Oldest::new(overload.shed_after));
+        // Where there is a guard, that is fair, and what it lets through is no source's excess.
+        let fair = overload.fairness.filter(|_| till.is_none());
+        let fair = fair.map(|fairness| (fairness, Box::new(Shares::new(unguessable()))));
+        (oldest.is_some() || fair.is_some() || till.is_some()).then_some(Self {
+            oldest,
+            fair,
+            till,
+            filled: false,
+        })
+    }
+
+    fn is_within_share(&mut self, source: impl FnOnce() -> Name) -> bool {
+        match &mut self.fair {
+            Some((fairness, shares)) => shares.admits(fairness.source(source().decode().ip())),
+            None => true,
+        }
+    }
+}
+
+/// Something that who sends requests cannot know: the standard library's hashers are keyed by it.
+pub(super) fn unguessable() -> u64 {
+    use std::hash::{BuildHasher as _, RandomState};
+    RandomState::new().hash_one(0) | 1
+}
+
+impl Oldest {
+    fn new(limit: Duration) -> Self {
+        Self { limit_ns: i64::try_from(limit.as_nanos()).unwrap_or(i64::MAX), youngest_ns: None }
+    }
+
+    fn is_too_old(&self) -> bool {
+        self.youngest_ns.is_some_and(|youngest| stamp::now_ns().saturating_sub(youngest) > self.limit_ns)
+    }
+}
+
+impl Policy for Gate {
+    #[inline]
+    fn looks(&mut self) -> bool {
+        if !self.filled
+            && let Some(till) = &self.till
+        {
+            till.waits();
+        }
+        self.filled
+    }
+
+    fn received(&mut self, socket: &socket2::Socket, count: usize, filled: bool) {
+        self.filled = filled;
+        if let Some(till) = &self.till {
+            till.took(count, !filled);
+        }
+        if let Some(oldest) = &mut self.oldest {
+            oldest.youngest_ns = stamp::last_arrival_ns(socket).ok();
+        }
+        if let Some((_, shares)) = &mut self.fair {
+            shares.turn(stamp::monotonic_ns(), filled);
+        }
+    }
+
+    fn nothing(&mut self) {
+        self.filled = false;
+        if let Some(till) = &self.till {
+            till.took(0, true);
+        }
+        if let Some((_, shares)) = &mut self.fair {
+            shares.turn(stamp::monotonic_ns(), false);
+        }
+    }
+
+    fn arrived(&mut self, when: impl FnOnce() -> Option<i64>) {
+        if let Some(oldest) = &mut self.oldest
+            && let Some(when) = when()
+        {
+            oldest.youngest_ns = Some(when);
+        }
+    }
+
+    fn admits(&mut self, source: &Name) -> bool {
+        !self.oldest.as_ref().is_some_and(Oldest::is_too_old) && self.is_within_share(|| *source)
+    }
+
+    fn admits_from(&mut self, source: impl FnOnce() -> Name) -> bool {
+        self.is_within_share(source)
+    }
+}

@@ -1,0 +1,225 @@
+//! The guard: its program loaded and attached, what workers tell it, and what it counted.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
+
+use aya::maps::{Map, MapData, PerCpuArray};
+use aya::programs::Xdp;
+use aya::{Ebpf, EbpfLoader};
+use serde::{Deserialize, Serialize};
+
+use super::credit::Credit;
+use super::gate::unguessable;
+use super::place::{self, Place};
+use super::{Fairness, Guard};
+use crate::sys::guard::{Mapped, Mode, attach};
+use crate::sys::interface;
+
+static OBJECT: &[u8] =
+    aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/guard.bpf.o"));
+
+const PROGRAM: &str = "linerate_guard";
+
+/// Socket memory that a request can take, in bytes: a page, and what the kernel keeps beside it (`SKB_TRUESIZE`,
+/// include/linux/skbuff.h).
+const REQUEST_MEMORY: usize = 4096 + 256;
+
+/// Where a guard is attached.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GuardedInterface {
+    /// The interface.
+    pub name: String,
+    /// How it runs there.
+    pub mode: GuardMode,
+}
+
+/// How a guard runs on an interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum GuardMode {
+    /// In the driver, before the packet costs more than its place in a queue.
+    Driver,
+    /// In the stack, when the kernel has made a socket buffer of it: the driver has no XDP. Saves less.
+    Generic,
+}
+
+/// What a guard did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct GuardCounts {
+    /// Requests let through to the sockets.
+    pub admitted: u64,
+    /// Requests refused, whose senders get no answer.
+    pub refused: u64,
+    /// Of these, those of a source that had more than its share.
+    pub over_share: u64,
+    /// Requests let through uncounted, since no worker took any.
+    pub opened: u64,
+}
+
+/// A guard at work.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct GuardReport {
+    /// Where it is attached.
+    pub interfaces: Vec<GuardedInterface>,
+    /// Most requests that may wait, for all workers together.
+    pub outstanding: u32,
+    /// What it did so far.
+    pub counts: GuardCounts,
+}
+
+/// A guard that is attached. Goes when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Attached {
+    object: Ebpf,
+    _links: Vec<OwnedFd>,
+    interfaces: Vec<GuardedInterface>,
+    credit: Arc<Credit>,
+}
+
+/// Bytes of receive buffer, as the system is asked for it, in which so many requests can wait. The kernel doubles it, and
+/// may give a quarter back late (net/ipv4/udp.c, `udp_rmem_release`).
+pub(crate) fn receive_buffer(outstanding: u32) -> usize {
+    (outstanding as usize * REQUEST_MEMORY * 4).div_ceil(3).div_ceil(2) + REQUEST_MEMORY
+}
+
+impl Attached {
+    /// Attaches a guard for the sockets on `address` that have such buffers, and their workers. The error says why there is
+    /// none.
+    pub(crate) fn start(
+        guard: &Guard,
+        fairness: Option<Fairness>,
+        address: SocketAddr,
+        buffers_bytes: &[usize],
+        workers: usize,
+    ) -> Result<Self, String> {
+        let entries = interface::entries().map_err(|error| format!("cannot list the interfaces: {error}"))?;
+        let place = place::find(&entries, address, &guard.interfaces)?;
+        let limit = limit(guard, buffers_bytes);
+        let mut object = load(guard, fairness, address, limit)?;
+        fill_addresses(&mut object, &place)?;
+        let credit = Credit::new(state(&object)?, limit, workers);
+        let program: &mut Xdp = object
+            .program_mut(PROGRAM)
+            .ok_or_else(|| missing(PROGRAM))?
+            .try_into()
+            .map_err(|error| chain(&error))?;
+        program.load().map_err(|error| chain(&error))?;
+        let program = program.fd().map_err(|error| chain(&error))?.as_fd();
+        let (mut links, mut interfaces) = (Vec::new(), Vec::new());
+        for name in place.interfaces {
+            let index = interface::index(&name).map_err(|error| format!("no interface {name}: {error}"))?;
+            let (link, mode) = match attach(program, index, Mode::Driver) {
+                Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
+                    (attach(program, index, Mode::Skb), GuardMode::Generic)
+                }
+                link => (link, GuardMode::Driver),
+            };
+            links.push(link.map_err(|error| not_attached(&name, &error))?);
+            interfaces.push(GuardedInterface { name, mode });
+        }
+        Ok(Self { object, _links: links, interfaces, credit: Arc::new(credit) })
+    }
+
+    /// What workers tell it.
+    pub(crate) fn credit(&self) -> Arc<Credit> {
+        Arc::clone(&self.credit)
+    }
+
+    /// Where it is and what it did.
+    pub(crate) fn report(&self) -> GuardReport {
+        GuardReport {
+            interfaces: self.interfaces.clone(),
+            outstanding: self.credit.limit(),
+            counts: self.counts().unwrap_or_default(),
+        }
+    }
+
+    fn counts(&self) -> Option<GuardCounts> {
+        let table: PerCpuArray<&MapData, [u64; 4]> = self.object.map("guard_counts")?.try_into().ok()?;
+        let mut total = GuardCounts::default();
+        for [admitted, refused, over_share, opened] in table.get(&0, 0).ok()?.iter() {
+            total.admitted += admitted;
+            total.refused += refused;
+            total.over_share += over_share;
+            total.opened += opened;
+        }
+        Some(total)
+    }
+}
+
+/// How many requests may wait in all.
+fn limit(guard: &Guard, buffers_bytes: &[usize]) -> u32 {
+    let room = |bytes: &usize| u32::try_from(bytes * 3 / 4 / REQUEST_MEMORY).unwrap_or(u32::MAX);
+    buffers_bytes.iter().map(|bytes| room(bytes).min(guard.outstanding).max(1)).fold(0, u32::saturating_add)
+}
+
+fn load(guard: &Guard, fairness: Option<Fairness>, address: SocketAddr, limit: u32) -> Result<Ebpf, String> {
+    let ip = address.ip().to_canonical();
+    let open_after = u64::try_from(guard.open_after.as_nanos()).unwrap_or(u64::MAX / 4);
+    let (v4_mask, v6_mask) = fairness.unwrap_or_default().masks();
+    EbpfLoader::new()
+        .override_global("port", &address.port().to_be(), true)
+        .override_global("any_address", &u8::from(ip.is_unspecified()), true)
+        .override_global("address", &place::words(ip), true)
+        .override_global("limit", &limit, true)
+        .override_global("open_after", &open_after, true)
+        .override_global("fair", &u8::from(fairness.is_some()), true)
+        .override_global("v4_mask", &v4_mask, true)
+        .override_global("v6_mask", &v6_mask, true)
+        .override_global("seed", &unguessable(), true)
+        .load(OBJECT)
+        .map_err(|error| chain(&error))
+}
+
+fn fill_addresses(object: &mut Ebpf, place: &Place) -> Result<(), String> {
+    let map = object.map_mut("guard_addresses").ok_or_else(|| missing("guard_addresses"))?;
+    let mut table: aya::maps::HashMap<&mut MapData, [u32; 4], u8> =
+        map.try_into().map_err(|error| chain(&error))?;
+    for address in &place.addresses {
+        // What has no room passes the guard.
+        let _ = table.insert(place::words(IpAddr::to_canonical(address)), 1, 0);
+    }
+    Ok(())
+}
+
+fn state(object: &Ebpf) -> Result<Mapped, String> {
+    let Some(Map::Array(data)) = object.map("guard_state") else { return Err(missing("guard_state")) };
+    Mapped::new(data.fd().as_fd()).map_err(|error| format!("cannot map the guard's state: {error}"))
+}
+
+fn missing(name: &str) -> String {
+    format!("the BPF object lacks {name}: rebuild it with cargo xtask bpf")
+}
+
+/// What the kernel or the loader said, on one line: the verifier's log is for those who change the program.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut inner = error.source();
+    while let Some(error) = inner {
+        text = format!("{text}: {error}");
+        if let Some(error) = error.downcast_ref::<io::Error>()
+            && error.kind() == io::ErrorKind::PermissionDenied
+        {
+            return "it takes CAP_BPF and CAP_NET_ADMIN in the initial user namespace".to_owned();
+        }
+        inner = error.source();
+    }
+    text.lines().next().unwrap_or_default().to_owned()
+}
+
+fn not_attached(interface: &str, error: &io::Error) -> String {
+    match error.raw_os_error() {
+        Some(libc::EBUSY | libc::EEXIST) => {
+            format!("{interface} runs another XDP program, which is left alone")
+        }
+        Some(libc::EPERM) => format!("attaching it to {interface} takes CAP_NET_ADMIN"),
+        Some(libc::EINVAL) => {
+            format!("{interface} takes no XDP program by a link (Linux 5.9), or not with its MTU or offloads")
+        }
+        _ => format!("cannot attach it to {interface}: {error}"),
+    }
+}

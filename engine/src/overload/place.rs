@@ -1,0 +1,99 @@
+//! Where a guard goes: the interfaces that a server's requests arrive on, and the addresses they are for.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
+
+use crate::sys::interface::Entry;
+
+/// Interfaces and addresses of a guard.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) interfaces: Vec<String>,
+    /// Empty where the server has one.
+    pub(super) addresses: Vec<IpAddr>,
+}
+
+/// The place of the guard of a server on `address`; `wanted` are the interfaces asked for.
+pub(super) fn find(entries: &[Entry], address: SocketAddr, wanted: &[String]) -> Result<Place, String> {
+    let served = address.ip().to_canonical();
+    let has = |entry: &&Entry| {
+        entry.up
+            && !entry.loopback
+            && (served.is_unspecified() || entry.address.map(|own| own.to_canonical()) == Some(served))
+    };
+    let mut interfaces: BTreeSet<String> = wanted.iter().cloned().collect();
+    if interfaces.is_empty() {
+        interfaces = entries.iter().filter(has).map(|entry| entry.interface.clone()).collect();
+    }
+    if interfaces.is_empty() {
+        let which = if served.is_unspecified() { "an address".to_owned() } else { served.to_string() };
+        return Err(format!("no interface but the loopback one is up and has {which}: name one"));
+    }
+    let addresses: BTreeSet<IpAddr> = match served.is_unspecified() {
+        true => entries.iter().filter_map(|entry| entry.address).collect(),
+        false => BTreeSet::new(),
+    };
+    Ok(Place { interfaces: interfaces.into_iter().collect(), addresses: addresses.into_iter().collect() })
+}
+
+/// An address as the program compares it: words as on the wire, IPv4 mapped.
+pub(super) fn words(address: IpAddr) -> [u32; 4] {
+    let octets = match address {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
+        IpAddr::V6(v6) => v6.octets(),
+    };
+    let mut words = [0; 4];
+    for (word, bytes) in words.iter_mut().zip(octets.chunks_exact(4)) {
+        *word = bytes.first_chunk().map_or(0, |bytes| u32::from_ne_bytes(*bytes));
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(interface: &str, up: bool, address: &str) -> Entry {
+        let address = address.parse().ok();
+        Entry { interface: interface.to_owned(), up, loopback: interface == "lo", address }
+    }
+
+    fn entries() -> Vec<Entry> {
+        vec![
+            entry("lo", true, "127.0.0.1"),
+            entry("eth0", true, "192.0.2.1"),
+            entry("eth0", true, "2001:db8::1"),
+            entry("eth1", true, "198.51.100.1"),
+            entry("eth2", false, "203.0.113.1"),
+        ]
+    }
+
+    #[test]
+    fn a_guard_goes_where_the_address_is() -> Result<(), Box<dyn std::error::Error>> {
+        for (address, interfaces, addresses) in [
+            ("192.0.2.1:53", &["eth0"][..], 0),
+            ("[2001:db8::1]:53", &["eth0"], 0),
+            ("[::ffff:192.0.2.1]:53", &["eth0"], 0),
+            ("0.0.0.0:53", &["eth0", "eth1"], 5),
+            ("[::]:53", &["eth0", "eth1"], 5),
+        ] {
+            let place = find(&entries(), address.parse()?, &[])?;
+            assert_eq!(place.interfaces, interfaces, "{address}");
+            assert_eq!(place.addresses.len(), addresses, "{address}");
+        }
+        let named = find(&entries(), "192.0.2.1:53".parse()?, &["eth1".to_owned()])?;
+        assert_eq!(named.interfaces, ["eth1"]);
+        for address in ["127.0.0.1:53", "203.0.113.1:53", "192.0.2.9:53"] {
+            assert!(find(&entries(), address.parse()?, &[]).is_err(), "{address}");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn addresses_are_compared_as_on_the_wire() -> Result<(), std::net::AddrParseError> {
+        assert_eq!(words("192.0.2.1".parse()?)[3].to_ne_bytes(), [192, 0, 2, 1]);
+        assert_eq!(words("192.0.2.1".parse()?)[2].to_ne_bytes(), [0, 0, 0xff, 0xff]);
+        assert_eq!(words("2001:db8::1".parse()?)[0].to_ne_bytes(), [0x20, 1, 0xd, 0xb8]);
+        Ok(())
+    }
+}

@@ -1,0 +1,186 @@
+//! Which sources are heavy: a count-min sketch of what each was admitted lately. The same as in bpf/guard.bpf.c.
+
+/// Cells a row.
+const ROW: usize = 4096;
+const ROW_BITS: u32 = ROW.trailing_zeros();
+
+/// How long a window lasts at least, in nanoseconds: with each that passes, what was admitted before counts half.
+const WINDOW_NS: u64 = 10_000_000;
+
+/// How long it lasts where fewer are admitted than [`ENOUGH`]: who was heavy is not forgotten while the worker does not run.
+const LONGEST_WINDOW_NS: u64 = 1_000_000_000;
+
+/// How many requests show who is heavy. At the guard more, where more may wait.
+const ENOUGH: u64 = 256;
+
+/// What a cell counted until a window.
+#[derive(Debug, Clone, Copy, Default)]
+struct Cell {
+    window: u32,
+    count: u32,
+}
+
+impl Cell {
+    fn at(self, window: u32) -> u32 {
+        self.count.checked_shr(window.wrapping_sub(self.window)).unwrap_or(0)
+    }
+
+    fn add(&mut self, window: u32) {
+        *self = Self { window, count: self.at(window).saturating_add(1) };
+    }
+}
+
+/// What the sources of one worker's requests had.
+#[derive(Debug)]
+pub(super) struct Shares {
+    cells: [[Cell; ROW]; 2],
+    /// Odd, and not known to who sends requests, who could else make his share another's.
+    seed: u64,
+    began_ns: u64,
+    window: u32,
+    sources: u64,
+    packets: u64,
+    last_sources: u64,
+    last_packets: u64,
+    /// Whether more requests wait than were taken.
+    pressed: bool,
+}
+
+impl Shares {
+    pub(super) fn new(seed: u64) -> Self {
+        Self {
+            cells: [[Cell::default(); ROW]; 2],
+            seed: seed | 1,
+            began_ns: 0,
+            window: 64,
+            sources: 0,
+            packets: 0,
+            last_sources: 0,
+            last_packets: 0,
+            pressed: false,
+        }
+    }
+
+    /// What time it is, and whether requests wait.
+    pub(super) fn turn(&mut self, now_ns: u64, pressed: bool) {
+        self.pressed = pressed;
+        let passed = now_ns.wrapping_sub(self.began_ns);
+        if passed < WINDOW_NS || (self.packets < ENOUGH && passed < LONGEST_WINDOW_NS) {
+            return;
+        }
+        self.began_ns = now_ns;
+        self.last_sources = self.sources;
+        self.last_packets = self.last_packets / 2 + self.packets;
+        self.sources = 0;
+        self.packets = 0;
+        self.window = self.window.wrapping_add(1);
+    }
+
+    /// Whether a request of `source` is to be answered; counts it if so.
+    pub(super) fn admits(&mut self, source: u64) -> bool {
+        let mut hash = source.wrapping_mul(self.seed);
+        hash ^= hash >> 32;
+        hash = hash.wrapping_mul(self.seed);
+        let [first, second] = &mut self.cells;
+        let first = &mut first[(hash >> (64 - ROW_BITS)) as usize % ROW];
+        let second = &mut second[(hash >> (64 - 2 * ROW_BITS)) as usize % ROW];
+        if self.pressed {
+            let count = u64::from(first.at(self.window).min(second.at(self.window)));
+            let all = self.last_packets / 2 + self.packets;
+            let mean = all / self.last_sources.max(self.sources).max(1);
+            if count > mean + mean / 4 && count > all / 32 {
+                return false;
+            }
+        }
+        self.sources += u64::from(first.window != self.window);
+        first.add(self.window);
+        second.add(self.window);
+        self.packets += 1;
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Requests that were admitted of each source, if in each window so many of each come evenly mixed.
+    fn admitted(rates: &[u32], windows: u64) -> Vec<u64> {
+        let mut shares = Shares::new(0x9e37_79b9_7f4a_7c15);
+        let mut admitted = vec![0; rates.len()];
+        let most = rates.iter().copied().max().unwrap_or(0);
+        for window in 1..=windows {
+            shares.turn(window * WINDOW_NS, true);
+            for turn in 0..most {
+                for (source, rate) in rates.iter().enumerate() {
+                    let due = |turn: u32| u64::from(turn) * u64::from(*rate) / u64::from(most);
+                    if due(turn + 1) > due(turn) && shares.admits(source as u64 * 77) {
+                        admitted[source] += 1;
+                    }
+                }
+            }
+        }
+        admitted
+    }
+
+    #[test]
+    fn a_heavy_source_is_cut_and_polite_ones_are_not() {
+        let mut rates = [100; 11];
+        rates[0] = 10_000;
+        let admitted = admitted(&rates, 40);
+        assert!(admitted[0] < 40 * 10_000 / 4, "{admitted:?}");
+        assert!(admitted[1..].iter().all(|polite| *polite >= 40 * 95), "{admitted:?}");
+    }
+
+    #[test]
+    fn who_is_heavy_is_known_while_the_worker_does_not_run() {
+        let mut shares = Shares::new(0x9e37_79b9_7f4a_7c15);
+        for window in 1..40 {
+            shares.turn(window * WINDOW_NS, true);
+            for _ in 0..100 {
+                (0..10).for_each(|_| {
+                    shares.admits(1);
+                });
+                (2..6).for_each(|polite| assert!(shares.admits(polite)));
+            }
+        }
+        // Nobody but the heavy one asks for half a second.
+        let admitted: usize = (40..90)
+            .map(|window| {
+                shares.turn(window * WINDOW_NS, true);
+                (0..20).filter(|_| shares.admits(1)).count()
+            })
+            .sum();
+        assert!(admitted < 200, "{admitted} of 1000");
+    }
+
+    #[test]
+    fn one_source_alone_has_all() {
+        assert_eq!(admitted(&[500], 20), [20 * 500]);
+    }
+
+    #[test]
+    fn without_pressure_all_are_admitted() {
+        let mut shares = Shares::new(3);
+        for window in 0..20u64 {
+            shares.turn(window * WINDOW_NS, false);
+            assert!((0..1000).all(|_| shares.admits(1)) && shares.admits(2));
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 16, ..ProptestConfig::default() })]
+
+        #[test]
+        fn who_has_less_than_the_mean_has_all(rates in prop::collection::vec(1..300u32, 2..8), heavy in 3_000..9_000u32) {
+            let mut all = rates.clone();
+            all.push(heavy);
+            let admitted = admitted(&all, 20);
+            let least = rates.iter().min().copied().unwrap_or(0);
+            let polite = rates.iter().position(|rate| *rate == least).unwrap_or(0);
+            // In the first window nothing is known yet, and everybody has all.
+            prop_assert_eq!(admitted[polite], 20 * u64::from(least));
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! When packets arrived, and what time it is.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// `SIOCGSTAMPNS_NEW` (include/uapi/linux/sockios.h, Linux 5.1): two 64-bit numbers on every target.
+const SIOCGSTAMPNS: libc::Ioctl = libc::_IOR::<[i64; 2]>(0x89, 0x07);
+
+/// When the packet arrived that the last receive took, in nanoseconds of the real-time clock. The first call has the
+/// kernel note arrivals from then on; packets that came before count as just arrived (net/core/sock.c, `sock_gettstamp`).
+pub(crate) fn last_arrival_ns(socket: &impl AsFd) -> io::Result<i64> {
+    let mut time = [0i64; 2];
+    // SAFETY: the request writes two 64-bit numbers, which is what `time` is.
+    let done = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), SIOCGSTAMPNS, time.as_mut_ptr()) };
+    if done != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(time[0].saturating_mul(1_000_000_000).saturating_add(time[1]))
+}
+
+/// The real-time clock, in nanoseconds.
+pub(crate) fn now_ns() -> i64 {
+    let time = clock_gettime(ClockId::Realtime);
+    time.tv_sec.saturating_mul(1_000_000_000).saturating_add(time.tv_nsec)
+}
+
+/// The monotonic clock, in nanoseconds.
+pub(crate) fn monotonic_ns() -> u64 {
+    let time = clock_gettime(ClockId::MonotonicCoarse);
+    (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64)
+}

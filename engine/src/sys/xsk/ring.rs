@@ -1,0 +1,218 @@
+//! Rings of one producer and one consumer, one of which is the kernel (net/xdp/xsk_queue.h).
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// `struct xdp_desc`: a packet in memory.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Descriptor {
+    pub(crate) address: u64,
+    pub(crate) length: u32,
+    pub(crate) options: u32,
+}
+
+/// A mapped ring.
+#[derive(Debug)]
+pub(super) struct Shared<T> {
+    area: *mut u8,
+    bytes: usize,
+    producer: *const AtomicU32,
+    consumer: *const AtomicU32,
+    flags: *const AtomicU32,
+    entries: *mut T,
+    size: u32,
+}
+
+// SAFETY: the mapping is this value's own; nothing of it belongs to a thread.
+unsafe impl<T: Send> Send for Shared<T> {}
+
+impl<T> Shared<T> {
+    /// Maps a ring of `size` entries, a power of two.
+    pub(super) fn map(
+        socket: BorrowedFd<'_>,
+        size: u32,
+        offsets: libc::xdp_ring_offset,
+        at: libc::off_t,
+    ) -> io::Result<Self> {
+        let bytes = offsets.desc as usize + size as usize * size_of::<T>();
+        // SAFETY: a new mapping of the socket's ring, as long as offsets and size say.
+        let area = unsafe {
+            libc::mmap(
+                ptr::null_mut(),
+                bytes,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED | libc::MAP_POPULATE,
+                socket.as_raw_fd(),
+                at,
+            )
+        };
+        if area == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let area: *mut u8 = area.cast();
+        // SAFETY: the kernel's offsets are inside the mapping, which is aligned to pages, and the fields to their sizes.
+        let (producer, consumer, flags, entries) = unsafe {
+            (
+                area.add(offsets.producer as usize),
+                area.add(offsets.consumer as usize),
+                area.add(offsets.flags as usize),
+                area.add(offsets.desc as usize),
+            )
+        };
+        Ok(Self {
+            area,
+            bytes,
+            producer: producer.cast(),
+            consumer: consumer.cast(),
+            flags: flags.cast(),
+            entries: entries.cast(),
+            size,
+        })
+    }
+
+    #[inline]
+    fn producer(&self) -> &AtomicU32 {
+        // SAFETY: inside the mapping, which lives as long as this; both sides use it atomically.
+        unsafe { &*self.producer }
+    }
+
+    #[inline]
+    fn consumer(&self) -> &AtomicU32 {
+        // SAFETY: as `producer`.
+        unsafe { &*self.consumer }
+    }
+
+    #[inline]
+    fn entry(&self, index: u32) -> *mut T {
+        // SAFETY: the remainder is below `size`.
+        unsafe { self.entries.add((index & (self.size - 1)) as usize) }
+    }
+}
+
+impl<T> Drop for Shared<T> {
+    fn drop(&mut self) {
+        // SAFETY: mapped in `map` with this length, and unmapped once.
+        unsafe { libc::munmap(self.area.cast(), self.bytes) };
+    }
+}
+
+/// A ring that we put entries into.
+#[derive(Debug)]
+pub(crate) struct ProducerRing<T> {
+    shared: Shared<T>,
+    /// Where the next entry goes; those before it that are not submitted are unseen by the kernel.
+    next: u32,
+    /// How far the kernel was when last looked.
+    consumed: u32,
+}
+
+impl<T: Copy> ProducerRing<T> {
+    pub(super) fn new(shared: Shared<T>) -> Self {
+        Self { shared, next: 0, consumed: 0 }
+    }
+
+    /// How many more entries it takes; looks anew only where less than `wanted` is known of.
+    #[inline]
+    pub(crate) fn room(&mut self, wanted: u32) -> u32 {
+        let known = self.shared.size - self.next.wrapping_sub(self.consumed);
+        if known >= wanted {
+            return known;
+        }
+        self.shared.size - self.pending()
+    }
+
+    /// Entries that the kernel has not taken yet.
+    #[inline]
+    pub(crate) fn pending(&mut self) -> u32 {
+        self.consumed = self.shared.consumer().load(Ordering::Acquire);
+        self.next.wrapping_sub(self.consumed)
+    }
+
+    /// Puts an entry in, where there is room.
+    #[inline]
+    pub(crate) fn push(&mut self, entry: T) -> bool {
+        if self.room(1) == 0 {
+            return false;
+        }
+        // SAFETY: inside the ring, at a place that the kernel has consumed and does not read before `submit`.
+        unsafe { self.shared.entry(self.next).write(entry) };
+        self.next = self.next.wrapping_add(1);
+        true
+    }
+
+    /// Shows the kernel what was put in.
+    #[inline]
+    pub(crate) fn submit(&mut self) {
+        self.shared.producer().store(self.next, Ordering::Release);
+    }
+
+    /// Takes the last entry back that was not submitted.
+    pub(crate) fn withdraw(&mut self) -> Option<T> {
+        if self.next == self.shared.producer().load(Ordering::Relaxed) {
+            return None;
+        }
+        self.next = self.next.wrapping_sub(1);
+        // SAFETY: inside the ring, and written by `push`.
+        Some(unsafe { self.shared.entry(self.next).read() })
+    }
+
+    /// Whether the kernel goes on only after a call, which it decides after it has found the ring empty.
+    #[inline]
+    pub(crate) fn needs_wakeup(&self) -> bool {
+        // What was submitted must be seen before the flag is read, or both sides wait for each other.
+        std::sync::atomic::fence(Ordering::SeqCst);
+        // SAFETY: as `Shared::producer`.
+        let flags = unsafe { &*self.shared.flags };
+        flags.load(Ordering::Relaxed) & libc::XDP_RING_NEED_WAKEUP != 0
+    }
+}
+
+/// A ring that we take entries from.
+#[derive(Debug)]
+pub(crate) struct ConsumerRing<T> {
+    shared: Shared<T>,
+    /// The entry that is taken next.
+    next: u32,
+    /// How far the kernel was when last looked.
+    produced: u32,
+}
+
+impl<T: Copy> ConsumerRing<T> {
+    pub(super) fn new(shared: Shared<T>) -> Self {
+        Self { shared, next: 0, produced: 0 }
+    }
+
+    /// How many entries there are.
+    #[inline]
+    pub(crate) fn available(&mut self) -> u32 {
+        self.produced = self.shared.producer().load(Ordering::Acquire);
+        self.produced.wrapping_sub(self.next).min(self.shared.size)
+    }
+
+    /// Takes the next of those that `available` told of.
+    #[inline]
+    pub(crate) fn take(&mut self) -> Option<T> {
+        let entry = self.peek(0)?;
+        self.next = self.next.wrapping_add(1);
+        Some(entry)
+    }
+
+    /// Looks at a later one of those that `available` told of.
+    #[inline]
+    pub(crate) fn peek(&self, ahead: u32) -> Option<T> {
+        if self.produced.wrapping_sub(self.next) <= ahead {
+            return None;
+        }
+        // SAFETY: inside the ring, and produced: the kernel does not write there before `release`.
+        Some(unsafe { self.shared.entry(self.next.wrapping_add(ahead)).read() })
+    }
+
+    /// Gives the places of what was taken back.
+    #[inline]
+    pub(crate) fn release(&mut self) {
+        self.shared.consumer().store(self.next, Ordering::Release);
+    }
+}

@@ -1,0 +1,68 @@
+//! The examples do what they say.
+
+#[path = "../examples/dns_stub.rs"]
+#[allow(dead_code, unreachable_pub)] // Its main.
+mod dns_stub;
+#[path = "../examples/echo.rs"]
+#[allow(dead_code, unreachable_pub)]
+mod echo;
+#[path = "../examples/own_event_loop.rs"]
+#[allow(dead_code, unreachable_pub)]
+mod own_event_loop;
+mod support;
+#[path = "../examples/tokio_steer.rs"]
+#[allow(dead_code, unreachable_pub)]
+mod tokio_steer;
+
+use support::{Outcome, ask, client};
+
+const ANY_PORT: &str = "127.0.0.1:0";
+/// From so many ports, so that more than one socket is asked where there is more than one CPU.
+const CLIENTS: u64 = 16;
+
+#[test]
+fn echo_echoes() -> Outcome {
+    let running = echo::start(ANY_PORT.parse()?)?;
+    assert_eq!(ask(&client(ANY_PORT)?, running.local_addr(), b"hello")?.0, b"hello");
+    assert_eq!(running.stop()?.total().answered, 1);
+    Ok(())
+}
+
+#[test]
+fn dns_stub_knows_one_address() -> Outcome {
+    let running = dns_stub::start(ANY_PORT.parse()?)?;
+    let (client, name) = (client(ANY_PORT)?, b"\x03any\x04name\x00");
+    let query = |kind: u8, flags: u8| {
+        [&[7, 8, flags, 0, 0, 1, 0, 0, 0, 0, 0, 0], &name[..], &[0, kind, 0, 1]].concat()
+    };
+    let (answer, _) = ask(&client, running.local_addr(), &query(1, 1))?;
+    assert_eq!(answer[..12], [7, 8, 0x85, 0, 0, 1, 0, 1, 0, 0, 0, 0]);
+    assert_eq!(answer[answer.len() - 4..], [192, 0, 2, 1]);
+    // An answer is not answered, and what is, is to what came after: a question for which there is no data.
+    client.send_to(&query(1, 0x80), running.local_addr())?;
+    let (answer, _) = ask(&client, running.local_addr(), &query(28, 0))?;
+    assert_eq!(answer[2..8], [0x84, 0, 0, 1, 0, 0]);
+    assert_eq!(running.stop()?.total().dropped, 1);
+    Ok(())
+}
+
+#[test]
+fn an_own_event_loop_is_steered() -> Outcome {
+    let served = own_event_loop::start(ANY_PORT.parse()?)?;
+    for _ in 0..CLIENTS {
+        assert_eq!(ask(&client(ANY_PORT)?, served.address, b"hello")?.0, b"hello");
+    }
+    assert_eq!(served.stop()?.iter().sum::<u64>(), CLIENTS);
+    Ok(())
+}
+
+#[test]
+fn tokio_is_steered() -> Outcome {
+    let served = tokio_steer::start(ANY_PORT.parse()?).map_err(|error| error.to_string())?;
+    for _ in 0..CLIENTS {
+        assert_eq!(ask(&client(ANY_PORT)?, served.address, b"hello")?.0, b"hello");
+    }
+    let answered = served.stop().map_err(|error| error.to_string())?;
+    assert_eq!(answered.iter().sum::<u64>(), CLIENTS);
+    Ok(())
+}

@@ -1,0 +1,270 @@
+//! The guard, in a lab.
+
+use std::net::{SocketAddr, UdpSocket};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use linerate_engine::{
+    Action, Backend, Echo, Fairness, Guard, GuardCounts, GuardMode, Overload, Request, Running, Server,
+    Service,
+};
+use linerate_lab::Lab;
+
+use crate::support::{Outcome, PATIENCE, ask, client, skip};
+use crate::{Held, fates, until};
+
+/// Requests that may wait.
+pub(crate) const OUTSTANDING: u32 = 8;
+pub(crate) const FOREVER: Duration = Duration::from_secs(3600);
+
+/// A lab in which a guard can be; none, which is told, where there can be none.
+pub(crate) fn lab(test: &str, sender_addresses: usize) -> Option<Lab> {
+    let built = Lab::builder().queues(1).sender_addresses(sender_addresses).start();
+    let lab = built.map_err(|error| skip(test, error)).ok()?;
+    match serve(&lab, &guarded(FOREVER), Echo) {
+        Ok(running) if running.guard().is_some() => Some(lab),
+        Ok(running) => {
+            let why: Vec<_> = running.fallbacks().iter().map(|fallback| fallback.why.as_str()).collect();
+            skip(test, why.join("; "));
+            None
+        }
+        Err(error) => {
+            skip(test, error);
+            None
+        }
+    }
+}
+
+pub(crate) fn guarded(open_after: Duration) -> Overload {
+    let guard = Guard { outstanding: OUTSTANDING, open_after, ..Guard::default() };
+    Overload { guard: Some(guard), ..Overload::default() }
+}
+
+/// A server on the receiver, with one worker.
+fn serve<S: Service + Clone + Sync + 'static>(
+    lab: &Lab,
+    overload: &Overload,
+    service: S,
+) -> Result<Running, Box<dyn std::error::Error>> {
+    serve_at(lab, (lab.links()[0].receiver.ipv4[0], 0).into(), 1, overload, service)
+}
+
+/// The same at an address of the receiver, with more workers.
+pub(crate) fn serve_at<S: Service + Clone + Sync + 'static>(
+    lab: &Lab,
+    address: SocketAddr,
+    workers: usize,
+    overload: &Overload,
+    service: S,
+) -> Result<Running, Box<dyn std::error::Error>> {
+    let builder = Server::builder()
+        .bind(address)
+        .workers(workers)
+        .backend(Backend::Mmsg { batch: 4 })
+        .overload(overload.clone());
+    Ok(lab.receiver().run(move || builder.start(move |_| service.clone()))??)
+}
+
+pub(crate) fn client_at(lab: &Lab, address: usize) -> Result<UdpSocket, Box<dyn std::error::Error>> {
+    let address = lab.links()[0].sender.ipv4[address];
+    Ok(lab.senders()[0].run(|| client(&format!("{address}:0")))??)
+}
+
+pub(crate) fn counts(running: &Running) -> GuardCounts {
+    running.guard().map(|guard| guard.counts).unwrap_or_default()
+}
+
+#[test]
+fn more_than_may_wait_is_refused_and_the_next_is_answered() -> Outcome {
+    let Some(lab) = lab("more_than_may_wait_is_refused_and_the_next_is_answered", 1) else { return Ok(()) };
+    let (hold, held) = Held::new();
+    let running = serve(&lab, &guarded(FOREVER), held)?;
+    let report = running.guard().ok_or("no guard")?;
+    assert_eq!((report.outstanding, report.interfaces[0].mode), (OUTSTANDING, GuardMode::Driver));
+    let client = client_at(&lab, 0)?;
+    client.send_to(b"first", running.local_addr())?;
+    hold.until_held()?;
+    for _ in 0..100 {
+        client.send_to(b"more", running.local_addr())?;
+    }
+    until("all have come", || counts(&running).admitted + counts(&running).refused == 101)?;
+    let seen = counts(&running);
+    // The first was taken, and so leaves room for one more.
+    assert_eq!(seen.admitted, u64::from(OUTSTANDING) + 1, "{seen:?}");
+    assert_eq!((seen.opened, seen.over_share), (0, 0), "{seen:?}");
+
+    // Another port is nobody's business.
+    let other = lab.receiver().run(|| client_on(&lab))??;
+    client.send_to(b"other", other.local_addr()?)?;
+    assert_eq!(other.recv(&mut [0; 16])?, 5);
+
+    drop(hold.release);
+    for _ in 0..=OUTSTANDING {
+        client.recv(&mut [0; 16])?;
+    }
+    for _ in 0..50 {
+        assert_eq!(ask(&client, running.local_addr(), b"fresh")?.0, b"fresh");
+    }
+    let report = running.stop()?;
+    assert_eq!(report.total().received, u64::from(OUTSTANDING) + 51);
+    assert_eq!(fates(&report.total()), report.total().received);
+    assert_eq!(report.guard.map(|guard| guard.counts.refused), Some(seen.refused));
+    Ok(())
+}
+
+/// Another server on the receiver.
+fn client_on(lab: &Lab) -> std::io::Result<UdpSocket> {
+    client(&format!("{}:0", lab.links()[0].receiver.ipv4[0]))
+}
+
+#[test]
+fn it_opens_when_no_worker_takes_anything() -> Outcome {
+    let Some(lab) = lab("it_opens_when_no_worker_takes_anything", 1) else { return Ok(()) };
+    let (hold, held) = Held::new();
+    let running = serve(&lab, &guarded(Duration::from_millis(50)), held)?;
+    let client = client_at(&lab, 0)?;
+    client.send_to(b"first", running.local_addr())?;
+    hold.until_held()?;
+    until("it refuses", || {
+        client.send_to(b"more", running.local_addr()).is_ok() && counts(&running).refused > 0
+    })?;
+    until("it opens", || {
+        client.send_to(b"more", running.local_addr()).is_ok() && counts(&running).opened > 0
+    })?;
+    // Then nothing more is refused.
+    let refused = counts(&running).refused;
+    for _ in 0..20 {
+        client.send_to(b"more", running.local_addr())?;
+    }
+    assert_eq!(counts(&running).refused, refused);
+    // And with the worker it comes back: what waits is taken, and a request is answered and not just let through.
+    drop(hold.release);
+    client.set_read_timeout(Some(Duration::from_millis(100)))?;
+    while client.recv(&mut [0; 16]).is_ok() {}
+    client.set_read_timeout(Some(PATIENCE))?;
+    let admitted = counts(&running).admitted;
+    assert_eq!(ask(&client, running.local_addr(), b"fresh")?.0, b"fresh");
+    assert_eq!(counts(&running).admitted, admitted + 1);
+    Ok(())
+}
+
+#[test]
+fn it_displaces_nobody_and_says_so() -> Outcome {
+    let Some(lab) = lab("it_displaces_nobody_and_says_so", 1) else { return Ok(()) };
+    let first = serve(&lab, &guarded(FOREVER), Echo)?;
+    let second = serve(&lab, &guarded(FOREVER), Echo)?;
+    assert!(first.guard().is_some() && second.guard().is_none());
+    let said = &second.fallbacks()[0];
+    assert!(said.why.ends_with("eth0 runs another XDP program, which is left alone"), "{said:?}");
+    let client = client_at(&lab, 0)?;
+    assert_eq!(ask(&client, second.local_addr(), b"abc")?.0, b"abc");
+    assert_eq!(counts(&first), GuardCounts::default());
+    assert_eq!(ask(&client, first.local_addr(), b"abc")?.0, b"abc");
+    assert_eq!(counts(&first).admitted, 1);
+    drop(first);
+    until("it is gone with its server", || {
+        serve(&lab, &guarded(FOREVER), Echo).is_ok_and(|third| third.guard().is_some())
+    })
+}
+
+/// Not a test but what `it_goes_with_a_killed_process` runs in another process.
+#[test]
+#[ignore = "serves until it is killed"]
+fn serve_until_killed() -> Outcome {
+    let address: SocketAddr = std::env::var("LINERATE_TEST_ADDRESS")?.parse()?;
+    let running = Server::builder().bind(address).workers(1).overload(guarded(FOREVER)).start(|_| Echo)?;
+    assert!(running.guard().is_some());
+    loop {
+        std::thread::park();
+    }
+}
+
+#[test]
+fn it_goes_with_a_killed_process() -> Outcome {
+    let Some(lab) = lab("it_goes_with_a_killed_process", 1) else { return Ok(()) };
+    let address = SocketAddr::from((lab.links()[0].receiver.ipv4[0], 4000));
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(["--exact", "guard::serve_until_killed", "--ignored", "--nocapture"]);
+    command.env("LINERATE_TEST_ADDRESS", address.to_string()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = lab.receiver().spawn(command)?;
+    let client = client_at(&lab, 0)?;
+    client.set_read_timeout(Some(Duration::from_millis(50)))?;
+    until("it serves", || ask(&client, address, b"abc").is_ok())?;
+    assert!(serve(&lab, &guarded(FOREVER), Echo)?.guard().is_none());
+    child.kill()?;
+    until("its guard is gone", || {
+        serve(&lab, &guarded(FOREVER), Echo).is_ok_and(|running| running.guard().is_some())
+    })
+}
+
+/// Answers, but takes its time.
+#[derive(Clone)]
+struct Slow(Duration);
+
+impl Service for Slow {
+    fn answer(&mut self, _: &Request<'_>, _: &mut [u8]) -> Action {
+        std::thread::sleep(self.0);
+        Action::Echo
+    }
+}
+
+/// Polite sources, beside one that is not.
+const POLITE: usize = 10;
+
+/// Of the requests that polite sources send, one at a time and each waiting for its answer, how many are answered, while
+/// another sends without end.
+fn polite_share(lab: &Lab, overload: &Overload) -> Result<(f64, GuardCounts), Box<dyn std::error::Error>> {
+    const ASKED: usize = 25;
+    let running = serve(lab, overload, Slow(Duration::from_micros(100)))?;
+    let to = running.local_addr();
+    let clients = (0..=POLITE).map(|at| client_at(lab, at)).collect::<Result<Vec<_>, _>>()?;
+    let (greedy, polite) = clients.split_first().ok_or("no client")?;
+    let over = AtomicBool::new(false);
+    let answered = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Relaxed) {
+                for _ in 0..50 {
+                    let _ = greedy.send_to(b"greedy", to);
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        let flooded = until("it is overloaded", || counts(&running).refused > 1000);
+        let polite: Vec<_> = polite
+            .iter()
+            .map(|client| {
+                scope.spawn(|| {
+                    let _ = client.set_read_timeout(Some(Duration::from_secs(1)));
+                    let begun = Instant::now();
+                    let answered =
+                        |_: &usize| begun.elapsed() < PATIENCE * 2 && ask(client, to, b"polite").is_ok();
+                    (0..ASKED).filter(answered).count()
+                })
+            })
+            .collect();
+        let answered: usize = polite.into_iter().map(|polite| polite.join().unwrap_or(0)).sum();
+        over.store(true, Relaxed);
+        flooded.map(|()| answered)
+    })?;
+    Ok((answered as f64 / (POLITE * ASKED) as f64, counts(&running)))
+}
+
+#[test]
+fn polite_sources_keep_their_answers_beside_a_greedy_one() -> Outcome {
+    let test = "polite_sources_keep_their_answers_beside_a_greedy_one";
+    let Some(lab) = lab(test, POLITE + 1) else { return Ok(()) };
+    let guard = Guard { outstanding: 64, open_after: FOREVER, ..Guard::default() };
+    // The lab's sources have one /24.
+    let fairness = Fairness { v4_prefix: 32, v6_prefix: 64 };
+    let overload = Overload { guard: Some(guard), fairness: Some(fairness), ..Overload::default() };
+    let (fair, seen) = polite_share(&lab, &overload)?;
+    println!("polite sources had {:.1} % of their answers: {seen:?}", fair * 100.0);
+    if std::env::var_os("LINERATE_TEST_LONG").is_some() {
+        let (unfair, seen) = polite_share(&lab, &Overload { fairness: None, ..overload })?;
+        println!("without shares {:.1} %: {seen:?}", unfair * 100.0);
+    }
+    assert!(fair >= 0.8, "polite sources had {fair} of their answers: {seen:?}");
+    assert!(seen.over_share > 0, "{seen:?}");
+    Ok(())
+}

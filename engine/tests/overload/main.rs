@@ -1,0 +1,122 @@
+//! What a server does above its capacity.
+
+mod guard;
+#[path = "../support/mod.rs"]
+mod support;
+mod ways;
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use linerate_engine::{Action, Backend, Counts, Overload, Request, Server, Service, Shed};
+use support::{Outcome, PATIENCE, ask, backends, client};
+
+/// Answers with the request itself, but none before the other end is dropped.
+#[derive(Clone)]
+pub(crate) struct Held {
+    entered: Sender<()>,
+    held: Arc<Mutex<Receiver<()>>>,
+}
+
+/// The other end of a service that is held.
+pub(crate) struct Hold {
+    entered: Receiver<()>,
+    /// Releases it when dropped.
+    pub(crate) release: Sender<()>,
+}
+
+impl Held {
+    pub(crate) fn new() -> (Hold, Self) {
+        let (release, held) = channel();
+        let (entered, enters) = channel();
+        (Hold { entered: enters, release }, Self { entered, held: Arc::new(Mutex::new(held)) })
+    }
+}
+
+impl Hold {
+    /// Waits until the service has a request.
+    pub(crate) fn until_held(&self) -> Outcome {
+        Ok(self.entered.recv_timeout(PATIENCE)?)
+    }
+}
+
+impl Service for Held {
+    fn answer(&mut self, _: &Request<'_>, _: &mut [u8]) -> Action {
+        let _ = self.entered.send(());
+        if let Ok(held) = self.held.lock() {
+            let _ = held.recv();
+        }
+        Action::Echo
+    }
+}
+
+/// Waits until `true_of` is so.
+pub(crate) fn until(what: &str, mut true_of: impl FnMut() -> bool) -> Outcome {
+    let begun = Instant::now();
+    while !true_of() {
+        if begun.elapsed() > PATIENCE {
+            return Err(format!("waited in vain: {what}").into());
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
+}
+
+pub(crate) fn fates(counts: &Counts) -> u64 {
+    counts.answered
+        + counts.dropped
+        + counts.truncated
+        + counts.shed
+        + counts.send_failed.total()
+        + counts.panicked
+}
+
+fn shedding(after: Duration) -> Overload {
+    Overload { shed: Shed::Oldest, shed_after: after, ..Overload::default() }
+}
+
+/// Long enough that what is fresh does not wait as long on a busy machine.
+const AFTER: Duration = Duration::from_secs(1);
+
+fn sheds(backend: Backend) -> Outcome {
+    let (hold, held) = Held::new();
+    let running = Server::builder()
+        .bind("127.0.0.1:0".parse()?)
+        .workers(1)
+        .backend(backend)
+        .overload(shedding(AFTER))
+        .start(move |_| held.clone())?;
+    let client = client("127.0.0.1:0")?;
+    client.send_to(b"first", running.local_addr())?;
+    // It is held by the service, so that what comes now waits.
+    hold.until_held()?;
+    // The kernel begins to note arrivals by a work queue (net/core/dev.c, `net_enable_timestamp`), which nothing tells of.
+    std::thread::sleep(Duration::from_millis(200));
+    for _ in 0..20 {
+        client.send_to(b"late", running.local_addr())?;
+    }
+    // That it waits is what this is about.
+    std::thread::sleep(AFTER * 5 / 4);
+    drop(hold.release);
+    assert_eq!(client.recv(&mut [0; 16])?, 5, "{backend:?}");
+    until("all that waited are shed", || running.total().shed == 20)?;
+    assert_eq!(ask(&client, running.local_addr(), b"fresh")?.0, b"fresh", "{backend:?}");
+    let total = running.stop()?.total();
+    assert_eq!((total.received, total.answered, total.shed), (22, 2, 20), "{backend:?} {total:?}");
+    assert_eq!(total.received, fates(&total));
+    Ok(())
+}
+
+#[test]
+fn what_waited_too_long_is_shed_and_what_is_fresh_is_answered() -> Outcome {
+    let backends = backends("what_waited_too_long_is_shed_and_what_is_fresh_is_answered");
+    let told = |backend| sheds(backend).map_err(|error| format!("{backend:?}: {error}"));
+    std::thread::scope(|scope| {
+        let all: Vec<_> = backends.into_iter().map(|backend| scope.spawn(move || told(backend))).collect();
+        for one in all {
+            one.join().map_err(|_| "a backend's server does not shed")??;
+        }
+        Ok(())
+    })
+}

@@ -1,0 +1,157 @@
+//! The guard wherever requests may come: IPv6, a wildcard address, a device without XDP, several workers.
+
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use linerate_engine::{Action, GuardMode, Request, Running, Service};
+use linerate_lab::Lab;
+
+use crate::guard::{FOREVER, OUTSTANDING, counts, guarded, lab, serve_at};
+use crate::support::{Outcome, PATIENCE, ask, client, skip};
+use crate::{Held, Hold, until};
+
+/// Holds the worker by a request and sends more than may wait: all but these are refused.
+fn refuses_what_is_too_much(running: &Running, hold: &Hold, client: &UdpSocket, to: SocketAddr) -> Outcome {
+    client.send_to(b"first", to)?;
+    hold.until_held()?;
+    for _ in 0..50 {
+        client.send_to(b"more", to)?;
+    }
+    until("all have come", || counts(running).admitted + counts(running).refused == 51)?;
+    assert_eq!(counts(running).admitted, u64::from(OUTSTANDING) + 1, "{:?}", counts(running));
+    Ok(())
+}
+
+/// What was admitted, once it is held no more.
+fn all_are_answered(client: &UdpSocket, to: SocketAddr) -> Outcome {
+    for _ in 0..=OUTSTANDING {
+        client.recv(&mut [0; 16])?;
+    }
+    assert_eq!(ask(client, to, b"fresh")?.0, b"fresh");
+    Ok(())
+}
+
+/// Both, for a server on `bind` that is asked at `to`.
+fn is_guarded(lab: &Lab, bind: SocketAddr, to: SocketAddr) -> Outcome {
+    let (hold, held) = Held::new();
+    let running = serve_at(lab, bind, 1, &guarded(FOREVER), held)?;
+    let to = SocketAddr::new(to.ip(), running.local_addr().port());
+    let any = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+    let client = lab.senders()[0].run(|| client(any))??;
+    refuses_what_is_too_much(&running, &hold, &client, to)?;
+    drop(hold.release);
+    all_are_answered(&client, to)
+}
+
+#[test]
+fn requests_by_ipv6_are_guarded() -> Outcome {
+    let test = "requests_by_ipv6_are_guarded";
+    let Some(lab) = lab(test, 1) else { return Ok(()) };
+    if let Some(why) = lab.no_ipv6() {
+        skip(test, why);
+        return Ok(());
+    }
+    let address = SocketAddr::from((lab.links()[0].receiver.ipv6[0], 0));
+    is_guarded(&lab, address, address)
+}
+
+#[test]
+fn all_addresses_of_a_wildcard_are_guarded() -> Outcome {
+    let test = "all_addresses_of_a_wildcard_are_guarded";
+    let Some(lab) = lab(test, 1) else { return Ok(()) };
+    let end = &lab.links()[0].receiver;
+    let v4 = SocketAddr::from((end.ipv4[0], 0));
+    is_guarded(&lab, (Ipv4Addr::UNSPECIFIED, 0).into(), v4)?;
+    if let Some(v6) = end.ipv6.first() {
+        let any = SocketAddr::from((std::net::Ipv6Addr::UNSPECIFIED, 0));
+        // Also what comes by IPv4 to a socket for both.
+        is_guarded(&lab, any, v4)?;
+        is_guarded(&lab, any, (*v6, 0).into())?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_device_without_xdp_is_guarded_in_the_stack() -> Outcome {
+    let test = "a_device_without_xdp_is_guarded_in_the_stack";
+    let Some(lab) = lab(test, 1) else { return Ok(()) };
+    let mut overload = guarded(FOREVER);
+    overload.guard.iter_mut().for_each(|guard| guard.interfaces = vec!["lo".to_owned()]);
+    let (hold, held) = Held::new();
+    let running = serve_at(&lab, "127.0.0.1:0".parse()?, 1, &overload, held)?;
+    let report = running.guard().ok_or("no guard")?;
+    assert_eq!((report.interfaces.len(), report.interfaces[0].mode), (1, GuardMode::Generic), "{report:?}");
+    let client = lab.receiver().run(|| client("127.0.0.1:0"))??;
+    let answered = refuses_what_is_too_much(&running, &hold, &client, running.local_addr());
+    drop(hold.release);
+    answered?;
+    all_are_answered(&client, running.local_addr())
+}
+
+/// Clients whose requests come to worker 0 and to worker 1 of a server that holds none.
+fn one_of_each(lab: &Lab, running: &Running) -> Result<[UdpSocket; 2], Box<dyn std::error::Error>> {
+    let mut of = [None, None];
+    for _ in 0..100 {
+        let client = lab.senders()[0].run(|| client("0.0.0.0:0"))??;
+        let (before, all) = (running.counters()[0].received, running.total().received);
+        ask(&client, running.local_addr(), b"whose")?;
+        until("it is counted", || running.total().received > all)?;
+        let worker = usize::from(running.counters()[0].received == before);
+        of[worker].get_or_insert(client);
+        if let [Some(_), Some(_)] = &of {
+            break;
+        }
+    }
+    let [Some(first), Some(second)] = of else { return Err("all clients came to one worker".into()) };
+    Ok([first, second])
+}
+
+/// Held by requests that say so; answers all others.
+#[derive(Clone)]
+struct HeldBySome(Held);
+
+impl Service for HeldBySome {
+    fn answer(&mut self, request: &Request<'_>, reply: &mut [u8]) -> Action {
+        if request.payload() == b"hold" { self.0.answer(request, reply) } else { Action::Echo }
+    }
+}
+
+#[test]
+fn a_worker_that_is_stuck_does_not_keep_others_from_answering() -> Outcome {
+    let test = "a_worker_that_is_stuck_does_not_keep_others_from_answering";
+    let Some(lab) = lab(test, 1) else { return Ok(()) };
+    let (hold, held) = Held::new();
+    let bind = (lab.links()[0].receiver.ipv4[0], 0).into();
+    let overload = guarded(Duration::from_millis(50));
+    let running = serve_at(&lab, bind, 2, &overload, HeldBySome(held))?;
+    let to = running.local_addr();
+    assert_eq!(running.guard().ok_or("no guard")?.outstanding, 2 * OUTSTANDING);
+    let [stuck, free] = one_of_each(&lab, &running)?;
+    stuck.send_to(b"hold", to)?;
+    hold.until_held()?;
+    // Less than may wait.
+    let flood = || (0..OUTSTANDING / 2).all(|_| stuck.send_to(b"more", to).is_ok());
+    until("its requests fill what may wait", || flood() && counts(&running).refused > 0)?;
+    // The other one's are let through when nobody took any, and by then it is known who is stuck.
+    free.set_read_timeout(Some(Duration::from_millis(20)))?;
+    until("the other worker answers again", || flood() && ask(&free, to, b"mine").is_ok())?;
+    free.set_read_timeout(Some(PATIENCE))?;
+    drain(&free)?;
+    free.set_read_timeout(Some(Duration::from_millis(500)))?;
+    let mut answered = 0;
+    for turn in 0..100u8 {
+        flood();
+        answered += usize::from(ask(&free, to, &[turn]).is_ok());
+    }
+    assert!(answered >= 80, "{answered} {:?}", counts(&running));
+    drop(hold.release);
+    Ok(())
+}
+
+/// Takes what answers are left from before.
+fn drain(client: &UdpSocket) -> Outcome {
+    client.set_nonblocking(true)?;
+    while client.recv(&mut [0; 16]).is_ok() {}
+    client.set_nonblocking(false)?;
+    Ok(())
+}

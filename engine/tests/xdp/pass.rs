@@ -1,0 +1,71 @@
+//! What is no request of the server's passes to the stack.
+
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+
+use linerate_engine::{Echo, Xdp};
+
+use crate::scene::{Outcome, PATIENCE, PORT, Scene, ask, run};
+
+pub(crate) fn others_pass() -> Outcome {
+    let scene = Scene::new()?;
+    let address = SocketAddr::new(scene.ipv4(), PORT);
+    let running = scene.serve(address, Xdp::default(), |_| Echo)?;
+
+    // Another port of UDP.
+    let other = SocketAddr::new(scene.ipv4(), PORT + 1);
+    let socket = scene.lab.receiver().run(|| UdpSocket::bind(other))??;
+    socket.set_read_timeout(Some(PATIENCE))?;
+    let client = scene.client(scene.ipv4())?;
+    client.send_to(b"other", other)?;
+    let mut buffer = [0; 16];
+    assert_eq!(socket.recv(&mut buffer)?, 5);
+
+    // A port that nobody has: the stack says so by ICMP.
+    let nobody = scene.client(scene.ipv4())?;
+    nobody.connect(SocketAddr::new(scene.ipv4(), PORT + 2))?;
+    nobody.send(b"anybody?")?;
+    let error = nobody.recv(&mut buffer).map_err(|error| error.kind());
+    assert_eq!(error, Err(ErrorKind::ConnectionRefused));
+
+    // TCP at the same port.
+    let listener = scene.lab.receiver().run(|| TcpListener::bind(address))??;
+    let mut stream = scene.sender().run(|| TcpStream::connect(address))??;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let (mut accepted, _) = listener.accept()?;
+    stream.write_all(b"tcp")?;
+    accepted.read_exact(&mut buffer[..3])?;
+    assert_eq!(&buffer[..3], b"tcp");
+
+    // ARP, once the sender has forgotten the permanent entry.
+    let ip = scene.ipv4().to_string();
+    run(scene.sender(), "ip", &["neigh", "del", &ip, "dev", "eth0"])?;
+    assert_eq!(ask(&client, address, b"where are you?")?.0, b"where are you?");
+    let neighbours = run(scene.sender(), "ip", &["neigh", "show", &ip])?;
+    assert!(!neighbours.contains("PERMANENT"), "{neighbours}");
+
+    let total = running.stop()?.total();
+    assert_eq!((total.received, total.frames), (1, 1), "{total:?}");
+    Ok(())
+}
+
+pub(crate) fn fragments_come_by_the_socket() -> Outcome {
+    let scene = Scene::new()?;
+    for address in scene.addresses() {
+        let address = SocketAddr::new(address, PORT);
+        let builder = linerate_engine::Server::builder()
+            .bind(address)
+            .workers(2)
+            .max_request(8000)
+            .backend(linerate_engine::Backend::Xdp(Xdp::default()));
+        let running = scene.lab.receiver().run(|| builder.start(|_| Echo))??;
+        let client = scene.client(address.ip())?;
+        let long = vec![9; 5001];
+        for request in [long.as_slice(), b"short", &long] {
+            assert_eq!(ask(&client, address, request)?.0, request);
+        }
+        let total = running.stop()?.total();
+        assert_eq!((total.received, total.frames, total.answered), (3, 1, 3), "{total:?}");
+    }
+    Ok(())
+}

@@ -1,0 +1,339 @@
+//! Requests in frames are answered as from a socket.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::mpsc::channel;
+use std::time::SystemTime;
+
+use etherparse::{PacketBuilder, VlanId};
+use linerate_engine::{Action, Backend, Echo, Request, Server, Xdp, XdpMode};
+
+use crate::scene::{Outcome, PATIENCE, PORT, Scene, ask};
+use crate::sys;
+
+const LENGTHS: [usize; 8] = [0, 1, 2, 3, 64, 777, 1399, 1400];
+
+pub(crate) fn every_length() -> Outcome {
+    let scene = Scene::new()?;
+    for address in scene.addresses() {
+        let any: IpAddr = match address {
+            IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        for bind in [address, any] {
+            let running = scene.serve(SocketAddr::new(bind, PORT), Xdp::default(), |_| Echo)?;
+            let client = scene.client(address)?;
+            let to = SocketAddr::new(address, PORT);
+            for length in LENGTHS {
+                let request: Vec<u8> = (0..length).map(|at| at as u8).collect();
+                let (answer, from) = ask(&client, to, &request)?;
+                assert_eq!((answer, from), (request, to), "{bind}");
+            }
+            let report = running.xdp().cloned().unwrap_or_default();
+            assert_eq!(report.interfaces.len(), 1, "{report:?}");
+            let interface = &report.interfaces[0];
+            assert_eq!((interface.name.as_str(), interface.mode), ("eth0", XdpMode::Driver));
+            assert_eq!(interface.driver.as_deref(), Some("veth"));
+            assert_eq!(interface.queues.len(), 2);
+            assert!(interface.queues.iter().all(|queue| !queue.zero_copy && queue.need_wakeup));
+            let report = running.stop()?;
+            let total = report.total();
+            let count = LENGTHS.len() as u64;
+            assert_eq!((total.received, total.answered, total.frames), (count, count, count), "{total:?}");
+            assert!(report.xdp.is_some());
+        }
+    }
+    // A dual-stack server answers IPv4 too.
+    let running =
+        scene.serve(SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), PORT), Xdp::default(), |_| Echo)?;
+    ask(&scene.client(scene.ipv4())?, SocketAddr::new(scene.ipv4(), PORT), b"four")?;
+    assert_eq!(running.stop()?.total().frames, 1);
+    Ok(())
+}
+
+pub(crate) fn a_frame_comes_with_the_time_it_was_taken() -> Outcome {
+    let scene = Scene::new()?;
+    for times in [true, false] {
+        let (told, seen) = channel();
+        let at = SocketAddr::new(scene.ipv4(), PORT);
+        let builder = Server::builder()
+            .bind(at)
+            .workers(2)
+            .backend(Backend::Xdp(Xdp::default()))
+            .max_request(8192)
+            .receive_times(times);
+        let service = move |_| {
+            let told = told.clone();
+            move |request: &Request<'_>, _: &mut [u8]| {
+                let _ = told.send((request.receive_time(), SystemTime::now()));
+                Action::Echo
+            }
+        };
+        let running = scene.start(builder, service)?;
+        let client = scene.client(scene.ipv4())?;
+        let begun = SystemTime::now();
+        ask(&client, at, b"when?")?;
+        let (taken, in_hand) = seen.recv_timeout(PATIENCE)?;
+        assert_eq!(taken.is_some(), times);
+        assert!(
+            taken.is_none_or(|taken| begun <= taken && taken <= in_hand),
+            "{begun:?} {taken:?} {in_hand:?}"
+        );
+        // One that comes by the socket has the kernel's time, before the worker had it.
+        ask(&client, at, &[7; 4000])?;
+        let (received, in_hand) = seen.recv_timeout(PATIENCE)?;
+        assert_eq!(received.is_some(), times);
+        assert!(received.is_none_or(|received| begun <= received && received <= in_hand));
+        let total = running.stop()?.total();
+        assert_eq!((total.answered, total.frames), (2, 1), "{total:?}");
+    }
+    Ok(())
+}
+
+/// Answers with the addresses it is told.
+fn tell(request: &Request<'_>, reply: &mut [u8]) -> Action {
+    let text = format!("{} {:?}", request.source(), request.destination());
+    reply[..text.len()].copy_from_slice(text.as_bytes());
+    Action::Reply(text.len())
+}
+
+pub(crate) fn a_service_is_told_who_asks() -> Outcome {
+    let scene = Scene::new()?;
+    for wildcard in [false, true] {
+        for address in scene.addresses() {
+            let bind = if wildcard { IpAddr::V6(Ipv6Addr::UNSPECIFIED) } else { address };
+            let running = scene.serve(SocketAddr::new(bind, PORT), Xdp::default(), |_| tell)?;
+            let client = scene.client(address)?;
+            client.connect((address, PORT))?;
+            let (answer, _) = {
+                client.send(b"who am I")?;
+                let mut answer = [0; 256];
+                let length = client.recv(&mut answer)?;
+                (String::from_utf8_lossy(&answer[..length]).into_owned(), ())
+            };
+            let destination = wildcard.then_some(address);
+            assert_eq!(answer, format!("{} {destination:?}", client.local_addr()?));
+            assert_eq!(running.stop()?.total().frames, 1);
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn long_and_elsewhere() -> Outcome {
+    let scene = Scene::new()?;
+    for wildcard in [false, true] {
+        for address in scene.addresses() {
+            let bind = if wildcard { IpAddr::V6(Ipv6Addr::UNSPECIFIED) } else { address };
+            let third = scene.client(address)?;
+            let end = &scene.lab.links()[0].sender;
+            let ip = if address.is_ipv4() { IpAddr::V4(end.ipv4[0]) } else { IpAddr::V6(end.ipv6[0]) };
+            let to = SocketAddr::new(ip, third.local_addr()?.port());
+            let running = {
+                let builder = linerate_engine::Server::builder()
+                    .bind(SocketAddr::new(bind, PORT))
+                    .workers(1)
+                    .max_reply(4000)
+                    .backend(linerate_engine::Backend::Xdp(Xdp::default()));
+                scene.lab.receiver().run(|| {
+                    builder.start(move |_| {
+                        move |request: &Request<'_>, reply: &mut [u8]| match request.payload() {
+                            b"long" => {
+                                reply[..3001].fill(7);
+                                Action::Reply(3001)
+                            }
+                            _ => {
+                                reply[..5].copy_from_slice(b"hello");
+                                Action::ReplyTo { length: 5, to }
+                            }
+                        }
+                    })
+                })??
+            };
+            let server = SocketAddr::new(address, PORT);
+            let client = scene.client(address)?;
+            let (answer, from) = ask(&client, server, b"long")?;
+            assert_eq!((answer, from), (vec![7; 3001], server), "{bind}");
+            client.send_to(b"tell them", server)?;
+            let mut answer = [0; 16];
+            let (length, from) = third.recv_from(&mut answer)?;
+            assert_eq!((&answer[..length], from), (b"hello".as_slice(), server), "{bind}");
+            let total = running.stop()?.total();
+            assert_eq!((total.received, total.frames, total.answered, total.redirected), (2, 2, 2, 1));
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn each_fate_is_counted() -> Outcome {
+    let scene = Scene::new()?;
+    let service = |_| {
+        |request: &Request<'_>, reply: &mut [u8]| match request.payload() {
+            b"none" => Action::Drop,
+            b"long" => Action::Reply(reply.len() + 1),
+            _ => Action::Echo,
+        }
+    };
+    let address = SocketAddr::new(scene.ipv4(), PORT);
+    let builder = linerate_engine::Server::builder()
+        .bind(address)
+        .workers(2)
+        .max_request(100)
+        .backend(linerate_engine::Backend::Xdp(Xdp::default()));
+    let running = scene.lab.receiver().run(|| builder.start(service))??;
+    let client = scene.client(scene.ipv4())?;
+    for request in [b"none".as_slice(), b"long", &[1; 101], &[2; 100]] {
+        client.send_to(request, address)?;
+    }
+    let mut answer = [0; 200];
+    assert_eq!(client.recv(&mut answer)?, 100);
+    let total = running.stop()?.total();
+    assert_eq!((total.received, total.frames, total.answered), (4, 4, 1), "{total:?}");
+    assert_eq!((total.dropped, total.truncated, total.send_failed.too_long), (1, 1, 1), "{total:?}");
+    Ok(())
+}
+
+pub(crate) fn a_panic_costs_its_batch_alone() -> Outcome {
+    let scene = Scene::new()?;
+    let address = SocketAddr::new(scene.ipv4(), PORT);
+    // Few frames: one that were lost with each panic would soon be missed.
+    let settings = Xdp { frames: 128, ..Xdp::default() };
+    let running = scene.serve(address, settings, |_| {
+        |request: &Request<'_>, _: &mut [u8]| {
+            assert!(request.payload() != b"panic", "as the test asks for");
+            Action::Echo
+        }
+    })?;
+    let client = scene.client(scene.ipv4())?;
+    for round in 0..3u8 {
+        client.send_to(b"panic", address)?;
+        for _ in 0..100 {
+            assert_eq!(ask(&client, address, &[round; 3])?.0, [round; 3]);
+        }
+    }
+    let total = running.stop()?.total();
+    assert_eq!((total.panicked, total.restarts, total.frames, total.answered), (3, 3, 303, 300), "{total:?}");
+    Ok(())
+}
+
+pub(crate) fn workers_serve_their_queues() -> Outcome {
+    let scene = Scene::new()?;
+    let address = SocketAddr::new(scene.ipv4(), PORT);
+    let running = scene.serve(address, Xdp::default(), |_| Echo)?;
+    let workers: Vec<usize> = running
+        .xdp()
+        .into_iter()
+        .flat_map(|xdp| &xdp.interfaces[0].queues)
+        .map(|queue| queue.worker)
+        .collect();
+    assert_eq!(workers, [0, 1]);
+    // The kernel gives each flow a queue, by hash.
+    for number in 0..64u8 {
+        let (answer, _) = ask(&scene.client(scene.ipv4())?, address, &[number; 5])?;
+        assert_eq!(answer, [number; 5]);
+    }
+    let report = running.stop()?;
+    assert!(report.workers.iter().all(|counts| counts.frames > 0), "{report:?}");
+    assert_eq!(report.total().frames, 64);
+    // One worker has both queues, and one memory for them.
+    let builder = linerate_engine::Server::builder()
+        .bind(address)
+        .workers(1)
+        .backend(linerate_engine::Backend::Xdp(Xdp::default()));
+    let running = scene.lab.receiver().run(|| builder.start(|_| Echo))??;
+    assert_eq!(running.fallbacks(), []);
+    assert_eq!(running.xdp().map(|xdp| xdp.interfaces[0].queues.len()), Some(2));
+    for number in 0..64u8 {
+        let (answer, _) = ask(&scene.client(scene.ipv4())?, address, &[number; 5])?;
+        assert_eq!(answer, [number; 5]);
+    }
+    assert_eq!(running.stop()?.total().frames, 64);
+    Ok(())
+}
+
+/// A request from the sender as it is on the wire.
+fn frame(scene: &Scene, tagged: bool, payload: &[u8]) -> Result<Vec<u8>, Box<dyn std::error::Error>> {
+    let (sender, receiver) = (&scene.lab.links()[0].sender, &scene.lab.links()[0].receiver);
+    let (from, to) = (sender.ipv4[0].octets(), receiver.ipv4[0].octets());
+    let mut frame = Vec::new();
+    let ethernet = PacketBuilder::ethernet2(sender.mac, receiver.mac);
+    if tagged {
+        let packet = ethernet.single_vlan(VlanId::try_new(42)?).ipv4(from, to, 9).udp(4321, PORT);
+        packet.write(&mut frame, payload)?;
+    } else {
+        ethernet.ipv4(from, to, 9).udp(4321, PORT).write(&mut frame, payload)?;
+    }
+    Ok(frame)
+}
+
+pub(crate) fn tags_are_kept() -> Outcome {
+    let scene = Scene::new()?;
+    let address = SocketAddr::new(scene.ipv4(), PORT);
+    let running = scene.serve(address, Xdp::default(), |_| Echo)?;
+    let (sender, receiver) = (&scene.lab.links()[0].sender, &scene.lab.links()[0].receiver);
+    let wire = scene.sender().run(|| sys::packet_socket(sender.index, PATIENCE))??;
+    wire.send(&frame(&scene, true, b"tagged")?)?;
+    // The kernel takes the outer tag off a frame before a packet socket sees it.
+    let mut back = Vec::new();
+    let (from, to) = (receiver.ipv4[0].octets(), sender.ipv4[0].octets());
+    PacketBuilder::ethernet2(receiver.mac, sender.mac)
+        .ipv4(from, to, 64)
+        .udp(PORT, 4321)
+        .write(&mut back, b"tagged")?;
+    loop {
+        let seen = sys::receive(&wire)?;
+        if seen.len() >= 12 && seen[..6] == sender.mac && seen.ends_with(b"tagged") {
+            // Don't Fragment is set and the identification 0, as the builder has it.
+            let untagged = [&seen[..12], &seen[seen.len() - (back.len() - 12)..]].concat();
+            assert_eq!(untagged, back);
+            break;
+        }
+    }
+    let total = running.stop()?.total();
+    assert_eq!((total.frames, total.answered), (1, 1));
+    Ok(())
+}
+
+pub(crate) fn damage_is_counted() -> Outcome {
+    let scene = Scene::new()?;
+    let address = SocketAddr::new(scene.ipv4(), PORT);
+    let settings = Xdp { verify_checksums: true, ..Xdp::default() };
+    let running = scene.serve(address, settings, |_| Echo)?;
+    let wire = scene.sender().run(|| sys::packet_socket(scene.lab.links()[0].sender.index, PATIENCE))??;
+    let mut damaged = frame(&scene, false, b"damaged")?;
+    if let Some(last) = damaged.last_mut() {
+        *last ^= 1;
+    }
+    wire.send(&damaged)?;
+    // Whole ones, of a sender on this machine, whose checksums are unfinished; enough for both queues.
+    for number in 0..32u8 {
+        assert_eq!(ask(&scene.client(scene.ipv4())?, address, &[number])?.0, [number]);
+    }
+    let total = running.stop()?.total();
+    assert_eq!((total.checksum_errors, total.received, total.answered), (1, 32, 32), "{total:?}");
+    Ok(())
+}
+
+pub(crate) fn other_settings_serve_too() -> Outcome {
+    let scene = Scene::new()?;
+    let address = SocketAddr::new(scene.ipv4(), PORT);
+    let plain = Xdp::default();
+    let settings = [
+        Xdp { mode: XdpMode::Generic, ..plain },
+        Xdp { zero_copy: false, frames: 128, batch: 1, ..plain },
+        Xdp { need_wakeup: false, ..plain },
+        Xdp { busy_poll_us: 20, busy_poll_budget: 8, ..plain },
+    ];
+    for settings in settings {
+        let running = scene.serve(address, settings, |_| Echo)?;
+        let client = scene.client(scene.ipv4())?;
+        // More than there are frames.
+        for number in 0..300u16 {
+            let request = number.to_be_bytes();
+            assert_eq!(ask(&client, address, &request)?.0, request, "{settings:?}");
+        }
+        let mode = running.xdp().map(|xdp| xdp.interfaces[0].mode);
+        assert_eq!(mode, Some(settings.mode));
+        let total = running.stop()?.total();
+        assert_eq!((total.frames, total.answered), (300, 300), "{settings:?} {total:?}");
+    }
+    Ok(())
+}

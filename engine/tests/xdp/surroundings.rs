@@ -1,0 +1,209 @@
+//! Links that come and go, programs of others, processes that die, and rights that are missing.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::process::{Command, ExitCode, Stdio};
+
+use linerate_engine::{Backend, Echo, Server, Xdp};
+
+use crate::scene::{Outcome, PORT, Scene, ask, ask_until_answered, run};
+
+pub(crate) fn nothing_is_left_after_a_stop() -> Outcome {
+    let scene = Scene::new()?;
+    let address = SocketAddr::new(scene.ipv4(), PORT);
+    let running = scene.serve(address, Xdp::default(), |_| Echo)?;
+    assert!(scene.link()?.contains("xdp"));
+    running.stop()?;
+    assert!(!scene.link()?.contains("xdp"));
+    // A server that was never started leaves nothing either.
+    let builder = Server::builder().bind(address).workers(2).backend(Backend::Xdp(Xdp::default()));
+    let prepared = scene.lab.receiver().run(|| builder.prepare())??;
+    assert!(prepared.xdp().is_some() && scene.link()?.contains("xdp"));
+    drop(prepared);
+    assert!(!scene.link()?.contains("xdp"));
+    Ok(())
+}
+
+/// Serves until killed.
+pub(crate) fn victim(address: &str) -> ExitCode {
+    let serve = || -> Result<_, Box<dyn std::error::Error>> {
+        let builder =
+            Server::builder().bind(address.parse()?).workers(2).backend(Backend::Xdp(Xdp::default()));
+        Ok(builder.start(|_| Echo)?)
+    };
+    match serve() {
+        Ok(running) => {
+            println!("{}", if running.xdp().is_some() { "serving" } else { "fell back" });
+            let _ = std::io::stdout().flush();
+            loop {
+                std::thread::park();
+            }
+        }
+        Err(error) => {
+            println!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+pub(crate) fn nothing_is_left_after_a_kill() -> Outcome {
+    let scene = Scene::new()?;
+    let address = SocketAddr::new(scene.ipv4(), PORT);
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(["role", "victim", &address.to_string()]).stdout(Stdio::piped());
+    let mut child = scene.lab.receiver().run(|| command.spawn())??;
+    let output = child.stdout.take().ok_or("no output")?;
+    let mut line = String::new();
+    BufReader::new(output).read_line(&mut line)?;
+    assert_eq!(line.trim(), "serving");
+    let client = scene.client(scene.ipv4())?;
+    assert_eq!(ask(&client, address, b"alive")?.0, b"alive");
+    assert!(scene.link()?.contains("xdp"));
+    child.kill()?;
+    child.wait()?;
+    assert!(!scene.link()?.contains("xdp"));
+    // The stack has the port again, and whoever binds it.
+    let running = scene.lab.receiver().run(|| Server::builder().bind(address).start(|_| Echo))??;
+    assert_eq!(ask(&client, address, b"by the stack")?.0, b"by the stack");
+    let total = running.stop()?.total();
+    assert_eq!((total.received, total.frames), (1, 0));
+    Ok(())
+}
+
+pub(crate) fn an_interface_may_go_down() -> Outcome {
+    let scene = Scene::new()?;
+    let address = SocketAddr::new(scene.ipv4(), PORT);
+    let running = scene.serve(address, Xdp::default(), |_| Echo)?;
+    let client = scene.client(scene.ipv4())?;
+    ask_until_answered(&client, address, b"before")?;
+    for _ in 0..3 {
+        let before = running.total().frames;
+        run(scene.lab.receiver(), "ip", &["link", "set", "eth0", "down"])?;
+        // Nobody hears it.
+        let _ = client.send_to(b"while it is down", address);
+        run(scene.lab.receiver(), "ip", &["link", "set", "eth0", "up"])?;
+        ask_until_answered(&client, address, b"after")?;
+        for number in 0..32u8 {
+            let client = scene.client(scene.ipv4())?;
+            ask_until_answered(&client, address, &[number])?;
+        }
+        assert!(running.total().frames >= before + 32, "{:?}", running.total());
+        assert!(running.ended().is_empty());
+    }
+    running.stop()?;
+    Ok(())
+}
+
+pub(crate) fn an_interface_may_vanish() -> Outcome {
+    let scene = Scene::new()?;
+    let any = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), PORT);
+    let running = scene.serve(any, Xdp::default(), |_| Echo)?;
+    let client = scene.client(scene.ipv4())?;
+    ask_until_answered(&client, SocketAddr::new(scene.ipv4(), PORT), b"before")?;
+    run(scene.lab.receiver(), "ip", &["link", "del", "eth0"])?;
+    // What is left is the socket.
+    let local = scene.lab.receiver().run(|| std::net::UdpSocket::bind("127.0.0.1:0"))??;
+    ask_until_answered(&local, SocketAddr::new(Ipv4Addr::LOCALHOST.into(), PORT), b"after")?;
+    assert!(running.ended().is_empty());
+    running.stop()?;
+    Ok(())
+}
+
+pub(crate) fn the_mtu_may_change() -> Outcome {
+    let scene = Scene::new()?;
+    let address = SocketAddr::new(scene.ipv4(), PORT);
+    let running = scene.serve(address, Xdp::default(), |_| Echo)?;
+    let client = scene.client(scene.ipv4())?;
+    for (mtu, length) in [("1300", 1200), ("1500", 1400), ("2100", 2000), ("1500", 1400)] {
+        run(scene.lab.receiver(), "ip", &["link", "set", "eth0", "mtu", mtu])?;
+        run(scene.sender(), "ip", &["link", "set", "eth0", "mtu", mtu])?;
+        ask_until_answered(&client, address, &vec![3; length])
+            .map_err(|error| format!("{length} bytes at {mtu}: {error}, {:?}", running.total()))?;
+    }
+    // 2000 bytes fit no frame of that size: the socket had them.
+    let total = running.stop()?.total();
+    assert!(total.frames >= 3 && total.received > total.frames, "{total:?}");
+    Ok(())
+}
+
+pub(crate) fn a_strange_program_is_left_alone() -> Outcome {
+    let scene = Scene::new()?;
+    let (first, second) = (SocketAddr::new(scene.ipv4(), PORT), SocketAddr::new(scene.ipv4(), PORT + 1));
+    let running = scene.serve(first, Xdp::default(), |_| Echo)?;
+    let before = scene.link()?;
+    let builder = Server::builder().bind(second).workers(2).backend(Backend::Xdp(Xdp::default()));
+    let other = scene.lab.receiver().run(|| builder.start(|_| Echo))??;
+    assert!(other.xdp().is_none());
+    let told = format!("{:?}", other.fallbacks());
+    assert!(told.contains("runs an XDP program already") && told.contains("mmsg"), "{told}");
+    assert_eq!(scene.link()?, before);
+    let client = scene.client(scene.ipv4())?;
+    for address in [first, second] {
+        assert_eq!(ask(&client, address, b"both serve")?.0, b"both serve");
+    }
+    assert_eq!(other.stop()?.total().frames, 0);
+    assert_eq!(running.stop()?.total().frames, 1);
+    Ok(())
+}
+
+/// Serves once without a capability; run as a process of its own.
+pub(crate) fn without_privilege() -> ExitCode {
+    let serve = || -> Outcome {
+        rustix::thread::set_capabilities(
+            None,
+            rustix::thread::CapabilitySets {
+                effective: rustix::thread::CapabilitySet::empty(),
+                permitted: rustix::thread::CapabilitySet::empty(),
+                inheritable: rustix::thread::CapabilitySet::empty(),
+            },
+        )?;
+        let builder = Server::builder().bind("127.0.0.1:0".parse()?).workers(1);
+        let running = builder.backend(Backend::Xdp(Xdp::default())).start(|_| Echo)?;
+        let told = format!("{:?}", running.fallbacks());
+        if running.xdp().is_some() || !told.contains("CAP_NET_RAW") && !told.contains("CONFIG_XDP_SOCKETS") {
+            return Err(told.into());
+        }
+        let client = std::net::UdpSocket::bind("127.0.0.1:0")?;
+        client.set_read_timeout(Some(crate::scene::PATIENCE))?;
+        ask(&client, running.local_addr(), b"served all the same")?;
+        Ok(())
+    };
+    match serve() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+pub(crate) fn without_privilege_mmsg_serves() -> Outcome {
+    let output = Command::new(std::env::current_exe()?).args(["role", "without-privilege"]).output()?;
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Ok(())
+}
+
+pub(crate) fn what_is_not_there_is_told() -> Outcome {
+    let scene = Scene::new()?;
+    let start = |bind: SocketAddr, interfaces: &[&str]| {
+        let builder = Server::builder()
+            .bind(bind)
+            .workers(1)
+            .backend(Backend::Xdp(Xdp::default()))
+            .xdp_interfaces(interfaces.iter().copied());
+        scene.lab.receiver().run(|| builder.start(|_| Echo))
+    };
+    let address = SocketAddr::new(scene.ipv4(), PORT);
+    for (bind, interfaces, told) in [
+        (address, ["nosuch0"].as_slice(), "no such interface"),
+        (address, &["lo"], "loopback"),
+        ("127.0.0.1:5300".parse()?, &[], "not loopback"),
+    ] {
+        let running = start(bind, interfaces)??;
+        assert!(running.xdp().is_none());
+        assert!(format!("{:?}", running.fallbacks()).contains(told), "{:?}", running.fallbacks());
+    }
+    let running = start(address, &["nosuch0", "eth0"])??;
+    assert_eq!((running.xdp().map(|xdp| xdp.interfaces.len()), running.fallbacks().len()), (Some(1), 1));
+    Ok(())
+}

@@ -1,0 +1,59 @@
+//! Files of sections and keys, as TuneD, NetworkManager and systemd have them.
+
+/// A key with its value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry<'a> {
+    /// Counted from 1.
+    pub line: usize,
+    /// Name of its section, empty before the first.
+    pub section: &'a str,
+    /// The key.
+    pub key: &'a str,
+    /// The value, without the space around it.
+    pub value: &'a str,
+}
+
+/// Its entries, in order. A value goes on no further than its line.
+pub fn entries(text: &str) -> impl Iterator<Item = Entry<'_>> {
+    let mut section = "";
+    (1..).zip(text.lines()).filter_map(move |(number, line)| {
+        let line = line.trim();
+        if let Some(name) = line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+            section = name.trim();
+            return None;
+        }
+        if line.starts_with(['#', ';']) {
+            return None;
+        }
+        let (key, value) = line.split_once('=')?;
+        Some(Entry { line: number, section, key: key.trim(), value: value.trim() })
+    })
+}
+
+/// `yes`, `true`, `on` and `1` as `on`, and their contraries as `off` (systemd.syntax(7)).
+#[must_use]
+pub fn switch(value: &str) -> Option<&'static str> {
+    match value.to_ascii_lowercase().as_str() {
+        "yes" | "true" | "on" | "1" | "y" | "t" => Some("on"),
+        "no" | "false" | "off" | "0" | "n" | "f" => Some("off"),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_knows_its_line_and_section() {
+        let text = "a=1\n# b=2\n[ Link ]\n\nRxBufferSize = 4096\n;c=3\nno value\n";
+        let found: Vec<_> = entries(text).collect();
+        assert_eq!(
+            found,
+            [
+                Entry { line: 1, section: "", key: "a", value: "1" },
+                Entry { line: 5, section: "Link", key: "RxBufferSize", value: "4096" },
+            ]
+        );
+    }
+}

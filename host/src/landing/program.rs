@@ -1,0 +1,178 @@
+//! The BPF programs that count, loaded and attached.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::time::Instant;
+
+use aya::maps::{Array, HashMap};
+use aya::programs::{BtfTracePoint, Program as BpfProgram, ProgramError};
+use aya::{Btf, BtfError, Ebpf, EbpfLoader, Pod};
+
+use super::{Arrival, Landing, Landings, Sending};
+use crate::stage::socket::chain;
+
+static OBJECT: &[u8] =
+    aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/landing.bpf.o"));
+
+/// `CAME_BEFORE` of bpf/landing.bpf.c.
+const CAME_BEFORE: u32 = u32::MAX;
+
+/// Inode of the first process namespace, in which ids are the kernel's own (`PROC_PID_INIT_INO`,
+/// include/linux/proc_ns.h, since Linux 3.8).
+const FIRST_PROCESSES: u64 = 0xEFFF_FFFC;
+
+/// Each program and the tracepoint that it is at, in the order they are attached: arrivals before readings, so that what is
+/// read without having been seen to arrive came before.
+const PROGRAMS: [(&str, &str); 4] = [
+    ("refused", "udp_fail_queue_rcv_skb"),
+    ("arrives", "sk_data_ready"),
+    ("reads", "sock_recv_length"),
+    ("sends", "sock_send_length"),
+];
+
+/// Programs that are attached. They go with this, or with the process.
+#[derive(Debug)]
+pub(super) struct Program {
+    object: Ebpf,
+    begin: Instant,
+}
+
+impl Program {
+    /// Loads and attaches them, for the calling thread's network namespace.
+    pub(super) fn start(ports: &[u16]) -> io::Result<Self> {
+        let btf = Btf::from_sys_fs().map_err(chain)?;
+        let network =
+            u32::try_from(fs::metadata("/proc/thread-self/ns/net")?.ino()).map_err(io::Error::other)?;
+        let (device, inode) = processes()?;
+        let bits = bits(ports);
+        let mut object = EbpfLoader::new()
+            .btf(Some(&btf))
+            .override_global("network", &network, true)
+            .override_global("processes_device", &device, true)
+            .override_global("processes_inode", &inode, true)
+            .override_global("ports", bits.as_slice(), true)
+            .load(OBJECT)
+            .map_err(chain)?;
+        for (name, tracepoint) in PROGRAMS {
+            program(&mut object, name)?.load(tracepoint, &btf).map_err(|error| refused(tracepoint, error))?;
+        }
+        for (name, _) in PROGRAMS {
+            program(&mut object, name)?.attach().map_err(chain)?;
+        }
+        Ok(Self { object, begin: Instant::now() })
+    }
+
+    /// What was counted until now. Readings are taken before arrivals, so that they are among these.
+    pub(super) fn read(&self) -> io::Result<Landings> {
+        let seconds = self.begin.elapsed().as_secs_f64();
+        let read: BTreeMap<_, _> = entries(&self.object, "readings")?;
+        let arrived: BTreeMap<_, _> = entries(&self.object, "arrivals")?;
+        Ok(Landings {
+            seconds,
+            read: read.into_iter().map(|(key, packets)| landing(key, packets)).collect(),
+            arrived: arrived.into_iter().map(|(key, counts)| arrival(key, counts)).collect(),
+            sent: sendings(&entries(&self.object, "sendings")?),
+            missed: self.missed()?,
+        })
+    }
+
+    /// Runs of a program that the kernel left out, since another was in it on the same CPU (`recursion_misses`, Linux
+    /// 5.12), and what no table had room for.
+    fn missed(&self) -> io::Result<u64> {
+        let Some(map) = self.object.map("missed") else { return Err(missing("missed")) };
+        let table: Array<_, u64> = map.try_into().map_err(chain)?;
+        let mut missed = table.get(&0, 0).map_err(chain)?;
+        for (_, program) in self.object.programs() {
+            let BpfProgram::BtfTracePoint(program) = program else { continue };
+            let descriptor = program.fd().map_err(chain)?;
+            let path = format!("/proc/self/fdinfo/{}", descriptor.as_fd().as_raw_fd());
+            missed += left_out(&fs::read_to_string(path)?);
+        }
+        Ok(missed)
+    }
+}
+
+/// Device, as the kernel numbers it, and inode of this process's process namespace; zeros for the first.
+fn processes() -> io::Result<(u64, u64)> {
+    let namespace = fs::metadata("/proc/self/ns/pid")?;
+    if namespace.ino() == FIRST_PROCESSES {
+        return Ok((0, 0));
+    }
+    // `MKDEV` of include/linux/kdev_t.h; in numbers for user space the minor is in two parts.
+    let (major, minor) = (rustix::fs::major(namespace.dev()), rustix::fs::minor(namespace.dev()));
+    Ok((u64::from(major) << 20 | u64::from(minor), namespace.ino()))
+}
+
+/// A bit a port.
+fn bits(ports: &[u16]) -> Vec<u8> {
+    let mut bits = vec![0; 8192];
+    for port in ports {
+        bits[usize::from(port >> 3)] |= 1 << (port & 7);
+    }
+    bits
+}
+
+fn program<'o>(object: &'o mut Ebpf, name: &str) -> io::Result<&'o mut BtfTracePoint> {
+    object.program_mut(name).ok_or_else(|| missing(name))?.try_into().map_err(chain)
+}
+
+/// Why a program cannot be loaded for a tracepoint.
+fn refused(tracepoint: &str, error: ProgramError) -> io::Error {
+    if let ProgramError::Btf(BtfError::UnknownBtfTypeName { .. }) = error {
+        let why = format!("the kernel has no tracepoint {tracepoint}: it takes Linux 6.3 or later");
+        return io::Error::new(io::ErrorKind::Unsupported, why);
+    }
+    chain(error)
+}
+
+fn missing(name: &str) -> io::Error {
+    io::Error::other(format!("the BPF object lacks {name}: rebuild it with cargo xtask bpf"))
+}
+
+/// All entries of a table.
+fn entries<K: Pod + Ord, V: Pod>(object: &Ebpf, name: &str) -> io::Result<BTreeMap<K, V>> {
+    let Some(map) = object.map(name) else { return Err(missing(name)) };
+    let table: HashMap<_, K, V> = map.try_into().map_err(chain)?;
+    table.iter().collect::<Result<_, _>>().map_err(chain)
+}
+
+/// Of `struct reading`, in words of 8 bytes. The words are in this host's order, and so are their halves.
+fn landing([cookie, cpus, thread]: [u64; 3], packets: u64) -> Landing {
+    let (arrived_on, read_on) = halves(cpus);
+    let (pid, tid) = halves(thread);
+    let arrived_on = Some(arrived_on).filter(|cpu| *cpu != CAME_BEFORE);
+    Landing { cookie, arrived_on, read_on, pid, tid, packets }
+}
+
+/// Of `struct place` and `struct arrival`.
+fn arrival([cookie, cpu]: [u64; 2], [packets, refused]: [u64; 2]) -> Arrival {
+    Arrival { cookie, cpu: u32::try_from(cpu).unwrap_or(u32::MAX), packets, refused }
+}
+
+/// Of `struct place` and `struct sending`: an item a socket.
+fn sendings(counts: &BTreeMap<[u64; 2], [u64; 2]>) -> Vec<Sending> {
+    let mut sockets: BTreeMap<u64, Sending> = BTreeMap::new();
+    for ([cookie, _], [packets, largest]) in counts {
+        let largest_bytes = u32::try_from(*largest).unwrap_or(u32::MAX);
+        let socket = sockets.entry(*cookie).or_insert(Sending { cookie: *cookie, packets: 0, largest_bytes });
+        socket.packets += packets;
+        socket.largest_bytes = socket.largest_bytes.max(largest_bytes);
+    }
+    sockets.into_values().collect()
+}
+
+/// The two halves of a word as they lie in memory.
+fn halves(word: u64) -> (u32, u32) {
+    let bytes = word.to_ne_bytes();
+    let half = |at: usize| bytes[at..].first_chunk().map_or(0, |half| u32::from_ne_bytes(*half));
+    (half(0), half(4))
+}
+
+/// `recursion_misses` of what /proc tells of a program's descriptor.
+fn left_out(text: &str) -> u64 {
+    let count = text.lines().find_map(|line| line.strip_prefix("recursion_misses:"));
+    count.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
+}

@@ -1,0 +1,196 @@
+//! Real datagrams over loopback, which delivers them on the CPU of the thread that sends.
+
+use std::io::Write as _;
+use std::net::UdpSocket;
+use std::os::fd::AsFd as _;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use rustix::net::sockopt::socket_cookie;
+use rustix::thread::{CpuSet, gettid, sched_setaffinity};
+
+use super::*;
+
+/// Nothing here takes longer unless something is wrong.
+const DEADLINE: Duration = Duration::from_secs(20);
+
+fn skip(test: &str, why: &str) {
+    let _ = std::io::stderr().write_all(format!("\nSKIP {test}: {why}\n").as_bytes());
+}
+
+/// What is seen while `traffic` goes on; none, and why, where the kernel or this machine does not let it be looked at.
+fn seen(test: &str, ports: &[u16], traffic: impl FnOnce() + Send) -> Option<Landings> {
+    let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    if cpus < 2 {
+        skip(test, "it takes two CPUs");
+        return None;
+    }
+    match Look::start(&Host::live(), ports) {
+        Ok(look) => {
+            std::thread::scope(|scope| scope.spawn(traffic).join()).expect("the traffic");
+            Some(look.read().expect("read"))
+        }
+        Err(error) if error.is_denied() || error.is_unsupported() => {
+            skip(test, &error.to_string());
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn pin(cpu: usize) {
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    sched_setaffinity(None, &set).expect("pinned");
+}
+
+fn bound(address: &str) -> (UdpSocket, u16, u64) {
+    let socket = UdpSocket::bind(address).expect("bound");
+    socket.set_read_timeout(Some(DEADLINE)).expect("a timeout");
+    let port = socket.local_addr().expect("an address").port();
+    let cookie = socket_cookie(socket.as_fd()).expect("a cookie");
+    (socket, port, cookie)
+}
+
+#[test]
+fn a_datagram_is_told_with_the_cpus_it_arrives_and_is_read_on() {
+    let (socket, port, cookie) = bound("127.0.0.1:0");
+    let mut tid = 0;
+    let traffic = || {
+        let (ready, go) = mpsc::channel();
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(|| {
+                pin(1);
+                ready.send(()).expect("told");
+                for _ in 0..100 {
+                    socket.recv(&mut [0; 64]).expect("a datagram");
+                }
+                gettid().as_raw_nonzero().get().unsigned_abs()
+            });
+            go.recv().expect("ready");
+            pin(0);
+            let sender = UdpSocket::bind("127.0.0.1:0").expect("bound");
+            for _ in 0..100 {
+                sender.send_to(&[0; 20], ("127.0.0.1", port)).expect("sent");
+            }
+            tid = reader.join().expect("read");
+        });
+    };
+    let test = "a_datagram_is_told_with_the_cpus_it_arrives_and_is_read_on";
+    let Some(landings) = seen(test, &[port], traffic) else { return };
+    let read =
+        Landing { cookie, arrived_on: Some(0), read_on: 1, pid: std::process::id(), tid, packets: 100 };
+    assert_eq!(landings.read, [read]);
+    assert_eq!(landings.arrived, [Arrival { cookie, cpu: 0, packets: 100, refused: 0 }]);
+    assert_eq!((landings.sent, landings.missed), (vec![], 0));
+}
+
+#[test]
+fn a_look_ends_when_it_is_told_and_captures_answer() {
+    let (_socket, port, _) = bound("127.0.0.1:0");
+    let test = "a_look_ends_when_it_is_told_and_captures_answer";
+    let stop = AtomicBool::new(true);
+    let host = Host::live().recording();
+    match Landings::look(&host, &[port, 9], DEADLINE, &|| stop.load(Ordering::Relaxed)) {
+        Ok(landings) => assert!(landings.seconds < DEADLINE.as_secs_f64(), "{landings:?}"),
+        Err(error) => skip(test, &error.to_string()),
+    }
+    let again = Host::recorded(host.into_recording());
+    assert!(!matches!(
+        Landings::look(&again, &[port, 9], DEADLINE, &|| true),
+        Err(HostError::NotLive { .. })
+    ));
+    let none = Landings::look(&again, &[1], DEADLINE, &|| true).expect_err("nothing was recorded of it");
+    assert_eq!(
+        none.to_string(),
+        "looking where datagrams land (BPF; takes CAP_BPF and CAP_PERFMON): not to be had from a capture"
+    );
+}
+
+#[test]
+fn what_a_full_buffer_refuses_is_told_apart() {
+    let (socket, port, cookie) = bound("127.0.0.1:0");
+    let traffic = || {
+        pin(0);
+        let sender = UdpSocket::bind("127.0.0.1:0").expect("bound");
+        // More than the least buffer holds, and nobody reads meanwhile.
+        rustix::net::sockopt::set_socket_recv_buffer_size(&socket, 1).expect("the least");
+        for _ in 0..50 {
+            sender.send_to(&[0; 1000], ("127.0.0.1", port)).expect("sent");
+        }
+    };
+    let test = "what_a_full_buffer_refuses_is_told_apart";
+    let Some(landings) = seen(test, &[port], traffic) else { return };
+    socket.set_nonblocking(true).expect("set");
+    let kept = (0..50).take_while(|_| socket.recv(&mut [0; 1000]).is_ok()).count() as u64;
+    assert!(kept > 0 && kept < 50, "{kept}");
+    assert_eq!(landings.arrived, [Arrival { cookie, cpu: 0, packets: kept, refused: 50 - kept }]);
+    assert_eq!(landings.read, []);
+}
+
+#[test]
+fn sockets_of_a_group_and_of_ipv6_are_told_apart_and_others_not_at_all() {
+    let (four, port, _) = bound("127.0.0.1:0");
+    let (six, six_port, six_cookie) = match UdpSocket::bind("[::1]:0") {
+        Ok(_) => bound("[::1]:0"),
+        Err(error) => {
+            return skip(
+                "sockets_of_a_group_and_of_ipv6_are_told_apart_and_others_not_at_all",
+                &error.to_string(),
+            );
+        }
+    };
+    let (other, other_port, _) = bound("127.0.0.1:0");
+    let four_cookie = socket_cookie(four.as_fd()).expect("a cookie");
+    let traffic = || {
+        pin(1);
+        let sender = UdpSocket::bind("127.0.0.1:0").expect("bound");
+        let sender6 = UdpSocket::bind("[::1]:0").expect("bound");
+        for bytes in [10, 0, 700] {
+            sender.send_to(&vec![0; bytes], ("127.0.0.1", port)).expect("sent");
+            sender.send_to(&vec![0; bytes], ("127.0.0.1", other_port)).expect("sent");
+            sender6.send_to(&vec![0; bytes], ("::1", six_port)).expect("sent");
+            let mut buffer = [0; 1000];
+            // What is but looked at is not read.
+            four.peek_from(&mut buffer).expect("there");
+            for socket in [&four, &six, &other] {
+                let (length, from) = socket.recv_from(&mut buffer).expect("a datagram");
+                socket.send_to(&buffer[..length], from).expect("answered");
+            }
+        }
+    };
+    let test = "sockets_of_a_group_and_of_ipv6_are_told_apart_and_others_not_at_all";
+    let Some(landings) = seen(test, &[port, six_port], traffic) else { return };
+    let mut cookies = [four_cookie, six_cookie];
+    cookies.sort_unstable();
+    let arrived: Vec<_> = landings.arrived.iter().map(|seen| (seen.cookie, seen.cpu, seen.packets)).collect();
+    assert_eq!(arrived, cookies.map(|cookie| (cookie, 1, 3)));
+    let read: Vec<_> = landings.read.iter().map(|l| (l.cookie, l.arrived_on, l.read_on, l.packets)).collect();
+    assert_eq!(read, cookies.map(|cookie| (cookie, Some(1), 1, 3)));
+    assert_eq!(landings.sent, cookies.map(|cookie| Sending { cookie, packets: 3, largest_bytes: 700 }));
+}
+
+#[test]
+fn what_waited_before_the_look_began_came_before() {
+    let (socket, port, cookie) = bound("127.0.0.1:0");
+    let sender = UdpSocket::bind("127.0.0.1:0").expect("bound");
+    let send = || sender.send_to(&[0; 8], ("127.0.0.1", port)).expect("sent");
+    for _ in 0..5 {
+        send();
+    }
+    let traffic = || {
+        pin(1);
+        for _ in 0..3 {
+            send();
+        }
+        for _ in 0..8 {
+            socket.recv(&mut [0; 8]).expect("a datagram");
+        }
+    };
+    let test = "what_waited_before_the_look_began_came_before";
+    let Some(landings) = seen(test, &[port], traffic) else { return };
+    let mut read: Vec<_> = landings.read.iter().map(|l| (l.cookie, l.arrived_on, l.packets)).collect();
+    read.sort_unstable();
+    assert_eq!(read, [(cookie, None, 5), (cookie, Some(1), 3)]);
+}

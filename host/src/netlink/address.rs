@@ -1,0 +1,92 @@
+//! Addresses of an interface, told by rtnetlink (`RTM_GETADDR`; linux/rtnetlink.h, linux/if_addr.h).
+
+use std::io;
+use std::net::IpAddr;
+
+use netlink_packet_core::NLM_F_DUMP;
+use netlink_sys::protocols::NETLINK_ROUTE;
+
+use super::connection::Connection;
+use super::generic::attribute;
+use crate::{Host, HostError};
+
+const GET: u16 = 22;
+const NEW: u16 = 20;
+
+/// Bytes of struct ifaddrmsg, and where its fields are.
+const MESSAGE_BYTES: usize = 8;
+const SCOPE: usize = 3;
+const INDEX: usize = 4;
+
+/// `IFA_ADDRESS` and `IFA_LOCAL`: of a link between two ends the former is the other end's.
+const ADDRESS: u16 = 1;
+const LOCAL: u16 = 2;
+
+/// `RT_SCOPE_LINK`: good on one link only.
+const SCOPE_LINK: u8 = 253;
+
+/// The addresses of an interface, as the kernel lists them, those of IPv4 first; those that are good on its link only are
+/// left out.
+///
+/// # Errors
+/// [`HostError`] where there is no such interface, or the kernel does not tell.
+pub fn addresses(host: &Host, interface: &str) -> Result<Vec<IpAddr>, HostError> {
+    let path = format!("/sys/class/net/{interface}/ifindex");
+    let index = host.read(&path)?;
+    let index: u32 = index
+        .trim()
+        .parse()
+        .map_err(|_| HostError::Garbled { path, reason: format!("'{}' is no number", index.trim()) })?;
+    let what = format!("reading the addresses of {interface}");
+    host.call(&format!("addresses/{interface}"), &what, || ask(index))
+}
+
+fn ask(interface: u32) -> io::Result<Vec<IpAddr>> {
+    let answers = Connection::open(NETLINK_ROUTE)?.request(GET, NLM_F_DUMP, &[0; MESSAGE_BYTES])?;
+    let messages = answers.iter().filter(|answer| answer.kind == NEW);
+    let mut addresses: Vec<IpAddr> = messages.filter_map(|answer| read(&answer.body, interface)).collect();
+    addresses.sort_by_key(IpAddr::is_ipv6);
+    Ok(addresses)
+}
+
+/// The address in a message; none where it is another interface's, or good on its link only.
+fn read(body: &[u8], interface: u32) -> Option<IpAddr> {
+    let index = body.get(INDEX..).and_then(<[u8]>::first_chunk).copied().map(u32::from_ne_bytes);
+    if index != Some(interface) || body.get(SCOPE) == Some(&SCOPE_LINK) {
+        return None;
+    }
+    let attributes = body.get(MESSAGE_BYTES..)?;
+    let bytes = attribute(attributes, LOCAL).or_else(|| attribute(attributes, ADDRESS))?;
+    let four = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
+    four.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from)).ok()
+}
+
+/// Reads anything, for the fuzzer.
+pub(crate) fn any_answer(bytes: &[u8]) {
+    let _ = read(bytes, 1);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `strace -e trace=recvfrom -xx ip addr` of an interface with 192.168.0.10/24, index 2.
+    const MESSAGE: [u8; 24] =
+        [2, 24, 0x80, 0, 2, 0, 0, 0, 8, 0, 1, 0, 192, 168, 0, 10, 8, 0, 2, 0, 192, 168, 0, 10];
+
+    #[test]
+    fn an_address_belongs_to_its_interface() {
+        assert_eq!(read(&MESSAGE, 2), Some(IpAddr::from([192, 168, 0, 10])));
+        assert_eq!(read(&MESSAGE, 3), None);
+        assert_eq!(read(&MESSAGE[..10], 2), None);
+        let mut on_link = MESSAGE;
+        on_link[SCOPE] = SCOPE_LINK;
+        assert_eq!(read(&on_link, 2), None);
+    }
+
+    #[test]
+    fn the_loopback_has_its_address() {
+        let found = addresses(&Host::live(), "lo").expect("the kernel tells");
+        assert!(found.contains(&IpAddr::from([127, 0, 0, 1])), "{found:?}");
+    }
+}

@@ -1,0 +1,237 @@
+//! Parameters of disciplines that hold no others, as text, so that one can be put back as it was.
+//!
+//! Names are those of tc(8); times are microseconds, and what is no single number is hexadecimal.
+
+use std::collections::BTreeSet;
+
+use crate::netlink::generic::{Attributes, attribute, attributes};
+
+/// How a kind takes its parameters.
+enum Form {
+    /// It has none.
+    None,
+    /// A structure of one number: this.
+    Number(&'static str),
+    /// Attributes.
+    Attributes(&'static [Parameter]),
+}
+
+struct Parameter {
+    attribute: u16,
+    name: &'static str,
+    bytes: usize,
+    unit: Unit,
+}
+
+#[derive(PartialEq, Eq)]
+enum Unit {
+    Plain,
+    /// Kept in units of 1024 ns and told in microseconds, rounded down both ways (net/codel.h).
+    Codel,
+}
+
+const fn plain(attribute: u16, name: &'static str, bytes: usize) -> Parameter {
+    Parameter { attribute, name, bytes, unit: Unit::Plain }
+}
+
+const fn codel(attribute: u16, name: &'static str) -> Parameter {
+    Parameter { attribute, name, bytes: 4, unit: Unit::Codel }
+}
+
+/// `TCA_FQ_...` (linux/pkt_sched.h, Linux 6.18).
+const FQ: &[Parameter] = &[
+    plain(1, "limit", 4),
+    plain(2, "flow_limit", 4),
+    plain(3, "quantum", 4),
+    plain(4, "initial_quantum", 4),
+    plain(5, "pacing", 4),
+    plain(7, "maxrate", 4),
+    plain(8, "buckets_log", 4),
+    plain(9, "refill_delay", 4),
+    plain(10, "orphan_mask", 4),
+    plain(11, "low_rate_threshold", 4),
+    plain(12, "ce_threshold", 4),
+    plain(13, "timer_slack", 4),
+    plain(14, "horizon", 4),
+    plain(15, "horizon_drop", 1),
+    plain(16, "priomap", 20),
+    plain(17, "weights", 12),
+    plain(18, "offload_horizon", 4),
+];
+
+/// `TCA_FQ_CODEL_...`.
+const FQ_CODEL: &[Parameter] = &[
+    codel(1, "target"),
+    plain(2, "limit", 4),
+    codel(3, "interval"),
+    plain(4, "ecn", 4),
+    plain(5, "flows", 4),
+    plain(6, "quantum", 4),
+    codel(7, "ce_threshold"),
+    plain(8, "drop_batch", 4),
+    plain(9, "memory_limit", 4),
+    plain(10, "ce_threshold_selector", 1),
+    plain(11, "ce_threshold_mask", 1),
+];
+
+/// Kinds that hold no others and filter nothing. `pfifo_fast` tells of bands, and takes no parameters (net/sched/sch_generic.c).
+fn form(kind: &str) -> Option<Form> {
+    Some(match kind {
+        "mq" | "noqueue" | "pfifo_fast" => Form::None,
+        "pfifo" | "bfifo" => Form::Number("limit"),
+        "fq" => Form::Attributes(FQ),
+        "fq_codel" => Form::Attributes(FQ_CODEL),
+        _ => return None,
+    })
+}
+
+/// Parameters in what the kernel tells; none where one of them is not known, so that they could not be put back.
+pub(super) fn read(kind: &str, options: &[u8]) -> Option<String> {
+    let known = match form(kind)? {
+        Form::None => return Some(String::new()),
+        Form::Number(name) => {
+            let number = u32::from_ne_bytes(*options.first_chunk()?);
+            return Some(format!("{name} {number}"));
+        }
+        Form::Attributes(known) => known,
+    };
+    let mut pairs = Vec::new();
+    for (found, value) in attributes(options) {
+        let parameter = known.iter().find(|parameter| parameter.attribute == found)?;
+        if value.len() != parameter.bytes {
+            return None;
+        }
+        pairs.push(format!("{} {}", parameter.name, shown(value)));
+    }
+    Some(pairs.join(" "))
+}
+
+/// The options that give a discipline these parameters; none where the kind or one of them is not known.
+pub(crate) fn options(kind: &str, text: &str) -> Option<Vec<u8>> {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    if !words.len().is_multiple_of(2) {
+        return None;
+    }
+    let known = match form(kind)? {
+        Form::None => return words.is_empty().then(Vec::new),
+        Form::Number(name) => {
+            return match words.as_slice() {
+                [] => Some(Vec::new()),
+                [found, number] if *found == name => Some(number.parse::<u32>().ok()?.to_ne_bytes().to_vec()),
+                _ => None,
+            };
+        }
+        Form::Attributes(known) => known,
+    };
+    let mut options = Attributes::default();
+    let mut seen = BTreeSet::new();
+    for pair in words.chunks_exact(2) {
+        let [name, word] = pair else { return None };
+        let parameter = known.iter().find(|parameter| parameter.name == *name)?;
+        if !seen.insert(*name) {
+            return None;
+        }
+        options = options.bytes(parameter.attribute, &parameter.value(word)?);
+    }
+    Some(options.as_bytes().to_vec())
+}
+
+impl Parameter {
+    fn value(&self, word: &str) -> Option<Vec<u8>> {
+        match self.bytes {
+            4 => {
+                let number: u32 = word.parse().ok()?;
+                let number = if self.unit == Unit::Codel { codel_time(number) } else { number };
+                Some(number.to_ne_bytes().to_vec())
+            }
+            1 => Some(vec![word.parse().ok()?]),
+            bytes => unhexadecimal(word).filter(|value| value.len() == bytes),
+        }
+    }
+}
+
+/// The microseconds to ask for so that these are told afterwards.
+fn codel_time(microseconds: u32) -> u32 {
+    let kept = (u64::from(microseconds) * 1000).div_ceil(1024);
+    u32::try_from((kept * 1024).div_ceil(1000)).unwrap_or(microseconds)
+}
+
+fn shown(value: &[u8]) -> String {
+    match *value {
+        [byte] => byte.to_string(),
+        [a, b, c, d] => u32::from_ne_bytes([a, b, c, d]).to_string(),
+        _ => value.iter().map(|byte| format!("{byte:02x}")).collect(),
+    }
+}
+
+fn unhexadecimal(word: &str) -> Option<Vec<u8>> {
+    let digits: Vec<u32> = word.chars().map(|digit| digit.to_digit(16)).collect::<Option<_>>()?;
+    let pairs = digits.chunks(2);
+    pairs.map(|pair| u8::try_from(pair.first()? * 16 + pair.get(1)?).ok()).collect()
+}
+
+/// The text of a discipline's options in an answer's attributes.
+pub(super) fn of_answer(kind: &str, answer: &[u8]) -> Option<String> {
+    /// `TCA_OPTIONS` and `TCA_STAB`; the sizes of the latter are not told in full.
+    const OPTIONS: u16 = 2;
+    const SIZES: u16 = 8;
+    if attribute(answer, SIZES).is_some() {
+        return None;
+    }
+    read(kind, attribute(answer, OPTIONS).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn what_is_told_is_what_was_asked_for() {
+        for (kind, text) in [
+            ("pfifo_fast", ""),
+            ("pfifo", "limit 1000"),
+            ("fq_codel", "limit 10240 flows 1024 quantum 1514 memory_limit 33554432 ecn 1 drop_batch 64"),
+            ("fq", "limit 10000 horizon_drop 1 weights 000004000000010000000200 maxrate 4294967295"),
+        ] {
+            let options = options(kind, text).expect(kind);
+            assert_eq!(read(kind, &options).as_deref(), Some(text));
+        }
+    }
+
+    #[test]
+    fn times_of_codel_come_back_after_two_roundings() {
+        for told in [4999, 5000, 99_999, 1, 0, 4_000_000] {
+            let asked = u64::from(codel_time(told));
+            let kept = (asked * 1000) >> 10;
+            assert_eq!((kept << 10) / 1000, u64::from(told));
+        }
+    }
+
+    #[test]
+    fn what_is_not_known_cannot_be_put_back() {
+        let unknown = Attributes::default().u32(99, 1);
+        assert_eq!(read("fq", unknown.as_bytes()), None);
+        assert_eq!(read("htb", &[]), None);
+        for (kind, text) in
+            [("htb", ""), ("fq", "limit"), ("fq", "limit 1 limit 2"), ("fq", "weights 00"), ("mq", "x 1")]
+        {
+            assert_eq!(options(kind, text), None, "{kind} {text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_or_text_are_parameters_or_none(
+            bytes in proptest::collection::vec(any::<u8>(), 0..60), text in "([a-z_]{0,8} ?[0-9a-f]{0,9} ?){0,3}",
+        ) {
+            for kind in ["fq", "fq_codel", "pfifo", "mq"] {
+                if let Some(text) = read(kind, &bytes) {
+                    prop_assert!(options(kind, &text).is_some() || text.split(' ').count() > 2, "{}", text);
+                }
+                let _ = options(kind, &text);
+            }
+        }
+    }
+}

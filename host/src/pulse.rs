@@ -1,0 +1,204 @@
+//! What a packet path counts, read again and again: as little as changes each second, so that it can be read each second.
+//!
+//! What it is set to is not in it: that is a [`PacketPath`], which a [`Reader`] is made of.
+
+use std::collections::BTreeMap;
+
+use crate::netlink::qdisc;
+use crate::netlink::qstats::QueueStatistics;
+use crate::stage::irq::interrupts;
+use crate::stage::link::Link;
+use crate::stage::machine::CpuTimes;
+use crate::stage::rss::{Direction, QueueCounts, queue_counts};
+use crate::stage::socket::udp_sockets;
+use crate::stage::softirq::{SoftnetCpu, softirqs};
+use crate::stage::thread::Task;
+use crate::stage::transmit::Discipline;
+use crate::stage::uptime;
+use crate::{Host, Known, PacketPath};
+
+/// Counters of all stages at one moment, each since its source began.
+#[derive(Debug, Clone)]
+pub struct Pulse {
+    /// Seconds since boot (`/proc/uptime`, hundredths).
+    pub uptime_seconds: Known<f64>,
+    /// Time of each CPU that is online.
+    pub cpu_times: Known<Vec<CpuTimes>>,
+    /// A line a CPU of `/proc/net/softnet_stat`.
+    pub softnet: Known<Vec<SoftnetCpu>>,
+    /// NET_RX softirqs run, by CPU. 32 bits wide each.
+    pub net_rx: Known<BTreeMap<u32, u64>>,
+    /// How often each interrupt was handled, by its number and the CPU. CPUs that handled none are left out.
+    pub interrupts: Known<BTreeMap<u32, Vec<(u32, u64)>>>,
+    /// An item an interface.
+    pub interfaces: Vec<InterfacePulse>,
+    /// UDP sockets that are bound and not connected.
+    pub sockets: Known<Vec<SocketPulse>>,
+    /// Threads, by process and number; what ended has no item.
+    pub threads: BTreeMap<(u32, u32), Task>,
+}
+
+/// What an interface counts.
+#[derive(Debug, Clone)]
+pub struct InterfacePulse {
+    /// The interface.
+    pub interface: String,
+    /// Its index, which is another one when it was removed and made again; none where there is no such interface.
+    pub index: Option<u32>,
+    /// Counters of `/sys/class/net/IF/statistics` by name: those in [`TOTALS`].
+    pub totals: BTreeMap<&'static str, u64>,
+    /// Receive queues; none where no source tells.
+    pub receive: Known<Option<Vec<QueueCounts>>>,
+    /// Transmit queues; none where no source tells.
+    pub transmit: Known<Option<Vec<QueueCounts>>>,
+    /// Queueing disciplines.
+    pub disciplines: Known<Vec<Discipline>>,
+}
+
+/// The counters that are read of each interface.
+pub const TOTALS: [&str; 8] = [
+    "rx_packets",
+    "rx_bytes",
+    "rx_dropped",
+    "rx_missed_errors",
+    "tx_packets",
+    "tx_bytes",
+    "tx_dropped",
+    "tx_errors",
+];
+
+/// A socket's queue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SocketPulse {
+    /// Its inode.
+    pub inode: u64,
+    /// The port it is bound to.
+    pub port: u16,
+    /// Whether it is bound to an address of the loopback.
+    pub is_on_loopback: bool,
+    /// Bytes that wait, as memory charged to it.
+    pub queued_bytes: u64,
+    /// Its receive buffer; none where this source does not tell.
+    pub receive_buffer_bytes: Option<u64>,
+    /// Packets it lost; none where this source does not tell.
+    pub drops: Option<u64>,
+}
+
+/// Reads pulses of the interfaces, sockets and threads of a packet path.
+#[derive(Debug)]
+pub struct Reader {
+    /// The interfaces, of which only their statistics and totals are read anew.
+    links: Vec<Link>,
+    threads: Vec<(u32, u32)>,
+}
+
+impl Reader {
+    /// Of what is on this path.
+    #[must_use]
+    pub fn new(path: &PacketPath) -> Self {
+        let serving = path.thread.serving.value().into_iter().flatten();
+        Self { links: path.link.clone(), threads: serving.map(|thread| (thread.pid, thread.tid)).collect() }
+    }
+
+    /// Reads all of it once. What cannot be read is unknown in its place.
+    pub fn read(&mut self, host: &Host) -> Pulse {
+        Pulse {
+            uptime_seconds: uptime(host),
+            cpu_times: CpuTimes::observe(host),
+            softnet: SoftnetCpu::observe(host),
+            net_rx: parsed(host, "/proc/softirqs", |text| softirqs::parse(text, "NET_RX")),
+            interrupts: parsed(host, "/proc/interrupts", |text| {
+                let lines = interrupts::parse(text)?;
+                Ok(lines.into_iter().map(|(irq, line)| (irq, line.handled)).collect())
+            }),
+            interfaces: self.links.iter_mut().map(|link| interface(host, link)).collect(),
+            sockets: sockets(host),
+            threads: self.threads(host),
+        }
+    }
+
+    fn threads(&self, host: &Host) -> BTreeMap<(u32, u32), Task> {
+        let read =
+            |(pid, tid): &(u32, u32)| Task::of_thread(host, *pid, *tid).ok().map(|task| ((*pid, *tid), task));
+        self.threads.iter().filter_map(read).collect()
+    }
+}
+
+fn parsed<T>(host: &Host, path: &str, parse: impl FnOnce(&str) -> Result<T, String>) -> Known<T> {
+    match host.read(path) {
+        Ok(text) => parse(&text).map_err(|error| format!("{path}: {error}")).into(),
+        Err(error) => Known::unknown(error.to_string()),
+    }
+}
+
+fn interface(host: &Host, link: &mut Link) -> InterfacePulse {
+    let name = link.interface.clone();
+    let base = format!("/sys/class/net/{name}");
+    let index = host.read(&format!("{base}/ifindex")).ok().and_then(|text| text.trim().parse().ok());
+    let totals: BTreeMap<&'static str, u64> = TOTALS
+        .iter()
+        .filter_map(|total| {
+            let text = host.read(&format!("{base}/statistics/{total}")).ok()?;
+            Some((*total, text.trim().parse().ok()?))
+        })
+        .collect();
+    link.totals = Known::Value(totals.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect());
+    let told = QueueStatistics::observe(host, link);
+    let has = |told: &QueueStatistics| !told.rx.is_empty() && !told.tx.is_empty();
+    // A driver's own statistics are hundreds of names, and needed only where the kernel does not tell.
+    if !told.value().and_then(Option::as_ref).is_some_and(has) {
+        link.statistics = Known::offered(host.statistics(&name));
+    }
+    InterfacePulse {
+        receive: queue_counts(link, &told, Direction::Receive),
+        transmit: queue_counts(link, &told, Direction::Transmit),
+        disciplines: qdisc::disciplines(host, link),
+        interface: name,
+        index,
+        totals,
+    }
+}
+
+fn sockets(host: &Host) -> Known<Vec<SocketPulse>> {
+    let pulse = |found: crate::netlink::DiagSocket| SocketPulse {
+        inode: found.inode,
+        port: found.local.port(),
+        is_on_loopback: found.local.ip().to_canonical().is_loopback(),
+        queued_bytes: found.queued,
+        receive_buffer_bytes: found.receive_buffer_bytes,
+        drops: found.drops,
+    };
+    Known::from(udp_sockets(host)).map(|found| found.into_iter().map(pulse).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Scope;
+
+    #[test]
+    fn what_is_missing_is_unknown_in_its_place_and_an_interface_that_is_gone_has_no_index() {
+        let host = Host::scripted([("/sys/class/net/eth0/ifindex", "2\n"), ("/proc/uptime", "7.5 1\n")]);
+        let scope = Scope { interfaces: vec!["eth0".into(), "eth1".into()], ..Scope::default() };
+        let mut reader = Reader::new(&PacketPath::observe(&host, &scope));
+        let pulse = reader.read(&host);
+        assert_eq!(pulse.uptime_seconds, Known::Value(7.5));
+        assert!(pulse.interrupts.why().is_some_and(|why| why.contains("/proc/interrupts")));
+        let indices: Vec<_> =
+            pulse.interfaces.iter().map(|item| (item.interface.as_str(), item.index)).collect();
+        assert_eq!(indices, [("eth0", Some(2)), ("eth1", None)]);
+        assert!(pulse.interfaces[1].totals.is_empty());
+    }
+
+    #[test]
+    fn the_live_host_is_read_and_its_counters_grow() {
+        let host = Host::live();
+        let mut reader = Reader::new(&PacketPath::observe(&host, &Scope::default()));
+        let (before, now) = (reader.read(&host), reader.read(&host));
+        let total = |pulse: &Pulse| -> u64 {
+            pulse.cpu_times.value().expect("times").iter().map(CpuTimes::total).sum()
+        };
+        assert!(total(&now) >= total(&before));
+        assert!(now.net_rx.value().is_some() && now.softnet.value().is_some());
+    }
+}

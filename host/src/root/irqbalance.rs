@@ -1,0 +1,245 @@
+//! irqbalance's control socket: what it is told to leave alone while it runs.
+//!
+//! `sock_handle` and `init_socket` in irqbalance.c (1.9.2): one message a connection, answered in one, then it closes. It
+//! takes messages of root only, told by the credentials that come along. `settings ban irqs 24 25` replaces the interrupts
+//! that it was told to ban by `--banirq` or so before; `setup` tells them. What it bans by its policy script or by the
+//! name of a module is not among them. Bans outlive its rescans (SIGHUP, new interrupts), and end with the process.
+
+use std::collections::BTreeSet;
+use std::io::{self, IoSlice, Read};
+use std::mem::MaybeUninit;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_peercred};
+use rustix::net::{
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags,
+    SocketType, UCred, connect, sendmsg, socket_with,
+};
+use rustix::process::{getgid, getpid, getuid};
+use serde::{Deserialize, Serialize};
+
+use super::{Host, HostError};
+
+/// It reads a message into 500 bytes and takes what fits (up to 1.9.4; 16384 bytes since): a number cut in two would ban
+/// another interrupt.
+const LONGEST_MESSAGE: usize = 499;
+
+/// Up to 1.9.3 it sleeps for an interval of its own in the scan after a change of bans, and does not answer meanwhile.
+const INTERVAL: Duration = Duration::from_secs(10);
+
+/// How much longer than that it may take.
+const GRACE: Duration = Duration::from_secs(15);
+
+/// Nobody waits for longer, whatever its interval.
+const LONGEST_PATIENCE: Duration = Duration::from_secs(120);
+
+/// No answer comes near this.
+const LONGEST_ANSWER: u64 = 1 << 20;
+
+/// What irqbalance tells of itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IrqbalanceSetup {
+    /// Seconds between two of its scans.
+    pub interval_seconds: u32,
+    /// Interrupts that it was told by number to leave alone, sorted.
+    pub banned: BTreeSet<u32>,
+}
+
+impl Host {
+    /// What irqbalance with this process id tells of itself.
+    ///
+    /// # Errors
+    /// [`HostError::Call`] where it is another process, does not answer, or takes no message of this user.
+    pub fn irqbalance_setup(&self, pid: u32) -> Result<IrqbalanceSetup, HostError> {
+        self.call(&setup_key(pid), &format!("asking irqbalance ({pid}) for its setup"), || {
+            let answer = tell(pid, "setup", self.patience(pid))?;
+            setup(&answer).map_err(|reason| io::Error::new(io::ErrorKind::InvalidData, reason))
+        })
+    }
+
+    /// Has irqbalance leave these interrupts alone, and no others that it was told by number.
+    ///
+    /// # Errors
+    /// [`HostError::Call`] as for [`Host::irqbalance_setup`], and where they are more than it takes in a message.
+    pub(crate) fn ban_from_irqbalance(&self, pid: u32, irqs: &BTreeSet<u32>) -> Result<(), HostError> {
+        let what = format!("telling irqbalance ({pid}) what to leave alone");
+        let done = || message(irqs).and_then(|message| tell(pid, &message, self.patience(pid))).map(drop);
+        self.act(&setup_key(pid), &what, done, |setup: &mut IrqbalanceSetup| setup.banned.clone_from(irqs))
+    }
+
+    /// How long to wait for it.
+    fn patience(&self, pid: u32) -> Duration {
+        let arguments = self.read(&format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let arguments: Vec<&str> = arguments.split('\0').collect();
+        let interval = interval(&arguments).map_or(INTERVAL, Duration::from_secs);
+        interval.saturating_add(GRACE).min(LONGEST_PATIENCE)
+    }
+}
+
+/// Where a capture has its setup.
+fn setup_key(pid: u32) -> String {
+    format!("irqbalance/{pid}/setup")
+}
+
+/// What has it ban these interrupts.
+pub(crate) fn message(irqs: &BTreeSet<u32>) -> io::Result<String> {
+    // It reads numbers until one of them is 0.
+    if irqs.contains(&0) {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it cannot be told of interrupt 0"));
+    }
+    let numbers: Vec<String> = irqs.iter().map(u32::to_string).collect();
+    let list = if numbers.is_empty() { "NONE".to_owned() } else { numbers.join(" ") };
+    let message = format!("settings ban irqs {list}");
+    if message.len() > LONGEST_MESSAGE {
+        let reason = format!(
+            "{} interrupts take {} bytes, and it takes {LONGEST_MESSAGE}",
+            numbers.len(),
+            message.len()
+        );
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
+    }
+    Ok(message)
+}
+
+/// The seconds of `--interval=60`, `--interval 60`, `-t 60` and `-t60`.
+fn interval(arguments: &[&str]) -> Option<u64> {
+    let mut rest = arguments.iter();
+    let mut found = None;
+    while let Some(word) = rest.next() {
+        let value = match *word {
+            "-t" | "--interval" => rest.next().copied(),
+            word => word.strip_prefix("--interval=").or_else(|| word.strip_prefix("-t")),
+        };
+        found = value.and_then(|value| value.parse().ok()).or(found);
+    }
+    found
+}
+
+/// Sends a message, and waits until it closes the connection, which is when it has done what it was told.
+fn tell(pid: u32, message: &str, patience: Duration) -> io::Result<String> {
+    let socket = connected(pid, patience)?;
+    let mine = UCred { pid: getpid(), uid: getuid(), gid: getgid() };
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmCredentials(1))];
+    let mut credentials = SendAncillaryBuffer::new(&mut space);
+    credentials.push(SendAncillaryMessage::ScmCredentials(mine));
+    sendmsg(&socket, &[IoSlice::new(message.as_bytes())], &mut credentials, SendFlags::NOSIGNAL)?;
+    let mut answer = Vec::new();
+    match UnixStream::from(socket).take(LONGEST_ANSWER).read_to_end(&mut answer) {
+        Ok(_) => Ok(String::from_utf8_lossy(&answer).into_owned()),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            let reason = format!("it has not answered for {} s", patience.as_secs());
+            Err(io::Error::new(io::ErrorKind::TimedOut, reason))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn connected(pid: u32, patience: Duration) -> io::Result<rustix::fd::OwnedFd> {
+    let mut last = io::Error::from(io::ErrorKind::NotFound);
+    for address in addresses(pid)? {
+        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+        set_socket_timeout(&socket, Timeout::Send, Some(patience))?;
+        set_socket_timeout(&socket, Timeout::Recv, Some(patience))?;
+        match connect(&socket, &address) {
+            // A name may be another's by now.
+            Ok(()) => match u32::try_from(socket_peercred(&socket)?.pid.as_raw_nonzero().get()) {
+                Ok(peer) if peer == pid => return Ok(socket),
+                _ => last = io::Error::other("its socket is that of another process"),
+            },
+            Err(error) => last = error.into(),
+        }
+    }
+    Err(last)
+}
+
+/// Where it may listen: in the directory that its service makes; by an abstract name up to 1.4; else by one of zeros.
+fn addresses(pid: u32) -> io::Result<[SocketAddrUnix; 3]> {
+    Ok([
+        SocketAddrUnix::new_abstract_name(&[0; 107])?,
+        SocketAddrUnix::new_abstract_name(format!("irqbalance{pid}.sock").as_bytes())?,
+        SocketAddrUnix::new(format!("/run/irqbalance/irqbalance{pid}.sock"))?,
+    ])
+}
+
+/// Reads `SLEEP 10 IRQ 38 LOAD 0 DIFF 0 CLASS 0 BANNED 00000000`.
+pub(crate) fn setup(answer: &str) -> Result<IrqbalanceSetup, String> {
+    let mut words = answer.split([' ', '\n', '\0']).filter(|word| !word.is_empty());
+    let mut interval = None;
+    let mut banned = BTreeSet::new();
+    while let Some(key) = words.next() {
+        if key == "BANNED" {
+            let interval_seconds = interval.ok_or("its answer has no SLEEP")?;
+            return Ok(IrqbalanceSetup { interval_seconds, banned });
+        }
+        let value = words.next().unwrap_or_default();
+        let number = || value.parse::<u32>().map_err(|_| format!("'{value}' after {key} is no number"));
+        match key {
+            "SLEEP" => interval = Some(number()?),
+            "IRQ" => {
+                banned.insert(number()?);
+            }
+            // LOAD, DIFF and CLASS of an interrupt, and what later versions may tell.
+            _ => {}
+        }
+    }
+    // What came is not all of it, or not of irqbalance.
+    Err("its answer has no BANNED".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_answer_of_1_9_2_is_read() {
+        let answer = "SLEEP 10 IRQ 40 LOAD 0 DIFF 0 CLASS 0 IRQ 38 LOAD 0 DIFF 0 CLASS 0 BANNED 00000000";
+        let expected = IrqbalanceSetup { interval_seconds: 10, banned: [38, 40].into() };
+        assert_eq!(setup(answer), Ok(expected));
+        let none = IrqbalanceSetup { interval_seconds: 3, banned: BTreeSet::new() };
+        assert_eq!(setup("SLEEP 3 BANNED 00000000,00000fff"), Ok(none));
+    }
+
+    #[test]
+    fn an_answer_that_is_not_whole_is_none() {
+        assert_eq!(setup(""), Err("its answer has no BANNED".into()));
+        assert_eq!(setup("SLEEP 10 IRQ 38 LOAD 0 DIFF"), Err("its answer has no BANNED".into()));
+        assert_eq!(setup("IRQ 38 BANNED 0"), Err("its answer has no SLEEP".into()));
+        assert_eq!(setup("SLEEP 10 IRQ x BANNED 0"), Err("'x' after IRQ is no number".into()));
+    }
+
+    #[test]
+    fn its_interval_is_read_in_every_form() {
+        assert_eq!(interval(&["irqbalance", "--foreground"]), None);
+        for arguments in [&["x", "--interval=60"][..], &["x", "--interval", "60"], &["-t5", "-t", "60", "-f"]]
+        {
+            assert_eq!(interval(arguments), Some(60), "{arguments:?}");
+        }
+    }
+
+    #[test]
+    fn a_message_that_would_be_cut_is_not_sent() {
+        assert_eq!(message(&[].into()).expect("fits"), "settings ban irqs NONE");
+        assert_eq!(message(&[25, 24].into()).expect("fits"), "settings ban irqs 24 25");
+        assert!(message(&(100..220).collect()).is_ok());
+        let error = message(&(100..221).collect()).expect_err("too long");
+        assert_eq!(error.to_string(), "121 interrupts take 501 bytes, and it takes 499");
+        assert!(message(&[0, 5].into()).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn any_answer_is_read_or_refused(answer in "(SLEEP |IRQ |BANNED |LOAD |[0-9]{1,12} |[ -~]{0,5}){0,12}") {
+            let _ = setup(&answer);
+        }
+
+        #[test]
+        fn what_is_told_is_what_was_meant(irqs in proptest::collection::btree_set(1..5000u32, 0..80)) {
+            let told = message(&irqs).expect("fits");
+            let list = told.strip_prefix("settings ban irqs ").expect("a ban");
+            let heard: BTreeSet<u32> = list.split(' ').filter_map(|number| number.parse().ok()).collect();
+            prop_assert_eq!(heard, irqs);
+        }
+    }
+}

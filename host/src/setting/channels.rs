@@ -1,0 +1,79 @@
+//! How many channels of each kind an interface has.
+
+use super::knob::{Knob, Refusal};
+use super::{Value, pairs};
+use crate::stage::link::Channels as Counts;
+use crate::{Host, HostError};
+
+const NAMES: [&str; 3] = ["rx", "tx", "combined"];
+const EXPECTED: &str = "numbers such as combined 8";
+
+pub(super) struct Channels<'a> {
+    pub(super) interface: &'a str,
+}
+
+impl Knob for Channels<'_> {
+    fn name(&self) -> String {
+        format!("channels of {}", self.interface)
+    }
+
+    fn read(&self, host: &Host) -> Result<Value, HostError> {
+        host.channels(self.interface).map(Value::from)
+    }
+
+    fn check(&self, value: &Value) -> Result<(), &'static str> {
+        pairs::parse(value, &NAMES).map(|_| ()).ok_or(EXPECTED)
+    }
+
+    fn write(&self, host: &Host, value: &Value) -> Result<(), Refusal> {
+        let counts = pairs::parse(value, &NAMES).ok_or(Refusal::BadValue(EXPECTED))?;
+        let count = |name: &str| counts.get(name).copied();
+        Ok(host.set_channels(self.interface, count("rx"), count("tx"), count("combined"))?)
+    }
+
+    fn same(&self, one: &Value, other: &Value) -> bool {
+        pairs::same(one, other, &NAMES)
+    }
+
+    fn command(&self, value: &Value) -> Option<String> {
+        Some(format!("ethtool -L {} {value}", self.interface))
+    }
+}
+
+/// Only of the kinds of channel that the device can have: it takes no others.
+impl From<Counts> for Value {
+    fn from(channels: Counts) -> Self {
+        let kinds = [
+            ("rx", channels.rx, channels.rx_max),
+            ("tx", channels.tx, channels.tx_max),
+            ("combined", channels.combined, channels.combined_max),
+        ];
+        let named = kinds.iter().filter(|(_, _, max)| *max > 0);
+        Value::new(named.map(|(name, count, _)| format!("{name} {count}")).collect::<Vec<_>>().join(" "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Host, Setting, Value};
+
+    #[test]
+    fn channels_are_read_typed_and_written() {
+        let path = "/calls/ethtool/eth0/channels.json";
+        let host = Host::scripted([(path, r#"{ "combined": 1, "combined_max": 8 }"#)]);
+        let channels = Setting::Channels { interface: "eth0".into() };
+        assert_eq!(channels.read(&host).expect("read").as_str(), "combined 1");
+        let command = channels.command(&Value::new("combined 8"));
+        assert_eq!(command.as_deref(), Some("ethtool -L eth0 combined 8"));
+        channels.write(&host, &Value::new("combined 8")).expect("written");
+        assert_eq!(host.channels("eth0").expect("channels").combined, 8);
+        let busy = host.refusing(path, libc::EBUSY);
+        let error = channels.write(&busy, &Value::new("combined 4")).expect_err("refused");
+        assert!(error.to_string().contains("setting the channels of eth0: "), "{error}");
+        assert_eq!(channels.read(&busy).expect("read").as_str(), "combined 8");
+        let idle = busy.ignoring(path);
+        let error = channels.write(&idle, &Value::new("combined 4")).expect_err("ignored");
+        let words = "channels of eth0: wrote 'combined 4', it still reads 'combined 8'";
+        assert_eq!((error.to_string().as_str(), error.found()), (words, Some("combined 8")));
+    }
+}

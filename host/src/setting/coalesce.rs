@@ -1,0 +1,182 @@
+//! Interrupt moderation: how long, and for how many packets, an interface waits until it interrupts.
+//!
+//! A value is pairs as `ethtool -C` takes them, of what the driver has: `adaptive-rx off rx-usecs 50`.
+
+use super::Value;
+use super::knob::{Knob, Refusal};
+use crate::stage::link::Coalesce;
+use crate::{Host, HostError};
+
+const EXPECTED: &str = "pairs such as adaptive-rx off rx-usecs 50";
+
+pub(super) struct Moderation<'a> {
+    pub(super) interface: &'a str,
+}
+
+impl Knob for Moderation<'_> {
+    fn name(&self) -> String {
+        format!("interrupt moderation of {}", self.interface)
+    }
+
+    fn read(&self, host: &Host) -> Result<Value, HostError> {
+        host.coalesce(self.interface).map(Value::from)
+    }
+
+    fn check(&self, value: &Value) -> Result<(), &'static str> {
+        parse(value).map(|_| ()).ok_or(EXPECTED)
+    }
+
+    fn write(&self, host: &Host, value: &Value) -> Result<(), Refusal> {
+        let wanted = parse(value).ok_or(Refusal::BadValue(EXPECTED))?;
+        Ok(host.set_coalesce(self.interface, &wanted)?)
+    }
+
+    /// In what both name, and one no more than the other. While the driver adapts a side to load its figures are of the
+    /// moment, and count for nothing.
+    fn same(&self, one: &Value, other: &Value) -> bool {
+        let (Some(one), Some(other)) = (parse(one), parse(other)) else { return false };
+        let (one, other) = (settled(one), settled(other));
+        covers(&one, &other) || covers(&other, &one)
+    }
+
+    fn command(&self, value: &Value) -> Option<String> {
+        Some(format!("ethtool -C {} {value}", self.interface))
+    }
+}
+
+impl From<Coalesce> for Value {
+    fn from(coalesce: Coalesce) -> Self {
+        let flag =
+            |name: &str, on: Option<bool>| on.map(|on| format!("{name} {}", if on { "on" } else { "off" }));
+        let number = |name: &str, number: Option<u32>| number.map(|number| format!("{name} {number}"));
+        let pairs = [
+            flag("adaptive-rx", coalesce.adaptive_rx),
+            flag("adaptive-tx", coalesce.adaptive_tx),
+            number("rx-usecs", coalesce.rx_usecs),
+            number("rx-frames", coalesce.rx_frames),
+            number("tx-usecs", coalesce.tx_usecs),
+            number("tx-frames", coalesce.tx_frames),
+        ];
+        Value::new(pairs.into_iter().flatten().collect::<Vec<_>>().join(" "))
+    }
+}
+
+/// Reads a value; none where a name is not known or there twice, a value is none, or nothing is named.
+fn parse(value: &Value) -> Option<Coalesce> {
+    let mut coalesce = Coalesce::default();
+    let mut words = value.as_str().split_whitespace();
+    while let Some(name) = words.next() {
+        let word = words.next()?;
+        let before = match name {
+            "adaptive-rx" => coalesce.adaptive_rx.replace(switch(word)?).is_some(),
+            "adaptive-tx" => coalesce.adaptive_tx.replace(switch(word)?).is_some(),
+            "rx-usecs" => coalesce.rx_usecs.replace(word.parse().ok()?).is_some(),
+            "rx-frames" => coalesce.rx_frames.replace(word.parse().ok()?).is_some(),
+            "tx-usecs" => coalesce.tx_usecs.replace(word.parse().ok()?).is_some(),
+            "tx-frames" => coalesce.tx_frames.replace(word.parse().ok()?).is_some(),
+            _ => return None,
+        };
+        if before {
+            return None;
+        }
+    }
+    (coalesce != Coalesce::default()).then_some(coalesce)
+}
+
+fn switch(word: &str) -> Option<bool> {
+    match word {
+        "on" => Some(true),
+        "off" => Some(false),
+        _ => None,
+    }
+}
+
+/// Without the figures of a side that adapts.
+fn settled(mut coalesce: Coalesce) -> Coalesce {
+    if coalesce.adaptive_rx == Some(true) {
+        (coalesce.rx_usecs, coalesce.rx_frames) = (None, None);
+    }
+    if coalesce.adaptive_tx == Some(true) {
+        (coalesce.tx_usecs, coalesce.tx_frames) = (None, None);
+    }
+    coalesce
+}
+
+/// Whether `whole` says all that `part` says.
+fn covers(whole: &Coalesce, part: &Coalesce) -> bool {
+    fn within<T: PartialEq + Copy>(part: Option<T>, whole: Option<T>) -> bool {
+        part.is_none() || part == whole
+    }
+    within(part.rx_usecs, whole.rx_usecs)
+        && within(part.rx_frames, whole.rx_frames)
+        && within(part.tx_usecs, whole.tx_usecs)
+        && within(part.tx_frames, whole.tx_frames)
+        && within(part.adaptive_rx, whole.adaptive_rx)
+        && within(part.adaptive_tx, whole.adaptive_tx)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::Setting;
+
+    fn setting() -> Setting {
+        Setting::Coalesce { interface: "eth0".into() }
+    }
+
+    #[test]
+    fn only_what_the_driver_has_is_named() {
+        let host = Host::scripted([(
+            "/calls/ethtool/eth0/coalesce.json",
+            r#"{"rx_usecs": 3, "tx_usecs": 0, "adaptive_rx": true}"#,
+        )]);
+        assert_eq!(setting().read(&host).expect("read").as_str(), "adaptive-rx on rx-usecs 3 tx-usecs 0");
+        setting().write(&host, &Value::new("adaptive-rx off rx-usecs 50")).expect("written");
+        assert_eq!(setting().read(&host).expect("read").as_str(), "adaptive-rx off rx-usecs 50 tx-usecs 0");
+        assert_eq!(host.coalesce("eth0").expect("read").rx_usecs, Some(50));
+        let command = setting().command(&Value::new("rx-usecs 50"));
+        assert_eq!(command.as_deref(), Some("ethtool -C eth0 rx-usecs 50"));
+    }
+
+    #[test]
+    fn figures_of_a_side_that_adapts_count_for_nothing() {
+        let same = |one, other| setting().same(&Value::new(one), &Value::new(other));
+        assert!(same("adaptive-rx on rx-usecs 8 tx-usecs 1", "adaptive-rx on rx-usecs 120 tx-usecs 1"));
+        assert!(!same("adaptive-rx on rx-usecs 8 tx-usecs 1", "adaptive-rx on rx-usecs 8 tx-usecs 2"));
+        assert!(!same("adaptive-rx off rx-usecs 8", "adaptive-rx off rx-usecs 120"));
+        assert!(same("rx-usecs 8", "adaptive-rx off rx-usecs 8") && !same("rx-usecs 8", "rx-frames 8"));
+        for bad in ["", "rx-usecs", "rx-usecs on", "adaptive-rx 1", "rx-usecs 1 rx-usecs 2", "pkt-rate-low 1"]
+        {
+            assert!(setting().check(&Value::new(bad)).is_err(), "{bad}");
+        }
+    }
+
+    fn coalesce() -> impl Strategy<Value = Coalesce> {
+        let (number, flag) = (proptest::option::of(any::<u32>()), proptest::option::of(any::<bool>()));
+        (number.clone(), number.clone(), number.clone(), number, flag.clone(), flag).prop_map(
+            |(rx_usecs, rx_frames, tx_usecs, tx_frames, adaptive_rx, adaptive_tx)| Coalesce {
+                rx_usecs,
+                rx_frames,
+                tx_usecs,
+                tx_frames,
+                adaptive_rx,
+                adaptive_tx,
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn moderation_comes_back_from_its_value(coalesce in coalesce()) {
+            let parsed = parse(&Value::from(coalesce));
+            prop_assert_eq!(parsed, (coalesce != Coalesce::default()).then_some(coalesce));
+        }
+
+        #[test]
+        fn any_text_is_moderation_or_none(text in "([a-z-]{0,12} ?[a-z0-9]{0,12} ?){0,4}") {
+            let _ = parse(&Value::new(text));
+        }
+    }
+}

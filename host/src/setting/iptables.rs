@@ -1,0 +1,61 @@
+//! Rules and tables of iptables, through its programs.
+//!
+//! The older of its two kinds makes a table, with hooks that every packet meets, as soon as anybody asks about it: what is
+//! not there is not asked about.
+
+mod rule;
+mod table;
+
+use std::io;
+
+pub(super) use rule::Rule;
+pub(super) use table::Table;
+
+use crate::root::run;
+use crate::stage::filter::IpFamily;
+use crate::{Host, HostError};
+
+fn program(family: IpFamily) -> &'static str {
+    match family {
+        IpFamily::Ip => "iptables",
+        IpFamily::Ip6 => "ip6tables",
+    }
+}
+
+/// Whether there is such a table, or asking about it does not make it.
+fn may_ask(host: &Host, family: IpFamily, table: &str) -> Result<bool, HostError> {
+    let program = program(family);
+    let version = host.call(&format!("{program}/version"), &format!("asking {program} for its kind"), || {
+        run(program, &["--version"], "").map_err(io::Error::other)
+    });
+    match version {
+        Ok(words) if words.contains("nf_tables") && host.is_live() => {
+            return Ok(is_nftable(family, table).unwrap_or(true));
+        }
+        Ok(_) | Err(HostError::NotLive { .. }) => {}
+        Err(error) => return Err(error),
+    }
+    match host.read(&names_path(family)) {
+        Ok(names) => Ok(names.lines().any(|name| name.trim() == table)),
+        Err(error) if error.is_missing() => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether nftables has the table that the newer kind of iptables keeps it in; none where nft does not tell.
+fn is_nftable(family: IpFamily, table: &str) -> Option<bool> {
+    let tables = run("nft", &["list", "tables"], "").ok()?;
+    Some(tables.lines().any(|line| line.trim() == format!("table {family} {table}")))
+}
+
+fn names_path(family: IpFamily) -> String {
+    format!("/proc/net/{family}_tables_names")
+}
+
+/// Why this can be no name of a table or chain.
+fn wrong_word(word: &str, what: &str) -> Option<String> {
+    const LONGEST: usize = 29;
+    let plain = word.chars().all(|letter| letter.is_ascii_alphanumeric() || "_-.".contains(letter));
+    let good = plain && !word.is_empty() && word.len() <= LONGEST && !word.starts_with('-');
+    (!good).then(|| format!("'{word}' is no name of a {what}"))
+}

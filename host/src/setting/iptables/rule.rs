@@ -1,0 +1,210 @@
+//! One rule at the end of a chain: `present`, `absent`, or `no table` where its table is not there either. It is found by what
+//! it says, not by its place.
+
+use std::io;
+
+use super::{may_ask, names_path, program, wrong_word};
+use crate::root::run;
+use crate::setting::Value;
+use crate::setting::knob::{Knob, Refusal};
+use crate::stage::filter::{IpFamily, IptablesTable};
+use crate::{Host, HostError};
+
+/// Options that would make another command of it (iptables(8)).
+const COMMANDS: [&str; 18] = [
+    "--append",
+    "--delete",
+    "--check",
+    "--insert",
+    "--replace",
+    "--list",
+    "--list-rules",
+    "--flush",
+    "--zero",
+    "--new-chain",
+    "--delete-chain",
+    "--policy",
+    "--rename-chain",
+    "--table",
+    "--modprobe",
+    "--wait",
+    "--new",
+    "--help",
+];
+const NO_TABLE: &str = "no table";
+
+const SHORT_COMMANDS: &str = "ADCIRLSFZNXPEthMwV";
+
+pub(in crate::setting) struct Rule<'a> {
+    pub(in crate::setting) family: IpFamily,
+    pub(in crate::setting) table: &'a str,
+    pub(in crate::setting) chain: &'a str,
+    pub(in crate::setting) rule: &'a str,
+}
+
+impl Rule<'_> {
+    fn run(&self, action: &str) -> Result<String, String> {
+        // Another program may be at the rules: wait for its lock.
+        let head = ["-w", "5", "-t", self.table, action, self.chain];
+        let arguments: Vec<&str> = head.into_iter().chain(self.rule.split_whitespace()).collect();
+        run(program(self.family), &arguments, "")
+    }
+
+    fn key(&self) -> String {
+        format!("{}/{}/{}/{}", program(self.family), self.table, self.chain, self.rule)
+    }
+
+    fn state(&self) -> io::Result<String> {
+        match self.run("-C") {
+            Ok(_) => Ok("present".to_owned()),
+            // As iptables 1.8.9 says it; the second of targets with another name, as NOTRACK, and of chains.
+            Err(words)
+                if words.contains("does a matching rule exist")
+                    || words.contains("No chain/target/match by that name") =>
+            {
+                Ok("absent".to_owned())
+            }
+            Err(words) => Err(io::Error::other(words)),
+        }
+    }
+
+    /// Removes the table that nftables has for it, once nothing is in it; the older kind has no way to.
+    fn remove_table(&self, host: &Host) {
+        let table = super::Table { family: self.family, table: self.table };
+        if host.is_live() && table.read(host).is_ok_and(|content| content.as_str().is_empty()) {
+            // What is left is a table that does nothing.
+            let _ = run("nft", &["delete", "table", &self.family.to_string(), self.table], "");
+        }
+    }
+
+    /// Lets doctor see it on a host that is made up.
+    fn rehearse(&self, host: &Host, present: bool) {
+        let (family, table) = (self.family, self.table);
+        let names = host.read(&names_path(family)).unwrap_or_default();
+        if !names.lines().any(|name| name == table) {
+            host.rehearse(&names_path(family), &format!("{names}{table}\n"));
+        }
+        host.rehearse_call(&format!("iptables/{family}/{table}"), |content: &mut IptablesTable| {
+            content.rules =
+                if present { content.rules.saturating_add(1) } else { content.rules.saturating_sub(1) };
+        });
+    }
+}
+
+impl Knob for Rule<'_> {
+    fn name(&self) -> String {
+        format!("{} rule -t {} {} {}", program(self.family), self.table, self.chain, self.rule)
+    }
+
+    fn wrong_name(&self) -> Option<String> {
+        let is_command = |word: &str| {
+            let mut letters = word.chars();
+            let short = (letters.next(), letters.next()) == (Some('-'), word.chars().nth(1))
+                && word.chars().nth(1).is_some_and(|letter| SHORT_COMMANDS.contains(letter));
+            short || word.split('=').next().is_some_and(|name| COMMANDS.contains(&name))
+        };
+        let plain =
+            |letter: char| letter == ' ' || (letter.is_ascii_graphic() && !"'\"\\`$;&|<>".contains(letter));
+        let wrong = self.rule.is_empty()
+            || !self.rule.chars().all(plain)
+            || self.rule.split_whitespace().any(is_command);
+        let rule = || format!("'{}' is no rule such as -p udp --dport 53 -j NOTRACK", self.rule);
+        wrong_word(self.table, "table")
+            .or_else(|| wrong_word(self.chain, "chain"))
+            .or_else(|| wrong.then(rule))
+    }
+
+    fn read(&self, host: &Host) -> Result<Value, HostError> {
+        if !may_ask(host, self.family, self.table)? {
+            return Ok(Value::new(NO_TABLE));
+        }
+        let what = format!("looking for the {}", self.name());
+        host.call::<String>(&self.key(), &what, || self.state()).map(Value::new)
+    }
+
+    fn check(&self, value: &Value) -> Result<(), &'static str> {
+        let known = ["present", "absent", NO_TABLE].contains(&value.as_str());
+        if known { Ok(()) } else { Err("present, absent or no table") }
+    }
+
+    fn write(&self, host: &Host, value: &Value) -> Result<(), Refusal> {
+        if self.same(&self.read(host)?, value) {
+            return Ok(());
+        }
+        let present = value.as_str() == "present";
+        let (what, action) = if present { ("adding", "-A") } else { ("removing", "-D") };
+        let act = || self.run(action).map(|_| ()).map_err(io::Error::other);
+        host.act_to(&self.key(), &format!("{what} the {}", self.name()), act, &value.to_string())?;
+        self.rehearse(host, present);
+        if value.as_str() == NO_TABLE {
+            self.remove_table(host);
+        }
+        Ok(())
+    }
+
+    fn same(&self, one: &Value, other: &Value) -> bool {
+        (one.as_str() == "present") == (other.as_str() == "present")
+    }
+
+    fn command(&self, value: &Value) -> Option<String> {
+        let action = if value.as_str() == "present" { "-A" } else { "-D" };
+        Some(format!("{} -t {} {action} {} {}", program(self.family), self.table, self.chain, self.rule))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Setting, SettingError};
+
+    fn setting(table: &str, rule: &str) -> Setting {
+        let (table, chain, rule) = (table.to_owned(), "PREROUTING".to_owned(), rule.to_owned());
+        Setting::IptablesRule { family: IpFamily::Ip, table, chain, rule }
+    }
+
+    const RULE: &str = "-p udp --dport 53 -j NOTRACK";
+
+    #[test]
+    fn a_rule_is_rehearsed_where_doctor_sees_it() {
+        let host = Host::scripted([
+            ("/proc/net/ip_tables_names", "filter\n"),
+            ("/calls/iptables/ip/raw.json", r#"{"rules": 0, "hooks": 2}"#),
+        ]);
+        let rule = setting("raw", RULE);
+        assert_eq!(rule.read(&host).expect("read").as_str(), "no table");
+        rule.write(&host, &Value::new("present")).expect("added");
+        assert_eq!(rule.read(&host).expect("read").as_str(), "present");
+        assert_eq!(host.read("/proc/net/ip_tables_names").expect("read"), "filter\nraw\n");
+        let content =
+            || host.call::<IptablesTable>("iptables/ip/raw", "", || unreachable!()).expect("content");
+        assert_eq!(content().rules, 1);
+        rule.write(&host, &Value::new("absent")).expect("removed");
+        assert_eq!((content().rules, rule.read(&host).expect("read").as_str()), (0, "absent"));
+    }
+
+    #[test]
+    fn a_rule_is_typed_as_a_person_would() {
+        let typed = |value| setting("raw", RULE).command(&Value::new(value)).expect("a command");
+        assert_eq!(typed("present"), "iptables -t raw -A PREROUTING -p udp --dport 53 -j NOTRACK");
+        assert_eq!(typed("absent"), "iptables -t raw -D PREROUTING -p udp --dport 53 -j NOTRACK");
+    }
+
+    #[test]
+    fn nothing_but_a_rule_is_one() {
+        for rule in [
+            "",
+            "-F",
+            "-j ACCEPT -t nat",
+            "--flush",
+            "-j ACCEPT; reboot",
+            "-Dx",
+            "--table=nat -j DROP",
+            "a\nb",
+        ] {
+            let error = setting("raw", rule).read(&Host::live()).expect_err(rule);
+            assert!(matches!(error, SettingError::BadName { .. }), "{rule}: {error}");
+        }
+        assert!(matches!(setting("-F", RULE).read(&Host::live()), Err(SettingError::BadName { .. })));
+        assert!(setting("raw", RULE).check(&Value::new("1")).is_err());
+    }
+}

@@ -1,0 +1,245 @@
+//! The CPUs an interrupt may go to: `/proc/irq/N/smp_affinity`.
+//!
+//! A value is the mask, and where the kernel may choose among several CPUs and tells which it chose (`effective_affinity`,
+//! Linux 4.15), `MASK at CPU`. A vector whose CPU is in a new mask stays where it is (arch/x86/kernel/apic/vector.c,
+//! `assign_vector_locked`; for others the driver of the interrupt controller decides), so that such a value is written as
+//! that CPU alone first, and then the mask.
+//!
+//! Numbers of interrupts change with channels, drivers and boots. The name that its handler has stays, and decides.
+
+use std::time::{Duration, Instant};
+
+use super::Value;
+use super::knob::{Knob, Refusal};
+use super::queue_cpus::mask;
+use crate::stage::irq::interrupts;
+use crate::{CpuSet, Host, HostError};
+
+const EXPECTED: &str = "a mask of CPUs such as 00000003, or 000000ff at 2";
+
+/// Where interrupts are not remapped an x86 machine moves a vector at its next interrupt (`irq_move_masked_irq` of
+/// kernel/irq/migration.c). That of a NIC with traffic comes within this; one that is idle may stay elsewhere in its mask,
+/// where it does no harm.
+const NEXT_INTERRUPT: Duration = Duration::from_millis(20);
+
+pub(super) struct IrqAffinity<'a> {
+    pub(super) irq: u32,
+    pub(super) action: &'a str,
+}
+
+/// A value's parts.
+#[derive(Debug, PartialEq, Eq)]
+struct Affinity {
+    cpus: CpuSet,
+    at: Option<u32>,
+}
+
+impl Affinity {
+    fn parse(value: &Value) -> Option<Self> {
+        let mut words = value.as_str().split_whitespace();
+        let cpus = CpuSet::from_mask(words.next()?).ok()?;
+        let at = match (words.next(), words.next()) {
+            (None, _) => None,
+            (Some("at"), Some(cpu)) => Some(cpu.parse().ok().filter(|cpu| cpus.contains(*cpu))?),
+            _ => return None,
+        };
+        words.next().is_none().then_some(Self { cpus, at })
+    }
+}
+
+impl IrqAffinity<'_> {
+    /// Its number now.
+    fn number(&self, host: &Host) -> Result<u32, HostError> {
+        let is_directory =
+            |names: Vec<String>| self.action.is_empty() || names.iter().any(|name| name == self.action);
+        // Actions of one name share no directory, and one with a slash in its name has none (register_handler_proc of
+        // kernel/irq/proc.c): then the table tells.
+        if host.list(&format!("/proc/irq/{}", self.irq)).is_ok_and(is_directory) {
+            return Ok(self.irq);
+        }
+        let gone = |source| HostError::Read { path: format!("/proc/irq/*/{}", self.action), source };
+        if self.action.is_empty() {
+            return Ok(self.irq);
+        }
+        const TABLE: &str = "/proc/interrupts";
+        let lines = interrupts::parse(&host.read(TABLE)?)
+            .map_err(|reason| HostError::Garbled { path: TABLE.to_owned(), reason })?;
+        let names = |name: &str| name == self.action || name.split(", ").any(|name| name == self.action);
+        let mut numbers = lines.iter().filter(|(_, line)| names(&line.name)).map(|(irq, _)| *irq);
+        if lines.get(&self.irq).is_some_and(|line| names(&line.name)) {
+            return Ok(self.irq);
+        }
+        match (numbers.next(), numbers.next()) {
+            (Some(irq), None) => Ok(irq),
+            // Which of several it was cannot be told.
+            _ => Err(gone(std::io::Error::from_raw_os_error(libc::ENOENT))),
+        }
+    }
+
+    /// The one CPU that it goes to; none where there are several, or the kernel does not tell.
+    fn effective(host: &Host, irq: u32) -> Option<u32> {
+        let text = host.read(&format!("/proc/irq/{irq}/effective_affinity_list"));
+        let list = text.ok().and_then(|text| CpuSet::from_list(&text).ok());
+        let mask = || host.read(&format!("/proc/irq/{irq}/effective_affinity")).ok();
+        let cpus = list.or_else(|| CpuSet::from_mask(&mask()?).ok())?;
+        cpus.iter().next().filter(|_| cpus.len() == 1)
+    }
+
+    fn set(host: &Host, irq: u32, cpus: &CpuSet) -> Result<(), HostError> {
+        host.write(&path(irq), &cpus.to_mask())?;
+        let effective = Self::effective(host, irq);
+        if let Some(cpu) = effective.filter(|cpu| cpus.contains(*cpu)).or(cpus.iter().next()) {
+            let base = format!("/proc/irq/{irq}");
+            host.rehearse(&format!("{base}/effective_affinity_list"), &format!("{cpu}\n"));
+            let mask = CpuSet::from_iter([cpu]).to_mask();
+            host.rehearse(&format!("{base}/effective_affinity"), &format!("{mask}\n"));
+        }
+        Ok(())
+    }
+
+    fn wait_for_move(host: &Host, irq: u32, cpu: u32) {
+        let deadline = Instant::now() + NEXT_INTERRUPT;
+        // No event tells of it.
+        while Self::effective(host, irq).is_some_and(|now| now != cpu) && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+impl Knob for IrqAffinity<'_> {
+    fn name(&self) -> String {
+        if self.action.is_empty() {
+            format!("affinity of IRQ {}", self.irq)
+        } else {
+            format!("affinity of IRQ {} ({})", self.irq, self.action)
+        }
+    }
+
+    fn read(&self, host: &Host) -> Result<Value, HostError> {
+        let irq = self.number(host)?;
+        let mask = Value::new(host.read(&path(irq))?);
+        let chosen = Affinity::parse(&mask).filter(|affinity| affinity.cpus.len() > 1);
+        let at = chosen.and_then(|affinity| {
+            Self::effective(host, irq).filter(|effective| affinity.cpus.contains(*effective))
+        });
+        Ok(at.map_or(mask.clone(), |cpu| Value::new(format!("{mask} at {cpu}"))))
+    }
+
+    fn check(&self, value: &Value) -> Result<(), &'static str> {
+        Affinity::parse(value).map(|_| ()).ok_or(EXPECTED)
+    }
+
+    fn write(&self, host: &Host, value: &Value) -> Result<(), Refusal> {
+        let affinity = Affinity::parse(value).ok_or(Refusal::BadValue(EXPECTED))?;
+        let irq = self.number(host)?;
+        if let Some(cpu) = affinity.at.filter(|cpu| Self::effective(host, irq) != Some(*cpu)) {
+            Self::set(host, irq, &CpuSet::from_iter([cpu]))?;
+            Self::wait_for_move(host, irq, cpu);
+        }
+        Ok(Self::set(host, irq, &affinity.cpus)?)
+    }
+
+    /// Where in the mask it is does not count: the kernel decides that.
+    fn same(&self, one: &Value, other: &Value) -> bool {
+        let cpus = |value| Affinity::parse(value).map(|affinity| affinity.cpus);
+        cpus(one).is_some() && cpus(one) == cpus(other)
+    }
+
+    /// By the one CPU that it is to be at.
+    fn passes(&self, to: &Value, found: &Value) -> bool {
+        let at = Affinity::parse(to).and_then(|to| to.at);
+        at.is_some_and(|cpu| mask(found) == Ok(CpuSet::from_iter([cpu])))
+    }
+
+    fn command(&self, value: &Value) -> Option<String> {
+        let cpus = Affinity::parse(value).map_or_else(|| mask(value).ok(), |affinity| Some(affinity.cpus))?;
+        Some(format!("echo {} > {}", cpus.to_mask(), path(self.irq)))
+    }
+}
+
+fn path(irq: u32) -> String {
+    format!("/proc/irq/{irq}/smp_affinity")
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::Setting;
+
+    const TABLE: &str = "           CPU0       CPU1\n 30:          0          7   PCI-MSIX-0000:01:00.0    1-edge      eth0-TxRx-0\n \
+                         31:          0          7   PCI-MSIX-0000:01:00.0    2-edge      eth0-TxRx-1\n \
+                         40:          0          7   PCI-MSIX-0000:02:00.0    2-edge      eth1\n \
+                         41:          0          7   PCI-MSIX-0000:02:00.0    2-edge      eth1\n";
+
+    fn setting(irq: u32, action: &str) -> Setting {
+        Setting::IrqAffinity { irq, action: action.into() }
+    }
+
+    fn host() -> Host {
+        Host::scripted([
+            ("/proc/interrupts", TABLE),
+            ("/proc/irq/30/smp_affinity", "3\n"),
+            ("/proc/irq/30/effective_affinity_list", "1\n"),
+            ("/proc/irq/30/effective_affinity", "2\n"),
+            ("/proc/irq/31/smp_affinity", "2\n"),
+            ("/proc/irq/31/eth0-TxRx-1/x", ""),
+            ("/proc/irq/40/smp_affinity", "3\n"),
+            ("/proc/irq/41/smp_affinity", "3\n"),
+        ])
+    }
+
+    #[test]
+    fn the_name_decides_and_the_number_where_there_is_none() {
+        let read = |irq, action: &str| setting(irq, action).read(&host()).map(|value| value.to_string());
+        assert_eq!(read(31, "eth0-TxRx-1").expect("by its directory"), "2");
+        assert_eq!(read(99, "eth0-TxRx-1").expect("by the table"), "2");
+        assert_eq!(read(31, "eth0-TxRx-0").expect("moved"), "3 at 1");
+        assert_eq!(read(31, "").expect("by number"), "2");
+        assert_eq!(read(41, "eth1").expect("one of that name"), "3");
+        assert!(read(42, "eth1").is_err(), "two have that name");
+        let error = setting(31, "eth0-TxRx-9").read(&host()).expect_err("nobody has it");
+        assert!(error.is_gone(), "{error}");
+        assert_eq!(error.to_string().split(": ").next(), Some("affinity of IRQ 31 (eth0-TxRx-9)"));
+        assert!(setting(99, "").read(&host()).expect_err("no such number").is_gone());
+    }
+
+    #[test]
+    fn where_it_was_among_several_cpus_comes_back() {
+        let (host, setting) = (host(), setting(30, "eth0-TxRx-0"));
+        let before = setting.read(&host).expect("read");
+        setting.write(&host, &Value::new("1")).expect("written");
+        assert_eq!(setting.read(&host).expect("read").as_str(), "00000001");
+        setting.write(&host, &before).expect("written");
+        assert_eq!(setting.read(&host).expect("read").as_str(), "00000003 at 1");
+        assert_eq!(host.read("/proc/irq/30/effective_affinity").expect("read"), "00000002\n");
+    }
+
+    #[test]
+    fn masks_are_compared_and_typed() {
+        let setting = setting(30, "eth0-TxRx-0");
+        assert!(setting.same(&Value::new("3 at 1"), &Value::new("00000003")));
+        assert!(!setting.same(&Value::new("3 at 1"), &Value::new("1")));
+        assert!(setting.passes(&Value::new("3 at 1"), &Value::new("2")));
+        assert!(!setting.passes(&Value::new("3"), &Value::new("2")));
+        let command = setting.command(&Value::new("3 at 1"));
+        assert_eq!(command.as_deref(), Some("echo 00000003 > /proc/irq/30/smp_affinity"));
+        for bad in ["", "x", "3 at", "3 at 2", "3 on 1", "3 at 1 2", "at 1"] {
+            assert!(setting.check(&Value::new(bad)).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn one_without_a_name_is_read_from_a_journal() {
+        let old: Setting = serde_json::from_str(r#"{"irq_affinity": {"irq": 30}}"#).expect("read");
+        assert_eq!(old, setting(30, ""));
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_an_affinity_or_none(text in "([0-9a-f,]{0,9} ?(at)? ?[0-9]{0,12} ?){0,2}") {
+            let _ = Affinity::parse(&Value::new(text));
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! The interrupts that a running irqbalance was told by number to leave alone: `24-31,40`.
+//!
+//! They end with the process, and so does the knob: it is that of one process, known by its id and when it was started.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use super::Value;
+use super::knob::{Knob, Refusal};
+use crate::root::Explained;
+use crate::root::irqbalance::message;
+use crate::{Host, HostError, Setting, process};
+
+const EXPECTED: &str = "a list of interrupts such as 24-31,40 that irqbalance takes in one message";
+
+/// No machine has an interrupt of a higher number (`NR_IRQS` with `CONFIG_SPARSE_IRQ`, Linux 6.12, is below it), and a
+/// range must not fill the memory.
+const HIGHEST: u32 = 1 << 20;
+
+pub(super) struct IrqbalanceBans {
+    pub(super) pid: u32,
+    pub(super) started: u64,
+}
+
+impl Setting {
+    /// That of the irqbalance of this process id, as it runs now.
+    ///
+    /// # Errors
+    /// [`HostError`] where there is no such process, or it cannot be told when it was started.
+    pub fn irqbalance_bans(host: &Host, pid: u32) -> Result<Self, HostError> {
+        Ok(Setting::IrqbalanceBans { pid, started: started(host, pid)? })
+    }
+}
+
+impl IrqbalanceBans {
+    fn must_be_there(&self, host: &Host) -> Result<(), HostError> {
+        match started(host, self.pid) {
+            Ok(started) if started == self.started => Ok(()),
+            Err(error) if !error.is_missing() => Err(error),
+            _ => {
+                let words = "it has ended, and with it what it was told".to_owned();
+                let source = Explained { errno: libc::ENOENT, words }.into();
+                Err(HostError::Call { what: format!("irqbalance ({})", self.pid), source })
+            }
+        }
+    }
+}
+
+impl Knob for IrqbalanceBans {
+    fn name(&self) -> String {
+        format!("interrupts that irqbalance ({}) leaves alone", self.pid)
+    }
+
+    fn read(&self, host: &Host) -> Result<Value, HostError> {
+        self.must_be_there(host)?;
+        host.irqbalance_setup(self.pid).map(|setup| list(&setup.banned))
+    }
+
+    fn check(&self, value: &Value) -> Result<(), &'static str> {
+        let irqs = parse(value.as_str()).ok_or(EXPECTED)?;
+        message(&irqs).map(drop).map_err(|_| EXPECTED)
+    }
+
+    fn write(&self, host: &Host, value: &Value) -> Result<(), Refusal> {
+        let irqs = parse(value.as_str()).ok_or(Refusal::BadValue(EXPECTED))?;
+        self.must_be_there(host)?;
+        Ok(host.ban_from_irqbalance(self.pid, &irqs)?)
+    }
+
+    fn same(&self, one: &Value, other: &Value) -> bool {
+        let one = parse(one.as_str());
+        one.is_some() && one == parse(other.as_str())
+    }
+
+    fn command(&self, _value: &Value) -> Option<String> {
+        None
+    }
+}
+
+fn started(host: &Host, pid: u32) -> Result<u64, HostError> {
+    process::started(host, &format!("/proc/{pid}"))
+}
+
+/// Interrupts as a list with ranges.
+#[must_use]
+pub fn list(irqs: &BTreeSet<u32>) -> Value {
+    let mut text = String::new();
+    let mut rest = irqs.iter().copied().peekable();
+    while let Some(first) = rest.next() {
+        let mut last = first;
+        while let Some(next) = rest.next_if(|next| *next == last + 1) {
+            last = next;
+        }
+        let comma = if text.is_empty() { "" } else { "," };
+        // Writing to a string does not fail.
+        let _ = match last - first {
+            0 => write!(text, "{comma}{first}"),
+            _ => write!(text, "{comma}{first}-{last}"),
+        };
+    }
+    Value::new(text)
+}
+
+/// The interrupts of such a list; none where it is no list.
+pub(crate) fn parse(text: &str) -> Option<BTreeSet<u32>> {
+    let number = |text: &str| text.parse::<u32>().ok().filter(|irq| (1..=HIGHEST).contains(irq));
+    let mut irqs = BTreeSet::new();
+    for part in text.split(',').filter(|_| !text.is_empty()) {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last) = (number(first)?, number(last)?);
+        if first > last {
+            return None;
+        }
+        irqs.extend(first..=last);
+    }
+    Some(irqs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const STAT: &str = "612 (irqbalance (x)) S 1 612 612 0 -1 4194304 1 0 0 0 5 3 0 0 20 0 2 0 1234 8 9 10\n";
+
+    fn host(stat: &str) -> Host {
+        Host::scripted([
+            ("/proc/612/stat", stat),
+            ("/calls/irqbalance/612/setup.json", r#"{"interval_seconds": 10, "banned": [24]}"#),
+        ])
+    }
+
+    #[test]
+    fn bans_are_read_and_written() {
+        let host = host(STAT);
+        let setting = Setting::irqbalance_bans(&host, 612).expect("it runs");
+        assert_eq!(setting, Setting::IrqbalanceBans { pid: 612, started: 1234 });
+        assert_eq!(setting.read(&host).expect("read").as_str(), "24");
+        setting.write(&host, &Value::new("24-26,40")).expect("written");
+        assert_eq!(setting.read(&host).expect("read").as_str(), "24-26,40");
+        setting.write(&host, &Value::new("")).expect("written");
+        assert_eq!(setting.read(&host).expect("read").as_str(), "");
+    }
+
+    #[test]
+    fn one_that_was_started_anew_is_another() {
+        let setting = Setting::irqbalance_bans(&host(STAT), 612).expect("it runs");
+        for stat in [STAT.replace(" 1234 ", " 1235 "), String::new()] {
+            assert!(setting.read(&host(&stat)).is_err());
+        }
+        let error =
+            setting.write(&host(&STAT.replace("1234", "1235")), &Value::new("24")).expect_err("another");
+        assert!(error.is_gone(), "{error}");
+        let ended = Host::scripted([("/proc/1/stat", "")]);
+        assert!(setting.read(&ended).expect_err("ended").is_gone());
+    }
+
+    #[test]
+    fn what_it_would_misread_is_no_value() {
+        let setting = Setting::IrqbalanceBans { pid: 612, started: 1234 };
+        assert!(setting.check(&Value::new("100-219")).is_ok());
+        for text in ["0", "5-3", "x", "1,,2", "1-4000000000", "100-220", "-"] {
+            assert!(setting.check(&Value::new(text)).is_err(), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_list_means_what_it_was_made_of(irqs in proptest::collection::btree_set(1..HIGHEST, 0..40)) {
+            prop_assert_eq!(parse(list(&irqs).as_str()), Some(irqs));
+        }
+
+        #[test]
+        fn any_text_is_a_list_or_none(text in "[0-9,x-]{0,20}") {
+            let _ = parse(&text);
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! What each kind of knob does.
+
+use super::Value;
+use crate::{Host, HostError};
+
+/// A kind of knob, on the host it is read from and written to.
+pub(super) trait Knob {
+    /// What a person calls it.
+    fn name(&self) -> String;
+
+    /// Why there can be none of that name; none where there can.
+    fn wrong_name(&self) -> Option<String> {
+        None
+    }
+
+    /// What it is set to.
+    fn read(&self, host: &Host) -> Result<Value, HostError>;
+
+    /// Whether the value is one that such a knob takes, on whatever host; else what it takes.
+    fn check(&self, value: &Value) -> Result<(), &'static str>;
+
+    /// Sets it. The value was found good by [`Knob::check`].
+    fn write(&self, host: &Host, value: &Value) -> Result<(), Refusal>;
+
+    /// Whether two values mean the same.
+    fn same(&self, one: &Value, other: &Value) -> bool {
+        one == other
+    }
+
+    /// Whether a write of one value was taken when the other is read after it.
+    fn took(&self, wanted: &Value, found: &Value) -> bool {
+        self.same(wanted, found)
+    }
+
+    /// Whether a write of a value passes through this one, and leaves it when it breaks off.
+    fn passes(&self, _to: &Value, _found: &Value) -> bool {
+        false
+    }
+
+    /// What a person would type to set it; none where no single command does.
+    fn command(&self, value: &Value) -> Option<String>;
+}
+
+/// Why a value was not written.
+pub(super) enum Refusal {
+    /// It is none that the knob takes, which is this.
+    BadValue(&'static str),
+    /// The host refused.
+    Host(HostError),
+    /// It would not work, or could not be undone.
+    Reason(String),
+}
+
+impl From<HostError> for Refusal {
+    fn from(error: HostError) -> Self {
+        Refusal::Host(error)
+    }
+}
+
+/// A word a shell takes as one.
+pub(super) fn quoted(word: &str) -> String {
+    let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./:,=+@%".contains(letter);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+/// What a person would type to write a file.
+pub(super) fn echo(value: &Value, path: &str) -> String {
+    format!("echo {} > {path}", quoted(value.as_str()))
+}

@@ -1,0 +1,285 @@
+//! Rulesets as text: whether two say the same, and whether one says only what it should.
+//!
+//! nft prints in a layout of its own: newlines for semicolons, sets sorted and one of a single element without its braces,
+//! priorities by name, the policy that is the default. Counters go on counting.
+
+use super::NftFamily;
+
+/// No ruleset that anybody wrote is nested deeper.
+const DEEPEST: usize = 32;
+
+/// A part of a ruleset.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Part {
+    /// A word, a quoted text, a comma or a semicolon.
+    Word(String),
+    /// What is in braces.
+    Braces(Vec<Part>),
+}
+
+/// Whether two rulesets say the same.
+pub(super) fn same(one: &str, other: &str) -> bool {
+    one == other
+        || match (parse(one), parse(other)) {
+            (Some(one), Some(other)) => settled(one) == settled(other),
+            _ => false,
+        }
+}
+
+/// Whether it is this table and nothing else.
+pub(super) fn is_only(text: &str, family: NftFamily, table: &str) -> bool {
+    let Some(parts) = parse(text) else { return false };
+    !includes(&parts)
+        && matches!(tables(&parts).as_deref(), Some([(found, name)]) if *found == family && name == table)
+}
+
+/// Whether it is tables and nothing else.
+pub(super) fn is_tables(text: &str) -> bool {
+    parse(text).is_some_and(|parts| !includes(&parts) && tables(&parts).is_some())
+}
+
+/// Reads any text as rulesets, for tests that nothing in it makes a panic.
+pub(crate) fn any_ruleset(text: &str) {
+    let _ = (same(text, "table inet x {}"), is_only(text, NftFamily::Ip, "x"), is_tables(text));
+}
+
+/// The tables, where there is nothing beside them.
+fn tables(parts: &[Part]) -> Option<Vec<(NftFamily, String)>> {
+    let mut tables = Vec::new();
+    let mut rest: Vec<&Part> = parts.iter().filter(|part| !is_word(part, ";")).collect();
+    while !rest.is_empty() {
+        let (table, length) = match rest.as_slice() {
+            [Part::Word(table), Part::Word(family), Part::Word(name), Part::Braces(_), ..]
+                if table == "table" =>
+            {
+                ((NftFamily::from_name(family)?, name.clone()), 4)
+            }
+            [Part::Word(table), Part::Word(name), Part::Braces(_), ..] if table == "table" => {
+                ((NftFamily::Ip, name.clone()), 3)
+            }
+            _ => return None,
+        };
+        tables.push(table);
+        rest.drain(..length);
+    }
+    Some(tables)
+}
+
+/// Whether it would read another file.
+fn includes(parts: &[Part]) -> bool {
+    parts.iter().any(|part| match part {
+        Part::Word(word) => word == "include",
+        Part::Braces(parts) => includes(parts),
+    })
+}
+
+/// Takes a text apart; none where braces or quotes do not match.
+fn parse(text: &str) -> Option<Vec<Part>> {
+    let mut open: Vec<Vec<Part>> = vec![Vec::new()];
+    let mut rest = text;
+    while let Some(letter) = rest.chars().next() {
+        let mut length = letter.len_utf8();
+        match letter {
+            '{' => {
+                if open.len() > DEEPEST {
+                    return None;
+                }
+                open.push(Vec::new());
+            }
+            '}' => {
+                let inside = open.pop()?;
+                open.last_mut()?.push(Part::Braces(inside));
+            }
+            '#' => length = rest.find('\n').unwrap_or(rest.len()),
+            '\n' | ';' => open.last_mut()?.push(Part::Word(";".to_owned())),
+            ',' => open.last_mut()?.push(Part::Word(",".to_owned())),
+            '"' => {
+                length = rest.get(1..)?.find('"')? + 2;
+                open.last_mut()?.push(Part::Word(rest.get(..length)?.to_owned()));
+            }
+            letter if letter.is_whitespace() => {}
+            _ => {
+                let ends = |letter: char| letter.is_whitespace() || "{};,#\"".contains(letter);
+                length = rest.find(ends).unwrap_or(rest.len());
+                open.last_mut()?.push(Part::Word(rest.get(..length)?.to_owned()));
+            }
+        }
+        rest = rest.get(length..)?;
+    }
+    let parts = open.pop()?;
+    open.is_empty().then_some(parts)
+}
+
+/// The same in the one way in which it is compared.
+fn settled(parts: Vec<Part>) -> Vec<Part> {
+    let mut settled: Vec<Vec<Part>> = Vec::new();
+    for statement in statements(parts) {
+        let statement = statement_settled(statement);
+        let is_default =
+            matches!(statement.as_slice(), [one, two] if is_word(one, "policy") && is_word(two, "accept"));
+        if !statement.is_empty() && !is_default {
+            settled.push(statement);
+        }
+    }
+    let semicolon = Part::Word(";".to_owned());
+    settled.join(&semicolon)
+}
+
+/// Statements: what is between semicolons. A line that ends in a comma goes on, and one that ends in braces is over.
+fn statements(parts: Vec<Part>) -> Vec<Vec<Part>> {
+    let mut statements: Vec<Vec<Part>> = vec![Vec::new()];
+    for part in parts {
+        let Some(last) = statements.last_mut() else { break };
+        if !is_word(&part, ";") {
+            last.push(part);
+        } else if !last.last().is_none_or(|part| is_word(part, ",")) {
+            statements.push(Vec::new());
+        }
+    }
+    statements
+}
+
+fn statement_settled(statement: Vec<Part>) -> Vec<Part> {
+    let mut settled = Vec::new();
+    let mut parts = statement.into_iter().peekable();
+    while let Some(part) = parts.next() {
+        match part {
+            Part::Braces(inside) => match set(&inside) {
+                Some(elements) if elements.len() == 1 => settled.extend(elements.into_iter().flatten()),
+                Some(elements) => {
+                    settled.push(Part::Braces(elements.join(&Part::Word(",".to_owned()))));
+                }
+                None => settled.push(Part::Braces(self::settled(inside))),
+            },
+            Part::Word(word) if word == "counter" => {
+                settled.push(Part::Word(word));
+                for name in ["packets", "bytes"] {
+                    if parts.next_if(|part| is_word(part, name)).is_some() {
+                        parts.next();
+                    }
+                }
+            }
+            Part::Word(word) if word == "priority" => {
+                settled.push(Part::Word(word));
+                let words = std::iter::from_fn(|| {
+                    parts.next_if(|part| matches!(part, Part::Word(word) if word != "," ))
+                });
+                let words: Vec<String> = words
+                    .filter_map(|part| match part {
+                        Part::Word(word) => Some(word),
+                        Part::Braces(_) => None,
+                    })
+                    .collect();
+                match priority(&words) {
+                    Some(number) => settled.push(Part::Word(number.to_string())),
+                    None => settled.extend(words.into_iter().map(Part::Word)),
+                }
+            }
+            word @ Part::Word(_) => settled.push(word),
+        }
+    }
+    settled
+}
+
+/// The elements of a set in order; none where these are statements.
+fn set(inside: &[Part]) -> Option<Vec<Vec<Part>>> {
+    let whole = statements(inside.to_vec());
+    let [elements] = whole.iter().filter(|statement| !statement.is_empty()).collect::<Vec<_>>()[..] else {
+        return None;
+    };
+    if elements.iter().any(|part| matches!(part, Part::Braces(_))) {
+        return None;
+    }
+    let split = elements.split(|part| is_word(part, ","));
+    let mut split: Vec<Vec<Part>> =
+        split.filter(|element| !element.is_empty()).map(<[Part]>::to_vec).collect();
+    split.sort();
+    Some(split)
+}
+
+/// A priority as a number (nft(8), but for family bridge, which nft does not print otherwise than it was).
+fn priority(words: &[String]) -> Option<i32> {
+    let base = |word: &str| match word {
+        "raw" => Some(-300),
+        "mangle" => Some(-150),
+        "dstnat" => Some(-100),
+        "filter" => Some(0),
+        "security" => Some(50),
+        "srcnat" => Some(100),
+        number => number.parse().ok(),
+    };
+    match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [word] => base(word),
+        [word, "+", more] => base(word)?.checked_add(more.parse().ok()?),
+        [word, "-", less] => base(word)?.checked_sub(less.parse().ok()?),
+        _ => None,
+    }
+}
+
+fn is_word(part: &Part, word: &str) -> bool {
+    matches!(part, Part::Word(found) if found == word)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// As it was written, and as nft 1.0.6 printed it then.
+    const WRITTEN: &str = "table inet ours {\n\tchain prerouting {\n\t\ttype filter hook prerouting priority -300;\n\
+                           \t\tudp dport { 123, 53 } notrack\n\t}\n\tchain output {\n\
+                           \t\ttype filter hook output priority raw; policy accept;\n\
+                           \t\tudp sport { 53 } counter notrack comment \"a b; c\"\n\t}\n}\n";
+    const PRINTED: &str = "table inet ours {\n\tchain prerouting {\n\
+                           \t\ttype filter hook prerouting priority raw; policy accept;\n\
+                           \t\tudp dport { 53, 123 } notrack\n\t}\n\n\tchain output {\n\
+                           \t\ttype filter hook output priority raw; policy accept;\n\
+                           \t\tudp sport 53 counter packets 7 bytes 500 notrack comment \"a b; c\"\n\t}\n}\n";
+
+    #[test]
+    fn what_nft_prints_is_what_was_written() {
+        assert!(same(WRITTEN, PRINTED) && same(PRINTED, PRINTED));
+        assert!(is_only(WRITTEN, NftFamily::Inet, "ours") && is_only(PRINTED, NftFamily::Inet, "ours"));
+    }
+
+    #[test]
+    fn a_rule_more_or_another_port_is_seen() {
+        for (from, to) in [
+            ("53, 123", "53, 124"),
+            ("notrack\n\t}\n\n", "notrack\n\t\taccept\n\t}\n\n"),
+            ("hook output", "hook input"),
+            ("policy accept;\n\t\tudp sport", "policy drop;\n\t\tudp sport"),
+            ("priority raw; policy accept;\n\t\tudp sport", "priority filter; policy accept;\n\t\tudp sport"),
+            ("a b; c", "a b"),
+        ] {
+            let changed = PRINTED.replacen(from, to, 1);
+            assert_ne!(changed, PRINTED, "{from}");
+            assert!(!same(WRITTEN, &changed), "{to}");
+        }
+        assert!(!same(WRITTEN, "") && same("", ""));
+    }
+
+    #[test]
+    fn sets_over_several_lines_and_priorities_beside_a_name_are_read() {
+        let one = "table ip x { set s { type inet_service; elements = { 1-3,\n 9 } }\n chain y { type filter hook input \
+                   priority filter - 5; policy drop; tcp dport @s accept } }";
+        let other = "table ip x {\n\tset s {\n\t\ttype inet_service\n\t\telements = { 1-3, 9 }\n\t}\n\n\tchain y {\n\
+                     \t\ttype filter hook input priority -5; policy drop;\n\t\ttcp dport @s accept\n\t}\n}\n";
+        assert!(same(other, other) && is_tables(one) && is_tables(other));
+        assert!(same(&one.replace("}\n chain", "}\n\n chain"), other));
+        assert!(is_tables("table x { }\ntable ip6 y { }") && !is_tables("table x { } reset"));
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_a_ruleset_or_none(text in "[a-z{};,\"# \n]{0,60}") {
+            any_ruleset(&text);
+        }
+
+        #[test]
+        fn a_ruleset_is_the_same_as_itself(text in "[a-z{};, \n]{0,60}") {
+            prop_assert!(same(&text, &text));
+        }
+    }
+}

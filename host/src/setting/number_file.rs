@@ -1,0 +1,115 @@
+//! Knobs that are a file of an interface with a number in it.
+
+use serde::{Deserialize, Serialize};
+
+use super::Value;
+use super::knob::{Knob, Refusal, echo};
+use crate::{Host, HostError};
+
+const EXPECTED: &str = "a number";
+
+/// How NAPI, the kernel's polling of an interface, goes about it (Linux Documentation/networking/napi.rst).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NapiKnob {
+    /// Nanoseconds that merged packets are held back for more to come, and that interrupts are put off when
+    /// `DeferHardIrqs` has it do so (3.19).
+    GroFlushTimeout,
+    /// How often in a row polling may find nothing before interrupts are switched on again (5.11).
+    DeferHardIrqs,
+    /// 1: by a kernel thread a queue in place of softirqs (5.12).
+    Threaded,
+}
+
+/// A file with a number.
+pub(super) struct NumberFile {
+    name: String,
+    path: String,
+}
+
+impl NumberFile {
+    /// How many flows RFS keeps of a receive queue (2.6.35; the kernel rounds up to a power of two).
+    pub(super) fn flows(interface: &str, queue: u32) -> Self {
+        let file = format!("rx-{queue}/rps_flow_cnt");
+        Self {
+            name: format!("{interface} {file}"),
+            path: format!("/sys/class/net/{interface}/queues/{file}"),
+        }
+    }
+
+    pub(super) fn napi(interface: &str, knob: NapiKnob) -> Self {
+        let file = match knob {
+            NapiKnob::GroFlushTimeout => "gro_flush_timeout",
+            NapiKnob::DeferHardIrqs => "napi_defer_hard_irqs",
+            NapiKnob::Threaded => "threaded",
+        };
+        Self { name: format!("{file} of {interface}"), path: format!("/sys/class/net/{interface}/{file}") }
+    }
+}
+
+impl Knob for NumberFile {
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn read(&self, host: &Host) -> Result<Value, HostError> {
+        host.read(&self.path).map(Value::new)
+    }
+
+    fn check(&self, value: &Value) -> Result<(), &'static str> {
+        number(value).map(|_| ()).ok_or(EXPECTED)
+    }
+
+    fn write(&self, host: &Host, value: &Value) -> Result<(), Refusal> {
+        let number = number(value).ok_or(Refusal::BadValue(EXPECTED))?;
+        Ok(host.write(&self.path, &number.to_string())?)
+    }
+
+    fn same(&self, one: &Value, other: &Value) -> bool {
+        number(one).is_some() && number(one) == number(other)
+    }
+
+    fn command(&self, value: &Value) -> Option<String> {
+        Some(echo(value, &self.path))
+    }
+}
+
+fn number(value: &Value) -> Option<u64> {
+    value.as_str().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Setting;
+
+    #[test]
+    fn flows_and_napi_are_files_of_an_interface() {
+        let flows = Setting::QueueFlows { interface: "eth0".into(), queue: 3 };
+        let timeout = Setting::Napi { interface: "eth0".into(), knob: NapiKnob::GroFlushTimeout };
+        let threaded = Setting::Napi { interface: "eth0".into(), knob: NapiKnob::Threaded };
+        let host = Host::scripted([
+            ("/sys/class/net/eth0/queues/rx-3/rps_flow_cnt", "0\n"),
+            ("/sys/class/net/eth0/gro_flush_timeout", "0\n"),
+        ]);
+        flows.write(&host, &Value::new("4096")).expect("written");
+        assert_eq!(flows.read(&host).expect("read").as_str(), "4096");
+        timeout.write(&host, &Value::new("200000")).expect("written");
+        assert_eq!(
+            timeout.command(&Value::new("200000")).as_deref(),
+            Some("echo 200000 > /sys/class/net/eth0/gro_flush_timeout")
+        );
+        assert!(threaded.read(&host).expect_err("an older kernel").is_gone());
+        assert_eq!(
+            (flows.to_string(), threaded.to_string()),
+            ("eth0 rx-3/rps_flow_cnt".into(), "threaded of eth0".into())
+        );
+        for bad in ["", "-1", "on", "1 2"] {
+            assert!(flows.check(&Value::new(bad)).is_err(), "{bad}");
+        }
+        assert_eq!(
+            serde_json::to_string(&timeout).expect("written"),
+            r#"{"napi":{"interface":"eth0","knob":"gro_flush_timeout"}}"#
+        );
+    }
+}

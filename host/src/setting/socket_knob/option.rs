@@ -1,0 +1,205 @@
+//! The options themselves: their values in words, and the calls that read and set them.
+
+use std::fmt;
+use std::io;
+use std::os::fd::AsFd;
+
+use super::SocketKnob;
+use crate::root::Explained;
+use crate::sys::sockopt::{set_word, word};
+
+/// Options of asm-generic/socket.h that libc has not.
+const SO_BUSY_POLL: libc::c_int = 46;
+/// Linux 5.14.
+const SO_BUF_LOCK: libc::c_int = 72;
+/// `SOCK_RCVBUF_LOCK` of linux/socket.h: the process asked for the buffer that it has.
+const RECEIVE_LOCK: libc::c_int = 2;
+
+/// `IP_PMTUDISC_*` of linux/in.h by their numbers; `IPV6_PMTUDISC_*` of linux/in6.h are the same.
+const PATH_MTU: [&str; 6] = ["dont", "want", "do", "probe", "interface", "omit"];
+
+/// The kernel rounds up to `SOCK_MIN_RCVBUF` (net/sock.h, Linux 6.18), which hangs on the size of its structures and has
+/// never been above this.
+const LARGEST_MINIMUM: u32 = 8192;
+
+/// What an option is set to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Setpoint {
+    /// A CPU, or none.
+    Cpu(Option<u32>),
+    Microseconds(u32),
+    /// Bytes as the kernel counts them, and whether the process asked for them.
+    Buffer {
+        bytes: u32,
+        asked: bool,
+    },
+    /// An index into [`PATH_MTU`].
+    PathMtu(u32),
+}
+
+impl Setpoint {
+    /// Reads a value; else says what such a knob takes.
+    pub(super) fn parse(knob: SocketKnob, text: &str) -> Result<Self, &'static str> {
+        // The kernel takes an int.
+        let number = |text: &str| text.parse::<u32>().ok().filter(|number| i32::try_from(*number).is_ok());
+        match knob {
+            SocketKnob::IncomingCpu if text == "none" => Ok(Setpoint::Cpu(None)),
+            SocketKnob::IncomingCpu => {
+                number(text).map(|cpu| Setpoint::Cpu(Some(cpu))).ok_or("a CPU, or 'none'")
+            }
+            SocketKnob::BusyPoll => {
+                number(text).map(Setpoint::Microseconds).ok_or("a number of microseconds, 0 for none")
+            }
+            SocketKnob::ReceiveBuffer => {
+                let by_default = text.strip_suffix(" by default");
+                let buffer = |bytes| Setpoint::Buffer { bytes, asked: by_default.is_none() };
+                number(by_default.unwrap_or(text))
+                    .filter(|bytes| *bytes > 0)
+                    .map(buffer)
+                    .ok_or("a number of bytes, with ' by default' behind it where the process asked for none")
+            }
+            SocketKnob::PathMtu => PATH_MTU
+                .iter()
+                .position(|word| *word == text)
+                .and_then(|at| u32::try_from(at).ok())
+                .map(Setpoint::PathMtu)
+                .ok_or("one of want, dont, do, probe, interface, omit"),
+        }
+    }
+
+    /// What the kernel makes of it: of a buffer half is given, which it doubles (`__sock_set_rcvbuf` of net/core/sock.c).
+    pub(super) fn rounded(self) -> Self {
+        match self {
+            Setpoint::Buffer { bytes, asked } => Setpoint::Buffer { bytes: bytes & !1, asked },
+            other => other,
+        }
+    }
+
+    /// Whether it was taken when the other is read after it.
+    pub(super) fn took(self, found: Self) -> bool {
+        match (self, found) {
+            (Setpoint::Buffer { bytes, asked }, Setpoint::Buffer { bytes: found, asked: as_found })
+                if asked == as_found && bytes < LARGEST_MINIMUM =>
+            {
+                (bytes & !1..=LARGEST_MINIMUM).contains(&found)
+            }
+            _ => self.rounded() == found,
+        }
+    }
+
+    /// Whether a write of it that broke off may have left the other: the lock is taken off last.
+    pub(super) fn passes(self, found: Self) -> bool {
+        let Setpoint::Buffer { bytes, .. } = self else { return false };
+        Setpoint::Buffer { bytes, asked: true }.took(found)
+    }
+
+    /// Reads it of a socket.
+    pub(super) fn read(knob: SocketKnob, socket: &impl AsFd) -> io::Result<Self> {
+        let option = |option| word(socket, libc::SOL_SOCKET, option);
+        let unsigned = |value: libc::c_int| {
+            u32::try_from(value).map_err(|_| io::Error::from(io::ErrorKind::InvalidData))
+        };
+        match knob {
+            SocketKnob::IncomingCpu => {
+                option(libc::SO_INCOMING_CPU).map(|cpu| Setpoint::Cpu(u32::try_from(cpu).ok()))
+            }
+            SocketKnob::BusyPoll => option(SO_BUSY_POLL).and_then(unsigned).map(Setpoint::Microseconds),
+            SocketKnob::ReceiveBuffer => Ok(Setpoint::Buffer {
+                bytes: unsigned(option(libc::SO_RCVBUF)?)?,
+                asked: lock(socket)?.is_none_or(|lock| lock & RECEIVE_LOCK != 0),
+            }),
+            SocketKnob::PathMtu => {
+                let (level, option) = path_mtu(socket)?;
+                let number = unsigned(word(socket, level, option)?)?;
+                match PATH_MTU.get(number as usize) {
+                    Some(_) => Ok(Setpoint::PathMtu(number)),
+                    None => Err(io::Error::other(format!(
+                        "the kernel tells {number}, which is none that is known"
+                    ))),
+                }
+            }
+        }
+    }
+
+    /// Sets it on a socket. `largest` is `net.core.rmem_max` in bytes, where it is known.
+    pub(super) fn write(self, socket: &impl AsFd, largest: Option<u32>) -> io::Result<()> {
+        let option = |option, value| set_word(socket, libc::SOL_SOCKET, option, value);
+        let int = |value: u32| {
+            libc::c_int::try_from(value).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))
+        };
+        match self {
+            // Any negative one is none (`reuseport_update_incoming_cpu` of net/core/sock_reuseport.c, Linux 6.18).
+            Setpoint::Cpu(cpu) => option(libc::SO_INCOMING_CPU, cpu.map_or(Ok(-1), int)?),
+            Setpoint::Microseconds(time) => option(SO_BUSY_POLL, int(time)?),
+            Setpoint::Buffer { bytes, asked } => write_buffer(socket, bytes, asked, largest),
+            Setpoint::PathMtu(number) => {
+                let (level, option) = path_mtu(socket)?;
+                set_word(socket, level, option, int(number)?)
+            }
+        }
+    }
+}
+
+impl fmt::Display for Setpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Setpoint::Cpu(None) => f.write_str("none"),
+            Setpoint::Cpu(Some(number)) | Setpoint::Microseconds(number) => write!(f, "{number}"),
+            Setpoint::Buffer { bytes, asked: true } => write!(f, "{bytes}"),
+            Setpoint::Buffer { bytes, asked: false } => write!(f, "{bytes} by default"),
+            Setpoint::PathMtu(number) => f.write_str(PATH_MTU.get(*number as usize).unwrap_or(&"?")),
+        }
+    }
+}
+
+/// Who asked for a socket's buffers; none where the kernel does not tell (before Linux 5.14).
+fn lock(socket: &impl AsFd) -> io::Result<Option<libc::c_int>> {
+    match word(socket, libc::SOL_SOCKET, SO_BUF_LOCK) {
+        Ok(lock) => Ok(Some(lock)),
+        Err(error) if error.raw_os_error() == Some(libc::ENOPROTOOPT) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn write_buffer(socket: &impl AsFd, bytes: u32, asked: bool, largest: Option<u32>) -> io::Result<()> {
+    let half = libc::c_int::try_from(bytes / 2).map_err(|_| io::ErrorKind::InvalidInput)?;
+    // What was not asked for can be put back only where the lock can be taken off.
+    let before = lock(socket)?;
+    if before.is_none() && !asked {
+        let words = "that it was not asked for cannot be set before Linux 5.14 (SO_BUF_LOCK)".to_owned();
+        return Err(Explained { errno: libc::EOPNOTSUPP, words }.into());
+    }
+    let forced = set_word(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, half);
+    match forced {
+        // Without the right: as far as every process may.
+        Err(error)
+            if error.raw_os_error() == Some(libc::EPERM)
+                && largest.is_some_and(|largest| bytes / 2 <= largest) =>
+        {
+            set_word(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, half)?;
+        }
+        outcome => outcome?,
+    }
+    match before {
+        Some(lock) if !asked => {
+            // The lock of the send buffer is in the same word, and stays.
+            set_word(socket, libc::SOL_SOCKET, SO_BUF_LOCK, lock & !RECEIVE_LOCK)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Where path MTU discovery of a socket is set. Of a socket for IPv6 that takes IPv4 too it is that of IPv4, which alone has
+/// an ID in every packet; that of its IPv6 stays as it is.
+fn path_mtu(socket: &impl AsFd) -> io::Result<(libc::c_int, libc::c_int)> {
+    let v4 = (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER);
+    match word(socket, libc::SOL_SOCKET, libc::SO_DOMAIN)? {
+        libc::AF_INET => Ok(v4),
+        libc::AF_INET6 if word(socket, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY)? == 0 => Ok(v4),
+        libc::AF_INET6 => Ok((libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER)),
+        _ => {
+            let words = "it is no socket of IPv4 or IPv6".to_owned();
+            Err(Explained { errno: libc::EOPNOTSUPP, words }.into())
+        }
+    }
+}

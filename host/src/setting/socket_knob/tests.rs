@@ -1,0 +1,247 @@
+use std::io::Write as _;
+use std::net::UdpSocket;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::process::{Child, Command, Stdio};
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::{Setting, SettingError};
+
+const KNOBS: [SocketKnob; 4] =
+    [SocketKnob::IncomingCpu, SocketKnob::BusyPoll, SocketKnob::ReceiveBuffer, SocketKnob::PathMtu];
+
+/// A process that only holds a socket, as its descriptor 0.
+struct Holder(Child);
+
+impl Holder {
+    fn of(socket: &UdpSocket) -> Self {
+        let socket = OwnedFd::from(socket.try_clone().expect("another descriptor"));
+        Self(Command::new("sleep").arg("600").stdin(Stdio::from(socket)).spawn().expect("sleep runs"))
+    }
+
+    fn end(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn at(socket: &UdpSocket, (pid, descriptor): (u32, u32)) -> SocketAt {
+    let inode = rustix::fs::fstat(socket).expect("an inode").st_ino;
+    SocketAt { cookie: socket_cookie(socket).expect("a cookie"), inode, pid, descriptor }
+}
+
+/// A socket of this process.
+fn own(socket: &UdpSocket) -> SocketAt {
+    at(socket, (std::process::id(), u32::try_from(socket.as_raw_fd()).expect("a descriptor")))
+}
+
+fn setting(socket: SocketAt, knob: SocketKnob) -> Setting {
+    Setting::Socket { socket, knob }
+}
+
+fn read(setting: &Setting) -> String {
+    setting.read(&Host::live()).expect("read").as_str().to_owned()
+}
+
+fn write(setting: &Setting, value: &str) {
+    setting.write(&Host::live(), &Value::new(value)).expect("written");
+}
+
+/// Whether copies of sockets may be taken, and buffers be forced; else says so.
+fn may(test: &str, capable: bool) -> bool {
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("bound");
+    let buffer = setting(own(&socket), SocketKnob::ReceiveBuffer);
+    let done = buffer
+        .read(&Host::live())
+        .and_then(|_| if capable { buffer.write(&Host::live(), &Value::new("1000000000")) } else { Ok(()) });
+    match done {
+        Err(error) if error.is_denied() => {
+            let _ = io::stderr().write_all(format!("\nSKIP {test}: {error}\n").as_bytes());
+            false
+        }
+        done => {
+            done.expect("a copy, or no right to it");
+            true
+        }
+    }
+}
+
+#[test]
+fn each_option_is_set_and_put_back_exactly() {
+    if !may("each_option_is_set_and_put_back_exactly", true) {
+        return;
+    }
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("bound");
+    let mut child = Holder::of(&socket);
+    let socket_at = at(&socket, (child.0.id(), 0));
+    for (knob, to) in [
+        (SocketKnob::IncomingCpu, "1"),
+        (SocketKnob::BusyPoll, "50"),
+        (SocketKnob::ReceiveBuffer, "8388608"),
+        (SocketKnob::PathMtu, "do"),
+    ] {
+        let setting = setting(socket_at, knob);
+        let before = read(&setting);
+        assert_ne!(before, to);
+        write(&setting, to);
+        assert_eq!(read(&setting), to, "{setting}");
+        // It is the very socket, and no copy of its own.
+        assert_eq!(Setpoint::read(knob, &socket).expect("read").to_string(), to);
+        write(&setting, &before);
+        assert_eq!(read(&setting), before, "{setting}");
+    }
+    child.end();
+}
+
+#[test]
+fn a_buffer_is_told_with_whether_it_was_asked_for() {
+    if !may("a_buffer_is_told_with_whether_it_was_asked_for", true) {
+        return;
+    }
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("bound");
+    let buffer = setting(own(&socket), SocketKnob::ReceiveBuffer);
+    let first = read(&buffer);
+    assert!(first.ends_with(" by default"), "{first}");
+    rustix::net::sockopt::set_socket_recv_buffer_size(&socket, 50_000).expect("set");
+    assert_eq!(read(&buffer), "100000");
+    write(&buffer, "9000001");
+    assert_eq!(read(&buffer), "9000000", "the kernel takes even numbers");
+    write(&buffer, "100000");
+    assert_eq!(read(&buffer), "100000");
+    write(&buffer, "2");
+    assert!(read(&buffer).parse::<u32>().is_ok_and(|bytes| bytes > 2), "the kernel has a minimum");
+    write(&buffer, &first);
+    assert_eq!(read(&buffer), first);
+    // That the send buffer was asked for stays.
+    rustix::net::sockopt::set_socket_send_buffer_size(&socket, 50_000).expect("set");
+    write(&buffer, "100000");
+    write(&buffer, &first);
+    assert_eq!(crate::sys::sockopt::word(&socket, libc::SOL_SOCKET, 72).expect("a lock"), 1);
+}
+
+#[test]
+fn of_a_socket_for_both_families_it_is_the_path_of_ipv4() {
+    let test = "of_a_socket_for_both_families_it_is_the_path_of_ipv4";
+    let Ok(both) = UdpSocket::bind("[::]:0") else {
+        let _ = io::stderr().write_all(format!("\nSKIP {test}: no IPv6\n").as_bytes());
+        return;
+    };
+    if !may(test, false) {
+        return;
+    }
+    let v6_alone = UdpSocket::bind("[::1]:0").expect("bound");
+    let word = |socket: &UdpSocket, level, option| {
+        crate::sys::sockopt::word(socket, level, option).expect("an option")
+    };
+    if word(&both, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) != 0 {
+        let _ = io::stderr().write_all(format!("\nSKIP {test}: net.ipv6.bindv6only is set\n").as_bytes());
+        return;
+    }
+    let paths = |socket: &UdpSocket| {
+        [(libc::IPPROTO_IP, libc::IP_MTU_DISCOVER), (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER)]
+            .map(|(level, option)| word(socket, level, option))
+    };
+    // One that is bound to an address of IPv6 takes nothing else (`__inet6_bind` of net/ipv6/af_inet6.c).
+    for (socket, set) in [(&both, 0), (&v6_alone, 1)] {
+        let mut expected = paths(socket);
+        write(&setting(own(socket), SocketKnob::PathMtu), "do");
+        expected[set] = libc::IP_PMTUDISC_DO;
+        assert_eq!(paths(socket), expected);
+    }
+}
+
+#[test]
+fn a_socket_outlives_one_of_its_holders_and_ends_with_the_last() {
+    if !may("a_socket_outlives_one_of_its_holders_and_ends_with_the_last", false) {
+        return;
+    }
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("bound");
+    let (mut first, mut second) = (Holder::of(&socket), Holder::of(&socket));
+    let cpu = setting(at(&socket, (first.0.id(), 0)), SocketKnob::IncomingCpu);
+    drop(socket);
+    write(&cpu, "0");
+    first.end();
+    assert_eq!(read(&cpu), "0");
+    write(&cpu, "none");
+    second.end();
+    // Children that other tests start have it between fork and exec.
+    let error = (0..1000).find_map(|_| cpu.write(&Host::live(), &Value::new("0")).err()).expect("closed");
+    assert!(error.is_gone() || error.is_denied(), "{error}");
+}
+
+#[test]
+fn another_socket_of_the_same_number_is_not_touched() {
+    if !may("another_socket_of_the_same_number_is_not_touched", false) {
+        return;
+    }
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("bound");
+    let mut other = own(&socket);
+    other.cookie += 1;
+    let cpu = setting(other, SocketKnob::IncomingCpu);
+    for error in [cpu.read(&Host::live()).map(drop), cpu.write(&Host::live(), &Value::new("0"))] {
+        let error = error.expect_err("another socket");
+        assert!(error.is_gone(), "{error}");
+    }
+    assert_eq!(read(&setting(own(&socket), SocketKnob::IncomingCpu)), "none");
+}
+
+#[test]
+fn a_fake_host_takes_values_and_refuses_them() {
+    let socket = SocketAt { cookie: 41, inode: 9000, pid: 812, descriptor: 3 };
+    let path = "/calls/socket/41/receive_buffer.json";
+    let buffer = setting(socket, SocketKnob::ReceiveBuffer);
+    assert_eq!(buffer.to_string(), "receive buffer of socket 41 (descriptor 3 of process 812)");
+    let host = Host::scripted([(path, "\"212992 by default\"")]);
+    buffer.write(&host, &Value::new("425985")).expect("written");
+    assert_eq!(buffer.read(&host).expect("read").as_str(), "425984");
+    assert!(buffer.passes(&Value::new("425985 by default"), &Value::new("425984")));
+    let denied = host.refusing(path, libc::EPERM);
+    assert!(buffer.write(&denied, &Value::new("1000")).expect_err("refused").is_denied());
+    let gone = Host::scripted([(path, r#"{"errno": 2}"#)]);
+    assert!(buffer.write(&gone, &Value::new("1000")).expect_err("gone").is_gone());
+}
+
+#[test]
+fn what_a_knob_takes_is_said() {
+    let socket = SocketAt { cookie: 1, inode: 1, pid: 1, descriptor: 1 };
+    for (knob, bad) in [
+        (SocketKnob::IncomingCpu, ["-1", "", "2147483648"]),
+        (SocketKnob::BusyPoll, ["none", "-1", "1.5"]),
+        (SocketKnob::ReceiveBuffer, ["0", "by default", "4k"]),
+        (SocketKnob::PathMtu, ["2", "", "DO"]),
+    ] {
+        for bad in bad {
+            let error = setting(socket, knob).check(&Value::new(bad)).expect_err(bad);
+            assert!(matches!(error, SettingError::BadValue { .. }), "{error}");
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_value_means_what_it_was_made_of(number in 1..=i32::MAX.unsigned_abs(), word in 0_u32..6, flag: bool) {
+        for (knob, made) in [
+            (SocketKnob::IncomingCpu, Setpoint::Cpu(flag.then_some(number))),
+            (SocketKnob::BusyPoll, Setpoint::Microseconds(number)),
+            (SocketKnob::ReceiveBuffer, Setpoint::Buffer { bytes: number, asked: flag }),
+            (SocketKnob::PathMtu, Setpoint::PathMtu(word)),
+        ] {
+            prop_assert_eq!(Setpoint::parse(knob, &made.to_string()), Ok(made));
+            prop_assert!(made.took(made.rounded()));
+        }
+    }
+
+    #[test]
+    fn any_text_is_a_value_or_none(text in "[0-9a-z -]{0,20}") {
+        for knob in KNOBS {
+            let _ = Setpoint::parse(knob, &text);
+        }
+    }
+}

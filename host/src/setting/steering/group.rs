@@ -1,0 +1,153 @@
+//! A reuseport group on the live host: its sockets, what chooses among them, and copies of their descriptors.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::os::linux::fs::MetadataExt as _;
+
+use rustix::net::sockopt::socket_cookie;
+
+use super::program::Program;
+use crate::netlink::{DiagSocket, SocketState, diag_sockets};
+use crate::root::Explained;
+use crate::stage::socket::{Chooser, ChoosingProgram, Owners, Protocol, choosers, copy};
+use crate::{Host, Known};
+
+/// What chooses among the sockets.
+pub(super) enum Steering {
+    /// The kernel.
+    None,
+    /// Our program.
+    Ours(Box<Program>),
+    /// Another; what it is called.
+    Foreign(String),
+}
+
+/// Its sockets.
+pub(super) struct Members {
+    what: String,
+    sockets: BTreeMap<u64, DiagSocket>,
+    owners: Owners,
+}
+
+/// The sockets that are bound to this address, by cookie. `ENOENT` where none is.
+pub(super) fn sockets(
+    (namespace, protocol, local): (u64, Protocol, SocketAddr),
+) -> io::Result<BTreeMap<u64, DiagSocket>> {
+    must_be_in(namespace)?;
+    let (number, state) = match protocol {
+        Protocol::Udp => (libc::IPPROTO_UDP, SocketState::Unconnected),
+        Protocol::Tcp => (libc::IPPROTO_TCP, SocketState::Listening),
+    };
+    let family = if local.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+    let byte = |number: libc::c_int| u8::try_from(number).map_err(io::Error::other);
+    let listed = diag_sockets(byte(family)?, byte(number)?, state)?;
+    let here = |socket: &DiagSocket| socket.local.ip() == local.ip() && socket.local.port() == local.port();
+    let found: BTreeMap<u64, DiagSocket> = listed
+        .into_iter()
+        .filter(here)
+        .filter_map(|socket| Some((socket.cookie.filter(|cookie| *cookie != 0)?, socket)))
+        .collect();
+    if found.is_empty() {
+        let words = format!("no {} socket is bound to {local}", protocol.name());
+        return Err(Explained { errno: libc::ENOENT, words }.into());
+    }
+    Ok(found)
+}
+
+/// What chooses among these sockets of a protocol.
+pub(super) fn steering(protocol: Protocol, sockets: &BTreeMap<u64, DiagSocket>) -> io::Result<Steering> {
+    let mut members = choosers(protocol)?;
+    members.retain(|member| sockets.contains_key(&member.cookie));
+    let Some(first) = members.first() else { return Ok(Steering::None) };
+    if members.iter().any(|other| (&other.chooser, &other.program) != (&first.chooser, &first.program)) {
+        return Err(io::Error::other("its sockets are in several groups, which are steered differently"));
+    }
+    Ok(match (first.chooser, &first.program) {
+        (Chooser::Kernel, _) => Steering::None,
+        (Chooser::Classic, _) => Steering::Foreign("classic".into()),
+        (Chooser::ClassicByCpu, _) => Steering::Foreign("classic-by-cpu".into()),
+        (Chooser::Extended, None) => Steering::Foreign("program".into()),
+        (Chooser::Extended, Some(program)) => {
+            let ours = match program.name.as_str() {
+                ChoosingProgram::STEER => Program::of(program.id)?,
+                _ => None,
+            };
+            let name = if program.name.is_empty() { "of no name" } else { &program.name };
+            let foreign = || Steering::Foreign(format!("program {name} (id {})", program.id));
+            ours.map_or_else(foreign, |program| Steering::Ours(Box::new(program)))
+        }
+    })
+}
+
+impl Members {
+    /// Finds who holds these sockets.
+    pub(super) fn of(what: String, sockets: BTreeMap<u64, DiagSocket>) -> Self {
+        Self { what, sockets, owners: Owners::observe(&Host::live()) }
+    }
+
+    /// Cookies of its sockets.
+    pub(super) fn cookies(&self) -> impl Iterator<Item = u64> {
+        self.sockets.keys().copied()
+    }
+
+    /// How many interfaces its sockets are bound to, none counted as one: so many groups they are at least.
+    pub(super) fn bindings(&self) -> usize {
+        let mut indices: Vec<u32> = self.sockets.values().map(|socket| socket.interface_index).collect();
+        indices.sort_unstable();
+        indices.dedup();
+        indices.len()
+    }
+
+    /// Whether it has the socket.
+    pub(super) fn has(&self, cookie: u64) -> bool {
+        self.sockets.contains_key(&cookie)
+    }
+
+    /// A copy of a descriptor of any of its sockets.
+    pub(super) fn any(&self) -> io::Result<OwnedFd> {
+        let mut failure = None;
+        for cookie in self.cookies() {
+            match self.copy(cookie) {
+                Ok(socket) => return Ok(socket),
+                Err(error) => failure = failure.or(Some(error)),
+            }
+        }
+        Err(failure.unwrap_or_else(|| io::ErrorKind::NotFound.into()))
+    }
+
+    /// A copy of a descriptor of the socket with this cookie, of whoever holds it.
+    pub(super) fn copy(&self, cookie: u64) -> io::Result<OwnedFd> {
+        let socket = self.sockets.get(&cookie).ok_or(io::ErrorKind::NotFound)?;
+        let holders = match self.owners.of(socket.inode) {
+            Known::Value(holders) => holders,
+            Known::Unknown { why } => return Err(Explained { errno: libc::EPERM, words: why }.into()),
+        };
+        let mut failure = None;
+        for holder in holders {
+            match copy(socket.inode, holder) {
+                Ok(copied) if socket_cookie(&copied)? == cookie => return Ok(copied),
+                Ok(_) => {}
+                Err(error) => failure = failure.or(Some(error)),
+            }
+        }
+        let nobody = || {
+            let words = format!("{}: socket {cookie} is held by no process that is visible here", self.what);
+            io::Error::other(words)
+        };
+        Err(failure.unwrap_or_else(nobody))
+    }
+}
+
+/// Sockets are listed, and groups looked at, in the calling thread's network namespace.
+fn must_be_in(namespace: u64) -> io::Result<()> {
+    let here = std::fs::metadata("/proc/thread-self/ns/net")?.st_ino();
+    if here == namespace {
+        return Ok(());
+    }
+    Err(io::Error::other(format!(
+        "it is in network namespace {namespace} and this is {here}: run linerate there, by nsenter --net --target PID with \
+         a process of the server"
+    )))
+}

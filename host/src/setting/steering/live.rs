@@ -1,0 +1,218 @@
+//! Reading and changing what steers a group of the live host.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use super::group::{Members, Steering, sockets, steering};
+use super::program::{Program, detach, possible_cpus};
+use super::{Group, Steered, SteeredSocket, SteeringTable, placed};
+use crate::root::Explained;
+
+/// Places for sockets beyond those that a group has now, for workers that are added; a place is 8 bytes, and 8 a CPU.
+const SPARE_PLACES: u32 = 64;
+
+/// How long a socket may take to leave the map of a program that is no longer attached.
+const RELEASE: Duration = Duration::from_secs(2);
+
+/// Why nothing was changed.
+pub(super) enum Failure {
+    /// It would not work, or is not ours.
+    Reason(String),
+    /// The system's reason.
+    Io(io::Error),
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Failure::Io(error)
+    }
+}
+
+/// What steers the group, in the words of the knob.
+pub(super) fn read(group: &Group) -> io::Result<String> {
+    let sockets = sockets(group.key()).map_err(explained)?;
+    match steering(group.protocol, &sockets).map_err(explained)? {
+        Steering::None => Ok("none".into()),
+        Steering::Foreign(name) => Ok(name),
+        Steering::Ours(program) => Ok(table(&program)?.to_string()),
+    }
+}
+
+/// What our program did; none where it is not there.
+pub(super) fn steered(group: &Group) -> io::Result<Option<Steered>> {
+    let sockets = sockets(group.key()).map_err(explained)?;
+    let Steering::Ours(program) = steering(group.protocol, &sockets).map_err(explained)? else {
+        return Ok(None);
+    };
+    let (entries, present) = (program.table()?, program.sockets()?);
+    let cpus = rows()?;
+    let socket = |(place, cookie): (u32, u64)| {
+        let present = present.get(&place) == Some(&cookie);
+        io::Result::Ok(SteeredSocket { cookie, present, packets_by_cpu: program.chosen(place)? })
+    };
+    Ok(Some(Steered {
+        by_cpu: placed::table(&entries, cpus).by_cpu,
+        sockets: placed::places(&entries, cpus).into_iter().map(socket).collect::<io::Result<_>>()?,
+        hashed_by_cpu: program.hashed()?,
+    }))
+}
+
+/// Attaches our program with this table, or changes the table of the one that is there.
+pub(super) fn steer(group: &Group, wanted: &SteeringTable) -> Result<(), Failure> {
+    let sockets = sockets(group.key()).map_err(explained)?;
+    let found = steering(group.protocol, &sockets).map_err(explained)?;
+    let members = Members::of(group.address(), sockets);
+    check(&members, wanted)?;
+    match found {
+        Steering::Foreign(name) => Err(Failure::Reason(foreign(&name))),
+        Steering::Ours(mut program) => change(&mut program, &members, wanted).map_err(permitted),
+        Steering::None => attach(&members, wanted).map_err(permitted),
+    }
+}
+
+/// Detaches our program.
+pub(super) fn release(group: &Group) -> Result<(), Failure> {
+    let sockets = sockets(group.key()).map_err(explained)?;
+    let program = match steering(group.protocol, &sockets).map_err(explained)? {
+        Steering::None => return Ok(()),
+        Steering::Foreign(name) => return Err(Failure::Reason(foreign(&name))),
+        Steering::Ours(program) => program,
+    };
+    let members = Members::of(group.address(), sockets);
+    let socket = members.any().map_err(explained)?;
+    detach(socket.as_fd()).map_err(explained)?;
+    // The kernel takes them out too, but later, and until then they can be in no other program's map.
+    for place in program.sockets()?.into_keys() {
+        program.take_out(place)?;
+    }
+    Ok(())
+}
+
+/// Why a program that is there is left alone.
+pub(super) fn foreign(name: &str) -> String {
+    let name = match name {
+        "classic-by-cpu" => "classic, by CPU",
+        name => name,
+    };
+    format!(
+        "a steering program is there already ({name}): it is the server's own or another tool's, and is not replaced"
+    )
+}
+
+fn check(members: &Members, wanted: &SteeringTable) -> Result<(), Failure> {
+    if let Some(cookie) = wanted.cookies().find(|cookie| !members.has(*cookie)) {
+        let there: Vec<String> = members.cookies().map(|cookie| cookie.to_string()).collect();
+        return Err(Failure::Reason(format!(
+            "socket {cookie} is none of the group, whose sockets are {}",
+            there.join(", ")
+        )));
+    }
+    let last = rows()?.saturating_sub(1);
+    if let Some(cpu) = wanted.by_cpu.keys().find(|cpu| **cpu > last) {
+        return Err(Failure::Reason(format!("there is no CPU {cpu}: the last is {last}")));
+    }
+    if members.bindings() > 1 {
+        return Err(Failure::Reason(
+            "its sockets are bound to different interfaces, and so several groups".into(),
+        ));
+    }
+    Ok(())
+}
+
+/// All is in the program before it is attached, in one step.
+fn attach(members: &Members, wanted: &SteeringTable) -> Result<(), Failure> {
+    let number = u32::try_from(members.cookies().count()).map_err(io::Error::other)?;
+    let (loaded, mut program) = Program::load(number.saturating_mul(2).saturating_add(SPARE_PLACES))?;
+    change(&mut program, members, wanted)?;
+    let any = wanted.cookies().next().ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
+    Ok(loaded.attach(members.copy(any)?.as_fd())?)
+}
+
+/// Sockets that are new come in first, where no table points to; then the table is replaced; then those it no longer names
+/// go. At each moment, each place that a table in force points to holds the socket that is meant, unless it was closed.
+fn change(program: &mut Program, members: &Members, wanted: &SteeringTable) -> Result<(), Failure> {
+    let cpus = rows()?;
+    let present = program.sockets()?;
+    let pointed_to = placed::places(&program.table()?, cpus);
+    let mut free =
+        (0..program.places()).filter(|place| !present.contains_key(place) && !pointed_to.contains_key(place));
+    let mut places: BTreeMap<u64, u32> = present.iter().map(|(place, cookie)| (*cookie, *place)).collect();
+    let news: BTreeSet<u64> = wanted.cookies().filter(|cookie| !places.contains_key(cookie)).collect();
+    let mut puts = Vec::new();
+    for cookie in news {
+        let place = free.next().ok_or_else(|| {
+            Failure::Reason(format!(
+                "the program has no place for socket {cookie}: undo it and apply it anew"
+            ))
+        })?;
+        puts.push((place, cookie));
+        places.insert(cookie, place);
+    }
+    for (place, cookie) in puts {
+        let socket = members.copy(cookie)?;
+        put(program, place, socket.as_fd()).map_err(|error| not_put(cookie, error))?;
+    }
+    let entries =
+        placed::entries(wanted, &places, cpus).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
+    program.put_in_force(&entries)?;
+    let wanted: BTreeSet<u64> = wanted.cookies().collect();
+    for (place, _) in present.iter().filter(|(_, cookie)| !wanted.contains(cookie)) {
+        program.take_out(*place)?;
+    }
+    Ok(())
+}
+
+/// Puts a socket in, and waits for it to leave the map of a program that was detached a moment ago: the kernel frees both in
+/// the background, after an RCU grace period each, and tells nobody.
+fn put(program: &mut Program, place: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
+    let begun = Instant::now();
+    loop {
+        match program.put(place, socket) {
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) && begun.elapsed() < RELEASE => {
+                std::thread::sleep(RELEASE / 1000);
+            }
+            done => return done,
+        }
+    }
+}
+
+/// `reuseport_array_update_check` of kernel/bpf/reuseport_array.c.
+fn not_put(cookie: u64, error: io::Error) -> Failure {
+    match error.raw_os_error() {
+        Some(libc::EBUSY) => Failure::Reason(format!(
+            "socket {cookie} is in a map of another BPF program, or is that of a tunnel: it can be in no other"
+        )),
+        Some(libc::EINVAL) => Failure::Reason(format!("socket {cookie} is in no reuseport group")),
+        _ => Failure::Io(error),
+    }
+}
+
+fn table(program: &Program) -> io::Result<SteeringTable> {
+    Ok(placed::table(&program.table()?, rows()?))
+}
+
+/// Rows of a table: one more than the number of the last CPU there can be.
+fn rows() -> io::Result<u32> {
+    Ok(possible_cpus()?.into_iter().max().map_or(1, |last| last + 1))
+}
+
+fn permitted(failure: Failure) -> Failure {
+    match failure {
+        Failure::Io(error) => Failure::Io(explained(error)),
+        reason @ Failure::Reason(_) => reason,
+    }
+}
+
+/// What the kernel asks for it does not say: CAP_BPF and CAP_PERFMON to load programs that read its memory, CAP_NET_ADMIN to
+/// have them choose, CAP_SYS_ADMIN to find a program by its number, CAP_SYS_PTRACE to copy the sockets of others.
+fn explained(error: io::Error) -> io::Error {
+    match error.raw_os_error() {
+        Some(errno @ (libc::EPERM | libc::EACCES)) => {
+            let words = "it takes CAP_BPF, CAP_PERFMON, CAP_NET_ADMIN, CAP_SYS_ADMIN and CAP_SYS_PTRACE, so run it as root";
+            Explained { errno, words: words.into() }.into()
+        }
+        _ => error,
+    }
+}

@@ -1,0 +1,209 @@
+//! The program of `bpf/steer.bpf.c` and its maps: loaded, or found where it is attached.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use aya::maps::{Array, ArrayOfMaps, Map, MapData, MapError, PerCpuArray, PerCpuValues};
+use aya::programs::{SkReuseport, loaded_programs};
+use aya::{Ebpf, EbpfLoader};
+
+use super::placed::Entry;
+use crate::stage::socket::{ChoosingProgram, chain};
+use crate::sys::socket_array;
+use crate::{CpuSet, Host};
+
+static OBJECT: &[u8] =
+    aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/steer.bpf.o"));
+
+/// `BPF_F_INNER_MAP` of linux/bpf.h (Linux 5.10): tables may be of other sizes than the one they replace.
+const ANY_LENGTH: u32 = 1 << 12;
+
+/// Its maps. Nothing is pinned: they stay as long as the program does, which is as long as it is attached.
+pub(super) struct Program {
+    sockets: MapData,
+    tables: ArrayOfMaps<MapData, Array<MapData, Entry>>,
+    chosen: PerCpuArray<MapData, u64>,
+    hashed: PerCpuArray<MapData, u64>,
+}
+
+/// The program itself, before it is attached.
+pub(super) struct Loaded(Ebpf);
+
+impl Program {
+    /// Loads a program for so many sockets, with none in it and no table.
+    pub(super) fn load(places: u32) -> io::Result<(Loaded, Self)> {
+        let mut object = EbpfLoader::new()
+            .map_max_entries("steer_sockets", places)
+            .map_max_entries("steer_chosen", places)
+            .load(OBJECT)
+            .map_err(chain)?;
+        loaded(&mut object)?.load().map_err(chain)?;
+        let mut maps = Maps::default();
+        for name in Maps::NAMES {
+            maps.take(name, object.take_map(name).ok_or(io::ErrorKind::NotFound)?)?;
+        }
+        let program = maps.whole().ok_or(io::ErrorKind::InvalidData)?;
+        Ok((Loaded(object), program))
+    }
+
+    /// The maps of the program of this number; none where it is not ours, whatever its name.
+    pub(super) fn of(id: u32) -> io::Result<Option<Self>> {
+        let mut maps = Maps::default();
+        for map in maps_of(id)? {
+            let data = MapData::from_id(map).map_err(chain)?;
+            let name = data.info().map_err(chain)?.name_as_str().unwrap_or_default().to_owned();
+            let map = Map::from_map_data(data).map_err(chain)?;
+            if maps.take(&name, map).is_err() {
+                return Ok(None);
+            }
+        }
+        Ok(maps.whole())
+    }
+
+    /// How many sockets it has place for.
+    pub(super) fn places(&self) -> u32 {
+        self.chosen.len()
+    }
+
+    /// The cookies of the sockets that are in it, by place. One that was closed is not.
+    pub(super) fn sockets(&self) -> io::Result<BTreeMap<u32, u64>> {
+        let mut found = BTreeMap::new();
+        for place in 0..self.places() {
+            if let Some(cookie) = socket_array::cookie(self.array(), place)? {
+                found.insert(place, cookie);
+            }
+        }
+        Ok(found)
+    }
+
+    /// Puts a socket at a place, which counts from zero again.
+    pub(super) fn put(&mut self, place: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
+        let zeros = vec![0; possible_cpus()?.len()];
+        let zeros = PerCpuValues::try_from(zeros)?;
+        self.chosen.set(place, zeros, 0).map_err(chain)?;
+        socket_array::put(self.array(), place, socket)
+    }
+
+    /// Takes the socket at a place out.
+    pub(super) fn take_out(&self, place: u32) -> io::Result<()> {
+        socket_array::take_out(self.array(), place)
+    }
+
+    /// The table in force; empty before one was put in force.
+    pub(super) fn table(&self) -> io::Result<Vec<Entry>> {
+        let table = match self.tables.get(&0, 0) {
+            Ok(table) => table,
+            Err(MapError::KeyNotFound) => return Ok(Vec::new()),
+            Err(error) => return Err(chain(error)),
+        };
+        table.iter().collect::<Result<_, _>>().map_err(chain)
+    }
+
+    /// Puts a table in force. When this returns, no packet sees the one before any more: the kernel waits for programs that
+    /// run (`maybe_wait_bpf_programs` of kernel/bpf/syscall.c, Linux 5.0).
+    pub(super) fn put_in_force(&mut self, entries: &[Entry]) -> io::Result<()> {
+        let length = u32::try_from(entries.len()).map_err(io::Error::other)?;
+        let mut table = Array::create(length, ANY_LENGTH).map_err(chain)?;
+        for (index, entry) in (0..).zip(entries) {
+            table.set(index, entry, 0).map_err(chain)?;
+        }
+        self.tables.set(0, &table, 0).map_err(chain)
+    }
+
+    /// Packets that the socket at a place got, by CPU.
+    pub(super) fn chosen(&self, place: u32) -> io::Result<BTreeMap<u32, u64>> {
+        by_cpu(&self.chosen.get(&place, 0).map_err(chain)?)
+    }
+
+    /// Packets that were left to the hash, by CPU.
+    pub(super) fn hashed(&self) -> io::Result<BTreeMap<u32, u64>> {
+        by_cpu(&self.hashed.get(&0, 0).map_err(chain)?)
+    }
+
+    fn array(&self) -> BorrowedFd<'_> {
+        self.sockets.fd().as_fd()
+    }
+}
+
+impl Loaded {
+    /// Attaches it to the group of this socket, in place of one that may be there.
+    pub(super) fn attach(mut self, socket: BorrowedFd<'_>) -> io::Result<()> {
+        loaded(&mut self.0)?.attach(socket).map_err(chain)
+    }
+}
+
+/// Detaches the program of a socket's group, whichever it is (Linux 5.3).
+pub(super) fn detach(socket: BorrowedFd<'_>) -> io::Result<()> {
+    SkReuseport::detach(socket).map_err(chain)
+}
+
+/// The CPUs there can be, which per-CPU values are in the order of.
+pub(super) fn possible_cpus() -> io::Result<Vec<u32>> {
+    let list = Host::live().read("/sys/devices/system/cpu/possible").map_err(io::Error::other)?;
+    let cpus = CpuSet::from_list(list.trim()).map_err(io::Error::other)?;
+    Ok(cpus.iter().collect())
+}
+
+fn loaded(object: &mut Ebpf) -> io::Result<&mut SkReuseport> {
+    let program = object.program_mut(ChoosingProgram::STEER).ok_or(io::ErrorKind::NotFound)?;
+    program.try_into().map_err(chain)
+}
+
+fn maps_of(id: u32) -> io::Result<Vec<u32>> {
+    for program in loaded_programs() {
+        match program {
+            Ok(program) if program.id() == id => {
+                return Ok(program.map_ids().map_err(chain)?.unwrap_or_default());
+            }
+            Ok(_) => {}
+            Err(error) => match chain(error) {
+                // It went while they were listed.
+                error if error.raw_os_error() == Some(libc::ENOENT) => {}
+                error => return Err(error),
+            },
+        }
+    }
+    Err(io::Error::from_raw_os_error(libc::ENOENT))
+}
+
+/// Those that did nothing are left out.
+fn by_cpu(values: &PerCpuValues<u64>) -> io::Result<BTreeMap<u32, u64>> {
+    let each = possible_cpus()?.into_iter().zip(values.iter().copied());
+    Ok(each.filter(|(_, packets)| *packets > 0).collect())
+}
+
+/// Maps as they are found.
+#[derive(Default)]
+struct Maps {
+    sockets: Option<MapData>,
+    tables: Option<ArrayOfMaps<MapData, Array<MapData, Entry>>>,
+    chosen: Option<PerCpuArray<MapData, u64>>,
+    hashed: Option<PerCpuArray<MapData, u64>>,
+}
+
+impl Maps {
+    const NAMES: [&str; 4] = ["steer_sockets", "steer_tables", "steer_chosen", "steer_hashed"];
+
+    fn take(&mut self, name: &str, map: Map) -> io::Result<()> {
+        match (name, map) {
+            ("steer_sockets", Map::ReusePortSockArray(data)) => self.sockets = Some(data),
+            ("steer_tables", map) => self.tables = Some(map.try_into().map_err(chain)?),
+            ("steer_chosen", map) => self.chosen = Some(map.try_into().map_err(chain)?),
+            ("steer_hashed", map) => self.hashed = Some(map.try_into().map_err(chain)?),
+            _ => return Err(io::ErrorKind::InvalidData.into()),
+        }
+        Ok(())
+    }
+
+    fn whole(self) -> Option<Program> {
+        let Maps { sockets: Some(sockets), tables: Some(tables), chosen: Some(chosen), hashed: Some(hashed) } =
+            self
+        else {
+            return None;
+        };
+        let info = sockets.info().ok()?;
+        let fits = info.value_size() == 8 && info.max_entries() == chosen.len();
+        fits.then_some(Program { sockets, tables, chosen, hashed })
+    }
+}

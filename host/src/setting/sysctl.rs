@@ -1,0 +1,168 @@
+//! Sysctls, by their dotted name.
+//!
+//! As sysctl(8) has it, a slash in the name stands for a dot in the path, so that interfaces such as `eth0.5` can be named:
+//! `net.ipv4.conf.eth0/5.rp_filter`. Where the first of both is a slash, the name is a path.
+
+use std::borrow::Cow;
+
+use super::Value;
+use super::knob::{Knob, Refusal, quoted};
+use crate::{Host, HostError};
+
+/// Where sysctls have an interface's name in theirs: before it, and what is no interface there (Linux
+/// Documentation/networking/ip-sysctl.rst, mpls-sysctl.rst).
+const OF_INTERFACES: [&str; 5] =
+    ["net/ipv4/conf", "net/ipv4/neigh", "net/ipv6/conf", "net/ipv6/neigh", "net/mpls/conf"];
+const NO_INTERFACES: [&str; 2] = ["all", "default"];
+
+pub(super) struct Sysctl<'a>(pub(super) &'a str);
+
+impl Sysctl<'_> {
+    /// The interface whose sysctl it is.
+    pub(super) fn interface(&self) -> Option<Cow<'static, str>> {
+        self.parts().map(|(_, interface, _)| Cow::Owned(interface))
+    }
+
+    /// The name of the same sysctl of another interface.
+    pub(super) fn on_interface(&self, new: &str) -> Option<String> {
+        let (before, _, after) = self.parts()?;
+        Some(dotted(&format!("{before}/{new}/{after}")))
+    }
+
+    /// What is before the interface, the interface, and what is after it, as parts of a path.
+    fn parts(&self) -> Option<(&'static str, String, String)> {
+        let path = relative(self.0);
+        OF_INTERFACES.iter().find_map(|before| {
+            let (interface, after) = path.strip_prefix(before)?.strip_prefix('/')?.split_once('/')?;
+            let named = !interface.is_empty() && !NO_INTERFACES.contains(&interface);
+            named.then(|| (*before, interface.to_owned(), after.to_owned()))
+        })
+    }
+
+    fn path(&self) -> String {
+        format!("/proc/sys/{}", relative(self.0))
+    }
+}
+
+impl Knob for Sysctl<'_> {
+    fn name(&self) -> String {
+        self.0.to_owned()
+    }
+
+    fn wrong_name(&self) -> Option<String> {
+        let plain = relative(self.0).split('/').all(|part| !matches!(part, "" | "." | ".."));
+        (!plain).then(|| "it is no name of a sysctl such as net.core.rmem_max".to_owned())
+    }
+
+    fn read(&self, host: &Host) -> Result<Value, HostError> {
+        host.read(&self.path()).map(Value::new)
+    }
+
+    fn check(&self, value: &Value) -> Result<(), &'static str> {
+        if value.as_str().contains('\n') { Err("one line") } else { Ok(()) }
+    }
+
+    fn write(&self, host: &Host, value: &Value) -> Result<(), Refusal> {
+        Ok(host.write(&self.path(), value.as_str())?)
+    }
+
+    fn same(&self, one: &Value, other: &Value) -> bool {
+        one.as_str().split_whitespace().eq(other.as_str().split_whitespace())
+    }
+
+    fn command(&self, value: &Value) -> Option<String> {
+        Some(format!("sysctl -w {}={}", self.0, quoted(value.as_str())))
+    }
+}
+
+/// The path below `/proc/sys`.
+fn relative(name: &str) -> String {
+    match name.find(['.', '/']) {
+        Some(first) if name.as_bytes().get(first) == Some(&b'/') => name.to_owned(),
+        _ => swapped(name),
+    }
+}
+
+/// The name of a path.
+fn dotted(path: &str) -> String {
+    swapped(path)
+}
+
+fn swapped(name: &str) -> String {
+    let other = |letter| match letter {
+        '.' => '/',
+        '/' => '.',
+        letter => letter,
+    };
+    name.chars().map(other).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use crate::{Host, Setting, SettingError, Value};
+
+    #[test]
+    fn a_sysctl_is_read_and_written_by_its_dotted_name() {
+        let setting = Setting::sysctl("net.ipv4.conf.eth0/5.rp_filter");
+        let host = Host::scripted([("/proc/sys/net/ipv4/conf/eth0.5/rp_filter", "1\n")]);
+        assert_eq!(setting.read(&host).expect("read").as_str(), "1");
+        setting.write(&host, &Value::new("0")).expect("written");
+        assert_eq!(setting.read(&host).expect("read").as_str(), "0");
+        let by_path = Setting::sysctl("net/ipv4/conf/eth0.5/rp_filter");
+        assert_eq!(by_path.read(&host).expect("read").as_str(), "0");
+    }
+
+    #[test]
+    fn a_missing_sysctl_names_itself_and_is_gone() {
+        let host = Host::scripted([("/proc/sys/net/core/rmem_max", "1\n")]);
+        let error = Setting::sysctl("net.nothing").read(&host).expect_err("not there");
+        assert!(error.to_string().starts_with("net.nothing: cannot read /proc/sys/net/nothing: "), "{error}");
+        assert!(error.is_gone() && !error.is_denied() && !error.is_unsupported());
+        let error = Setting::sysctl("net.nothing").write(&host, &Value::new("1")).expect_err("not there");
+        assert!(error.is_gone(), "{error}");
+    }
+
+    #[test]
+    fn no_name_leads_out_of_proc_sys() {
+        for name in ["", "net..x", "//.//.etc.passwd", "net/../../etc/passwd", "net.ipv4.", "/etc/passwd"] {
+            let error = Setting::sysctl(name).read(&Host::live()).expect_err(name);
+            assert!(matches!(error, SettingError::BadName { .. }), "{name}: {error}");
+        }
+    }
+
+    #[test]
+    fn words_are_compared_and_one_value_is_one_line() {
+        let setting = Setting::sysctl("net.ipv4.udp_mem");
+        assert!(setting.same(&Value::new("1 2 3"), &Value::new("1\t2\t3")));
+        assert_eq!(setting.command(&Value::new("1 2")).as_deref(), Some("sysctl -w net.ipv4.udp_mem='1 2'"));
+        assert!(setting.check(&Value::new("1\n2")).is_err());
+    }
+
+    #[test]
+    fn the_interface_in_a_name_is_found_and_changed() {
+        let setting = Setting::sysctl("net.ipv4.conf.eth0/5.rp_filter");
+        assert_eq!(setting.interface().as_deref(), Some("eth0.5"));
+        assert_eq!(setting.on_interface("lan0"), Setting::sysctl("net.ipv4.conf.lan0.rp_filter"));
+        let other = Setting::sysctl("net.ipv4.conf.lan0.rp_filter").on_interface("eth0.5");
+        assert_eq!(other, setting);
+        for name in ["net.ipv4.conf.all.rp_filter", "net.ipv6.conf.default.forwarding", "net.core.rmem_max"] {
+            let setting = Setting::sysctl(name);
+            assert_eq!(setting.interface(), None, "{name}");
+            assert_eq!(setting.on_interface("eth1"), setting);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_name_of_an_interface_comes_back(interface in "[a-z0-9][a-z0-9.@-]{0,12}", other in "[a-z0-9.]{1,12}") {
+            prop_assume!(interface != "all" && interface != "default" && other != "all" && other != "default");
+            let setting = Setting::sysctl("net.ipv4.conf.x.rp_filter").on_interface(&interface);
+            prop_assert_eq!(setting.interface(), Some(interface.as_str().into()));
+            let there = setting.on_interface(&other);
+            prop_assert_eq!(there.interface(), Some(other.as_str().into()));
+            prop_assert_eq!(there.on_interface(&interface), setting);
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! The CPUs that a thread may run on (`sched_setaffinity`), as a list: `0,4-5`.
+//!
+//! They end with the thread, and so does the knob: it is that of one thread, known by its ids and when it was started. What
+//! is read is what `/proc` shows as allowed, CPUs that are offline too, so that it can be put back as it was. The kernel
+//! remembers beside that whether anybody asked (`user_cpus_ptr`, Linux 6.2), and then keeps to it when a cpuset grows or a
+//! CPU comes: all that are online are therefore asked for as all that can be.
+
+use super::Value;
+use super::knob::{Knob, Refusal};
+use crate::root::Explained;
+use crate::stage::thread::allowed_in;
+use crate::{CpuSet, Host, HostError, Setting, process, sys};
+
+const EXPECTED: &str = "a list of CPUs such as 0,4-5";
+
+pub(super) struct Thread {
+    pub(super) pid: u32,
+    pub(super) tid: u32,
+    pub(super) started: u64,
+}
+
+impl Setting {
+    /// That of the thread of these ids, as it runs now.
+    ///
+    /// # Errors
+    /// [`HostError`] where there is no such thread, or it cannot be told when it was started.
+    pub fn thread_cpus(host: &Host, pid: u32, tid: u32) -> Result<Self, HostError> {
+        Ok(Setting::ThreadCpus { pid, tid, started: started(host, pid, tid)? })
+    }
+}
+
+impl Thread {
+    fn status(&self) -> String {
+        format!("/proc/{}/task/{}/status", self.pid, self.tid)
+    }
+
+    fn must_be_there(&self, host: &Host) -> Result<(), HostError> {
+        match started(host, self.pid, self.tid) {
+            Ok(started) if started == self.started => Ok(()),
+            Err(error) if !is_ended(&error) => Err(error),
+            _ => Err(ended(self.tid)),
+        }
+    }
+
+    /// Another may have the number between the two readings.
+    fn text(&self, host: &Host) -> Result<String, HostError> {
+        let text = host
+            .read(&self.status())
+            .map_err(|error| if is_ended(&error) { ended(self.tid) } else { error })?;
+        self.must_be_there(host)?;
+        Ok(text)
+    }
+}
+
+impl Knob for Thread {
+    fn name(&self) -> String {
+        if self.pid == self.tid {
+            return format!("CPUs of the main thread of process {}", self.pid);
+        }
+        format!("CPUs of thread {} of process {}", self.tid, self.pid)
+    }
+
+    fn read(&self, host: &Host) -> Result<Value, HostError> {
+        let garbled = |reason: String| HostError::Garbled { path: self.status(), reason };
+        match allowed_in(&self.text(host)?) {
+            Some(Ok(cpus)) => Ok(Value::new(cpus.to_string())),
+            Some(Err(why)) => Err(garbled(format!("Cpus_allowed_list: {why}"))),
+            None => Err(garbled("no Cpus_allowed_list".to_owned())),
+        }
+    }
+
+    fn check(&self, value: &Value) -> Result<(), &'static str> {
+        parse(value).map(|_| ())
+    }
+
+    fn write(&self, host: &Host, value: &Value) -> Result<(), Refusal> {
+        let cpus = parse(value).map_err(Refusal::BadValue)?;
+        self.must_be_there(host)?;
+        let asked_for = widened(host, &cpus);
+        let act = || sys::affinity::set(self.tid, asked_for.iter()).map_err(|error| explained(&error, &cpus));
+        let key = format!("thread/{}/{}/cpus", self.pid, self.tid);
+        host.act_to(&key, "setting them", act, &cpus.to_string())?;
+        if let Some(rehearsed) = host.read(&self.status()).ok().and_then(|text| with_list(&text, &cpus)) {
+            host.rehearse(&self.status(), &rehearsed);
+        }
+        Ok(())
+    }
+
+    fn same(&self, one: &Value, other: &Value) -> bool {
+        let one = parse(one);
+        one.is_ok() && one == parse(other)
+    }
+
+    fn command(&self, value: &Value) -> Option<String> {
+        Some(format!("taskset -pc {value} {}", self.tid))
+    }
+}
+
+fn parse(value: &Value) -> Result<CpuSet, &'static str> {
+    CpuSet::from_list(value.as_str()).ok().filter(|cpus| !cpus.is_empty()).ok_or(EXPECTED)
+}
+
+/// All that can be, where these are all that are online: a thread that nobody bound stays one.
+fn widened(host: &Host, cpus: &CpuSet) -> CpuSet {
+    let list = |name: &str| {
+        let text = host.read(&format!("/sys/devices/system/cpu/{name}")).ok()?;
+        CpuSet::from_list(&text).ok()
+    };
+    match (list("online"), list("possible")) {
+        (Some(online), Some(possible)) if online.iter().all(|cpu| cpus.contains(cpu)) => {
+            cpus.iter().chain(possible.iter()).collect()
+        }
+        _ => cpus.clone(),
+    }
+}
+
+fn started(host: &Host, pid: u32, tid: u32) -> Result<u64, HostError> {
+    process::started(host, &format!("/proc/{pid}/task/{tid}"))
+}
+
+/// A thread that ends while its file is open reads as `ESRCH`.
+fn is_ended(error: &HostError) -> bool {
+    error.is_missing() || error.errno() == Some(libc::ESRCH)
+}
+
+fn ended(tid: u32) -> HostError {
+    let words = "it has ended".to_owned();
+    let source = Explained { errno: libc::ENOENT, words }.into();
+    HostError::Call { what: format!("thread {tid}"), source }
+}
+
+/// What a refusal means here.
+fn explained(error: &std::io::Error, cpus: &CpuSet) -> std::io::Error {
+    let errno = error.raw_os_error().unwrap_or(libc::EIO);
+    let words = match errno {
+        libc::ESRCH => return Explained { errno: libc::ENOENT, words: "it has ended".to_owned() }.into(),
+        libc::EPERM => "it is another user's thread: that takes CAP_SYS_NICE, so run it as root".to_owned(),
+        libc::EINVAL => format!(
+            "its control group (cpuset) lets it have none of the CPUs {cpus}, they are not online, or it is bound by the kernel"
+        ),
+        _ => return std::io::Error::from_raw_os_error(errno),
+    };
+    Explained { errno, words }.into()
+}
+
+/// A `status` with another list.
+fn with_list(text: &str, cpus: &CpuSet) -> Option<String> {
+    const KEY: &str = "Cpus_allowed_list:";
+    let (before, rest) = text.split_once(KEY)?;
+    let (_, after) = rest.split_once('\n')?;
+    Some(format!("{before}{KEY}\t{cpus}\n{after}"))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,138 @@
+use std::process::{Child, Command};
+
+use super::*;
+use crate::SettingError;
+
+const STAT: &str = "/proc/812/task/813/stat";
+const STATUS: &str = "/proc/812/task/813/status";
+
+fn line(started: u64) -> String {
+    format!("813 (a (b) c) S 1 812 612 0 -1 4194304 1 0 0 0 5 3 0 0 20 0 2 0 {started} 8 9 10\n")
+}
+
+fn fake(started: u64) -> Host {
+    Host::scripted([
+        (STAT, line(started).as_str()),
+        (STATUS, "Name:\ta\nCpus_allowed:\tf\nCpus_allowed_list:\t0-3\nMems_allowed_list:\t0\n"),
+    ])
+}
+
+fn setting() -> Setting {
+    Setting::ThreadCpus { pid: 812, tid: 813, started: 1234 }
+}
+
+/// A process that does nothing.
+struct Sleeper(Child);
+
+impl Sleeper {
+    fn start() -> Self {
+        Self(Command::new("sleep").arg("600").spawn().expect("sleep runs"))
+    }
+
+    fn cpus(&self) -> Setting {
+        Setting::thread_cpus(&Host::live(), self.0.id(), self.0.id()).expect("it runs")
+    }
+}
+
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_thread_of_another_process_is_bound_and_set_free() {
+    let host = Host::live();
+    let child = Sleeper::start();
+    let cpus = child.cpus();
+    let before = cpus.read(&host).expect("read");
+    let first = CpuSet::from_list(before.as_str()).expect("a list").iter().next().expect("a CPU");
+    let first = Value::new(first.to_string());
+    cpus.write(&host, &first).expect("written");
+    assert_eq!(cpus.read(&host).expect("read"), first);
+    cpus.write(&host, &before).expect("written");
+    assert_eq!(cpus.read(&host).expect("read"), before);
+}
+
+#[test]
+fn cpus_that_are_not_there_are_refused_or_left_out() {
+    let host = Host::live();
+    let child = Sleeper::start();
+    let cpus = child.cpus();
+    let before = cpus.read(&host).expect("read");
+    // Beyond what 1024 bits hold, and beyond every kernel.
+    let error = cpus.write(&host, &Value::new("9000")).expect_err("no such CPU");
+    assert!(error.to_string().contains("cpuset"), "{error}");
+    assert_eq!(cpus.read(&host).expect("read"), before);
+    let first = CpuSet::from_list(before.as_str()).expect("a list").iter().next().expect("a CPU");
+    match cpus.write(&host, &Value::new(format!("{first},9000"))).expect_err("half of it") {
+        SettingError::Partly { found, .. } => assert_eq!(found, first.to_string()),
+        // Where there is but one CPU nothing changes.
+        error => assert!(matches!(error, SettingError::Ignored { .. }), "{error}"),
+    }
+}
+
+#[test]
+fn a_thread_that_ended_is_gone() {
+    let host = Host::live();
+    let mut child = Sleeper::start();
+    let cpus = child.cpus();
+    let Setting::ThreadCpus { pid, tid, started } = cpus else { panic!("{cpus}") };
+    let later = Setting::ThreadCpus { pid, tid, started: started + 1 };
+    for setting in [later, {
+        let _ = child.0.kill();
+        let _ = child.0.wait();
+        cpus
+    }] {
+        for outcome in [setting.read(&host).map(drop), setting.write(&host, &Value::new("0"))] {
+            let error = outcome.expect_err("it is not there");
+            assert!(error.is_gone(), "{error}");
+        }
+    }
+}
+
+#[test]
+fn a_refusal_says_what_it_takes() {
+    let cpus = CpuSet::from_iter([3]);
+    let words = |errno| explained(&std::io::Error::from_raw_os_error(errno), &cpus).to_string();
+    assert!(words(libc::EPERM).contains("CAP_SYS_NICE"));
+    assert!(words(libc::EINVAL).contains("cpuset") && words(libc::EINVAL).contains("CPUs 3"));
+    assert!(words(libc::ESRCH).contains("ended"));
+}
+
+#[test]
+fn a_fake_host_takes_lists_and_refuses_them() {
+    let setting = setting();
+    let host = fake(1234);
+    assert_eq!(setting.to_string(), "CPUs of thread 813 of process 812");
+    assert_eq!(setting.command(&Value::new("2")).as_deref(), Some("taskset -pc 2 813"));
+    assert!(
+        setting.same(&Value::new("0,1,2"), &Value::new("2,0-1"))
+            && !setting.same(&Value::new(""), &Value::new(""))
+    );
+    setting.write(&host, &Value::new("1,2")).expect("written");
+    assert_eq!(setting.read(&host).expect("read").as_str(), "1-2");
+    assert!(host.read(STATUS).expect("read").ends_with("Mems_allowed_list:\t0\n"));
+    let denied = host.refusing("/calls/thread/812/813/cpus.json", libc::EPERM);
+    assert!(setting.write(&denied, &Value::new("0")).expect_err("refused").is_denied());
+    assert!(setting.read(&fake(1235)).expect_err("another").is_gone());
+    assert_eq!(Setting::thread_cpus(&fake(1234), 812, 813).expect("there"), setting);
+}
+
+#[test]
+fn a_list_of_nothing_is_none() {
+    for text in ["", "x", "3-1", "none", "-1"] {
+        assert!(setting().check(&Value::new(text)).is_err(), "{text}");
+    }
+}
+
+#[test]
+fn a_thread_that_nobody_bound_is_asked_to_have_all_that_can_be() {
+    let host = Host::scripted([
+        ("/sys/devices/system/cpu/online", "0-3\n"),
+        ("/sys/devices/system/cpu/possible", "0-7\n"),
+    ]);
+    let wide = |text: &str| widened(&host, &CpuSet::from_list(text).expect("a list")).to_string();
+    assert_eq!((wide("0-3").as_str(), wide("0-2").as_str(), wide("0-9").as_str()), ("0-7", "0-2", "0-9"));
+}

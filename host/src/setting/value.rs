@@ -1,0 +1,29 @@
+//! What a knob is set to.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// A knob's value in the kernel's own words, without the trailing newline.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Value(String);
+
+impl Value {
+    /// A value; white space around it does not count.
+    pub fn new(text: impl AsRef<str>) -> Self {
+        Self(text.as_ref().trim().to_owned())
+    }
+
+    /// The value's text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}

@@ -1,0 +1,168 @@
+//! How many virtual functions a device has (`sriov_numvfs`, Linux 3.8; Documentation/PCI/pci-iov-howto.rst).
+//!
+//! The kernel changes their number only by way of none (`sriov_numvfs_store` of drivers/pci/iov.c), which takes away all there
+//! are, with their addresses: those that anybody uses are left alone.
+
+use super::Value;
+use super::knob::{Knob, Refusal, echo};
+use crate::{Host, HostError};
+
+const EXPECTED: &str = "a number of virtual functions";
+
+pub(super) struct VirtualFunctions<'a> {
+    pub(super) interface: &'a str,
+}
+
+impl VirtualFunctions<'_> {
+    fn device(&self) -> String {
+        format!("/sys/class/net/{}/device", self.interface)
+    }
+
+    fn path(&self) -> String {
+        format!("{}/sriov_numvfs", self.device())
+    }
+
+    /// Who uses one of them: a program by VFIO, such as a virtual machine, or an interface that is up.
+    fn user(&self, host: &Host) -> Option<String> {
+        let device = self.device();
+        let names = host.list(&device).unwrap_or_default();
+        names.iter().filter(|name| name.starts_with("virtfn")).find_map(|function| {
+            let base = format!("{device}/{function}");
+            let driver = host.read_link(&format!("{base}/driver")).unwrap_or_default();
+            let driver = driver.rsplit('/').next().unwrap_or_default();
+            // pci_vfs_assigned does not count those of VFIO, and taking one away waits for whoever has it open.
+            if driver.contains("vfio")
+                || matches!(driver, "pci-stub" | "pciback" | "uio_pci_generic" | "igb_uio")
+            {
+                return Some(format!("{function} belongs to {driver}, as those of virtual machines do"));
+            }
+            let interfaces = host.list(&format!("{base}/net")).unwrap_or_default();
+            let up = interfaces.into_iter().find(|interface| {
+                let flags = host.read(&format!("{base}/net/{interface}/flags")).unwrap_or_default();
+                let flags = u32::from_str_radix(flags.trim().trim_start_matches("0x"), 16);
+                flags.is_ok_and(|flags| flags & libc::IFF_UP.cast_unsigned() != 0)
+            });
+            up.map(|interface| format!("{function} is {interface}, which is up"))
+        })
+    }
+}
+
+impl Knob for VirtualFunctions<'_> {
+    fn name(&self) -> String {
+        format!("virtual functions of {}", self.interface)
+    }
+
+    fn read(&self, host: &Host) -> Result<Value, HostError> {
+        host.read(&self.path()).map(Value::new)
+    }
+
+    fn check(&self, value: &Value) -> Result<(), &'static str> {
+        value.as_str().parse::<u16>().map(|_| ()).map_err(|_| EXPECTED)
+    }
+
+    fn write(&self, host: &Host, value: &Value) -> Result<(), Refusal> {
+        let before = self.read(host)?;
+        if before == *value {
+            return Ok(());
+        }
+        if before.as_str() != "0" {
+            if let Some(user) = self.user(host) {
+                return Err(Refusal::Reason(format!(
+                    "{user}: to change their number takes all of them away"
+                )));
+            }
+            host.write(&self.path(), "0").map_err(in_use)?;
+        }
+        if value.as_str() == "0" {
+            return Ok(());
+        }
+        host.write(&self.path(), value.as_str()).map_err(|error| {
+            // As many as there were are better than none.
+            match host.write(&self.path(), before.as_str()) {
+                Ok(()) => Refusal::Host(error),
+                Err(second) => Refusal::Reason(format!("{error}; and none are left: {second}")),
+            }
+        })
+    }
+
+    fn passes(&self, _: &Value, found: &Value) -> bool {
+        found.as_str() == "0"
+    }
+
+    fn command(&self, value: &Value) -> Option<String> {
+        let path = self.path();
+        (value.as_str() == "0")
+            .then(|| echo(value, &path))
+            .or_else(|| Some(format!("{} && {}", echo(&Value::new("0"), &path), echo(value, &path))))
+    }
+}
+
+/// Drivers refuse with EPERM, EBUSY or EINVAL while a virtual machine has one, and write the reason to the kernel's log.
+fn in_use(error: HostError) -> Refusal {
+    match error.errno() {
+        Some(libc::EPERM | libc::EBUSY) => {
+            Refusal::Reason(format!("{error}: the driver keeps them while a virtual machine has one"))
+        }
+        _ => Refusal::Host(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::recording::{Entry, Recording};
+    use crate::{Setting, SettingError};
+
+    const PATH: &str = "/sys/class/net/eth0/device/sriov_numvfs";
+
+    fn setting() -> Setting {
+        Setting::VirtualFunctions { interface: "eth0".into() }
+    }
+
+    fn host(active: &str, more: &[(&str, Entry)]) -> Host {
+        let mut recording = Recording::new();
+        recording.insert(PATH, Entry::File(active.as_bytes().to_vec()));
+        for (path, entry) in more {
+            recording.insert(format!("/sys/class/net/eth0/device/{path}"), entry.clone());
+        }
+        Host::rehearsal(recording)
+    }
+
+    #[test]
+    fn their_number_is_set_by_way_of_none() {
+        let host = host("2\n", &[]);
+        setting().write(&host, &Value::new("4")).expect("written");
+        assert_eq!(setting().read(&host).expect("read").as_str(), "4");
+        assert_eq!(setting().command(&Value::new("0")).as_deref(), Some(&*format!("echo 0 > {PATH}")));
+        assert_eq!(
+            setting().command(&Value::new("4")).as_deref(),
+            Some(&*format!("echo 0 > {PATH} && echo 4 > {PATH}"))
+        );
+        assert!(setting().check(&Value::new("many")).is_err());
+    }
+
+    #[test]
+    fn those_that_somebody_uses_are_left() {
+        let vfio = [("virtfn0/driver", Entry::Link("../../../bus/pci/drivers/vfio-pci".into()))];
+        let error = setting().write(&host("1\n", &vfio), &Value::new("4")).expect_err("in use");
+        let words = "virtual functions of eth0: virtfn0 belongs to vfio-pci, as those of virtual machines do: to change their \
+                     number takes all of them away";
+        assert_eq!(error.to_string(), words);
+        let up = [("virtfn0/net/eth0v0/flags", Entry::File(b"0x1003\n".to_vec()))];
+        let error = setting().write(&host("1\n", &up), &Value::new("0")).expect_err("in use");
+        assert!(error.to_string().contains("virtfn0 is eth0v0, which is up"), "{error}");
+        let down = [("virtfn0/net/eth0v0/flags", Entry::File(b"0x1002\n".to_vec()))];
+        setting().write(&host("1\n", &down), &Value::new("0")).expect("written");
+    }
+
+    #[test]
+    fn a_driver_that_keeps_them_is_understood() {
+        let host = host("1\n", &[]).refusing(PATH, libc::EPERM);
+        let error = setting().write(&host, &Value::new("0")).expect_err("kept");
+        assert!(matches!(error, SettingError::Refused { .. }), "{error}");
+        assert!(
+            error.to_string().ends_with("the driver keeps them while a virtual machine has one"),
+            "{error}"
+        );
+    }
+}

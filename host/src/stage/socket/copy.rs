@@ -1,0 +1,160 @@
+//! A copy of a descriptor that another process has of its socket.
+//!
+//! `pidfd_getfd` (Linux 5.6) makes a descriptor here of the very socket that the process holds, as if the process had sent it
+//! over a Unix socket: options that are set on it are set on the process' socket. The process does not notice. Should it close
+//! the socket meanwhile, the socket lives until the copy is closed, so that a copy must not be kept.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use rustix::fs::FileType;
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
+
+use super::Descriptor;
+use crate::Host;
+use crate::root::Explained;
+
+/// A copy of this descriptor of a process, which must be the socket of this inode.
+///
+/// Takes the right to trace the process (`PTRACE_MODE_ATTACH_REALCREDS`, pidfd_getfd of kernel/pid.c, Linux 6.18).
+///
+/// # Errors
+/// `ENOENT` where the process is gone or has another thing there; `EPERM` names the capability.
+pub(crate) fn copy(inode: u64, (pid, descriptor): (u32, u32)) -> io::Result<OwnedFd> {
+    let number = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidInput)?;
+    let its = i32::try_from(descriptor).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let taken = pidfd_open(number, PidfdFlags::empty())
+        .and_then(|process| pidfd_getfd(&process, its, PidfdGetfdFlags::empty()))
+        .map_err(|error| explained(error.into(), pid, descriptor))?;
+    // The number may have been closed and given to something else since it was listed.
+    let found = rustix::fs::fstat(&taken)?;
+    if found.st_ino == inode && FileType::from_raw_mode(found.st_mode) == FileType::Socket {
+        Ok(taken)
+    } else {
+        Err(gone(format!("descriptor {descriptor} of process {pid} is another thing now")))
+    }
+}
+
+/// The same, and where that process has it no more, of whichever process has it: forked workers share sockets, and the one
+/// that was seen with it may be the first to end.
+///
+/// # Errors
+/// As [`copy`]; `ENOENT` where no process has it, and `EACCES` where one that might have it may not be looked at.
+pub(crate) fn copy_of_any(host: &Host, inode: u64, first: (u32, u32)) -> io::Result<OwnedFd> {
+    match copy(inode, first) {
+        Err(error) if is_gone(&error) => {}
+        outcome => return outcome,
+    }
+    let mut refused = None;
+    for pid in
+        host.list("/proc").map_err(io::Error::other)?.iter().filter_map(|name| name.parse::<u32>().ok())
+    {
+        let descriptors = match host.list(&format!("/proc/{pid}/fd")) {
+            Ok(descriptors) => descriptors,
+            Err(error) => {
+                refused = refused.or(error.is_denied().then_some(pid));
+                continue;
+            }
+        };
+        for descriptor in descriptors.iter().filter_map(|name| name.parse::<u32>().ok()) {
+            let link = host.read_link(&format!("/proc/{pid}/fd/{descriptor}"));
+            if link.is_ok_and(|link| Descriptor::of(&link) == Descriptor::Socket(inode)) {
+                match copy(inode, (pid, descriptor)) {
+                    // It was closed since it was listed.
+                    Err(error) if is_gone(&error) => {}
+                    outcome => return outcome,
+                }
+            }
+        }
+    }
+    let words = |pid| format!("/proc/{pid}/fd may not be read: it takes CAP_SYS_PTRACE, so run it as root");
+    Err(refused.map_or_else(
+        || gone("no process has that socket any more".to_owned()),
+        |pid| Explained { errno: libc::EACCES, words: words(pid) }.into(),
+    ))
+}
+
+fn is_gone(error: &io::Error) -> bool {
+    Explained::of(error).is_some_and(|explained| explained.errno == libc::ENOENT)
+}
+
+fn gone(words: String) -> io::Error {
+    Explained { errno: libc::ENOENT, words }.into()
+}
+
+/// A process that ended and a descriptor that was closed are not there; what is not permitted says what it takes.
+fn explained(error: io::Error, pid: u32, descriptor: u32) -> io::Error {
+    match error.raw_os_error() {
+        Some(libc::ESRCH) => gone(format!("process {pid} has ended")),
+        Some(libc::EBADF) => gone(format!("process {pid} has no descriptor {descriptor}")),
+        Some(errno @ (libc::EPERM | libc::EACCES)) => {
+            let words =
+                format!("a copy of a descriptor of process {pid} takes CAP_SYS_PTRACE, so run it as root");
+            Explained { errno, words }.into()
+        }
+        Some(libc::ENOSYS) => {
+            let words = "pidfd_getfd takes Linux 5.6, and a sandbox that lets it pass".to_owned();
+            Explained { errno: libc::ENOSYS, words }.into()
+        }
+        _ => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+    use std::net::UdpSocket;
+    use std::os::fd::{AsFd, AsRawFd};
+
+    use super::*;
+
+    fn inode(of: &impl AsFd) -> u64 {
+        rustix::fs::fstat(of).expect("an inode").st_ino
+    }
+
+    fn place(of: &impl AsRawFd) -> (u32, u32) {
+        (std::process::id(), u32::try_from(of.as_raw_fd()).expect("a descriptor"))
+    }
+
+    fn skip(test: &str, why: &io::Error) {
+        let _ = io::stderr().write_all(format!("\nSKIP {test}: {why}\n").as_bytes());
+    }
+
+    #[test]
+    fn a_copy_is_the_same_socket_and_nothing_else() {
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("bound");
+        let file = std::fs::File::open("/proc/self/stat").expect("open");
+        let copied = match copy(inode(&socket), place(&socket)) {
+            Ok(copied) => UdpSocket::from(copied),
+            Err(error) => return skip("a_copy_is_the_same_socket_and_nothing_else", &error),
+        };
+        assert_eq!(copied.local_addr().expect("bound"), socket.local_addr().expect("bound"));
+        for (inode, at) in [
+            (inode(&socket) + 1, place(&socket)),
+            (inode(&file), place(&file)),
+            (inode(&socket), (std::process::id(), 1 << 20)),
+            (inode(&socket), (i32::MAX.unsigned_abs(), 3)),
+        ] {
+            let error = copy(inode, at).expect_err("not that socket");
+            assert!(is_gone(&error), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_socket_is_found_where_else_it_is_held() {
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("bound");
+        let other = socket.try_clone().expect("another descriptor");
+        let (inode, at) = (inode(&socket), place(&socket));
+        drop(socket);
+        match copy_of_any(&Host::live(), inode, at) {
+            Ok(copied) => assert_eq!(rustix::fs::fstat(&copied).expect("an inode").st_ino, inode),
+            Err(error) => return skip("a_socket_is_found_where_else_it_is_held", &error),
+        }
+        drop(other);
+        // Children that other tests start have it between fork and exec.
+        let error = (0..1000).find_map(|_| copy_of_any(&Host::live(), inode, at).err()).expect("closed");
+        // Another user's processes might have it.
+        let expected = if is_gone(&error) { "no process" } else { "CAP_SYS_PTRACE" };
+        assert!(error.to_string().contains(expected), "{error}");
+    }
+}

@@ -1,0 +1,143 @@
+//! A CPU for the interrupt of each queue.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{near, order, usable_cpus, worth};
+use crate::CpuSet;
+use crate::stage::PacketPath;
+use crate::stage::irq::Vector;
+use crate::stage::machine::Machine;
+
+/// The CPU of each queue's interrupt.
+pub(super) struct Placed {
+    pub(super) receive: BTreeMap<u32, u32>,
+    pub(super) transmit: BTreeMap<u32, u32>,
+    pub(super) managed: bool,
+}
+
+/// The vectors that serve receive queues, by queue.
+pub(in crate::stage) fn receive_vectors<'a>(
+    path: &'a PacketPath,
+    interface: &str,
+) -> BTreeMap<u32, &'a Vector> {
+    let vectors = path.irq.vectors(interface).iter();
+    vectors.filter_map(|vector| vector.receive_queue.map(|queue| (queue, vector))).collect()
+}
+
+/// The vectors that serve transmit queues, by queue.
+fn transmit_vectors<'a>(path: &'a PacketPath, interface: &str) -> BTreeMap<u32, &'a Vector> {
+    let vectors = path.irq.vectors(interface).iter();
+    vectors.filter_map(|vector| vector.transmit_queue.map(|queue| (queue, vector))).collect()
+}
+
+/// The one CPU of each receive queue, as it would be with the vectors well spread: where they are now if no CPU has two
+/// while another has none, else where [`plan`] puts them. None where that is not known.
+pub(in crate::stage) fn settled(path: &PacketPath, interface: &str) -> Option<BTreeMap<u32, u32>> {
+    let vectors = receive_vectors(path, interface);
+    if vectors.is_empty() {
+        return None;
+    }
+    if let Some(now) = now(&vectors) {
+        let distinct: BTreeSet<u32> = now.values().copied().collect();
+        if distinct.len() == now.len().min(usable_cpus(path)?.len()) {
+            return Some(now);
+        }
+    }
+    plan(path, interface)
+}
+
+/// A CPU for each receive queue: what the driver hints if that is as good as any, else the CPUs in order of worth.
+pub(in crate::stage) fn plan(path: &PacketPath, interface: &str) -> Option<BTreeMap<u32, u32>> {
+    let usable = usable_cpus(path).filter(|cpus| !cpus.is_empty())?;
+    let near = path.link_of(interface).and_then(near);
+    let order = order(&path.machine, &usable, near, &BTreeMap::new());
+    let vectors = receive_vectors(path, interface);
+    let queues: Vec<u32> = vectors.keys().copied().collect();
+    let best = in_turn(&queues, &order);
+    let hinted = hinted(&vectors).filter(|hinted| as_good(&path.machine, near, &order, hinted, &best));
+    Some(hinted.unwrap_or(best))
+}
+
+/// The CPU of each vector; none where one has several, or where that is not known.
+fn now(vectors: &BTreeMap<u32, &Vector>) -> Option<BTreeMap<u32, u32>> {
+    vectors.iter().map(|(queue, vector)| Some((*queue, vector.cpu()?))).collect()
+}
+
+/// What the driver hints; none where it hints no CPU, or several, for one of them.
+fn hinted(vectors: &BTreeMap<u32, &Vector>) -> Option<BTreeMap<u32, u32>> {
+    vectors.iter().map(|(queue, vector)| Some((*queue, vector.hinted_cpu()?))).collect()
+}
+
+/// The queues on the CPUs in their order.
+fn in_turn(queues: &[u32], order: &[u32]) -> BTreeMap<u32, u32> {
+    queues.iter().copied().zip(order.iter().copied().cycle()).collect()
+}
+
+/// Whether a placement uses as many CPUs as another, of the same worth, and none more often than it.
+fn as_good(
+    machine: &Machine,
+    near: Option<u32>,
+    order: &[u32],
+    one: &BTreeMap<u32, u32>,
+    best: &BTreeMap<u32, u32>,
+) -> bool {
+    let cpus: CpuSet = order.iter().copied().collect();
+    let of = |placed: &BTreeMap<u32, u32>| {
+        let mut queues_of: BTreeMap<u32, usize> = BTreeMap::new();
+        placed.values().for_each(|cpu| *queues_of.entry(*cpu).or_default() += 1);
+        let mut worths: Vec<_> = queues_of.keys().map(|cpu| worth(machine, &cpus, near, *cpu)).collect();
+        worths.sort_unstable();
+        (worths, queues_of.values().max().copied())
+    };
+    one.values().all(|cpu| cpus.contains(*cpu)) && of(one) == of(best)
+}
+
+/// Where the interrupts of an interface go on CPUs in this order: where they are if that is as good as any, where the
+/// driver hints if that is, else in turn. Queues that packets come into go first.
+pub(super) fn placed(path: &PacketPath, interface: &str, order: &[u32], stay: bool) -> Placed {
+    let vectors = receive_vectors(path, interface);
+    let of_transmit = transmit_vectors(path, interface);
+    let managed = vectors.values().chain(of_transmit.values()).any(|vector| vector.is_managed());
+    if managed || stay {
+        let now = |vectors: &BTreeMap<u32, &Vector>| {
+            vectors.iter().filter_map(|(queue, vector)| Some((*queue, vector.cpu()?))).collect()
+        };
+        return Placed { receive: now(&vectors), transmit: now(&of_transmit), managed };
+    }
+    let reached = super::receive::reached(path, interface);
+    let is_reached = |queue: &u32| reached.as_ref().is_none_or(|reached| reached.contains(queue));
+    let (mut queues, rest): (Vec<u32>, Vec<u32>) = vectors.keys().copied().partition(is_reached);
+    queues.extend(rest);
+    let best = in_turn(&queues, order);
+    let near = path.link_of(interface).and_then(near);
+    let receive = [now(&vectors), hinted(&vectors)]
+        .into_iter()
+        .flatten()
+        .find(|placed| as_good(&path.machine, near, order, placed, &best))
+        .unwrap_or(best);
+    let transmit = of_transmit_queues(&of_transmit, &receive, order);
+    Placed { receive, transmit, managed }
+}
+
+/// Transmit queues go where the receive queue of their number does; those without one where fewest are.
+fn of_transmit_queues(
+    vectors: &BTreeMap<u32, &Vector>,
+    receive: &BTreeMap<u32, u32>,
+    order: &[u32],
+) -> BTreeMap<u32, u32> {
+    let mut queues_of: BTreeMap<u32, usize> = BTreeMap::new();
+    let mut placed = BTreeMap::new();
+    for (queue, cpu) in vectors.keys().filter_map(|queue| Some((*queue, *receive.get(queue)?))) {
+        placed.insert(queue, cpu);
+        *queues_of.entry(cpu).or_default() += 1;
+    }
+    for queue in vectors.keys().filter(|queue| !receive.contains_key(queue)) {
+        // The first of equals.
+        let Some(cpu) = order.iter().min_by_key(|cpu| queues_of.get(cpu).copied().unwrap_or(0)) else {
+            continue;
+        };
+        placed.insert(*queue, *cpu);
+        *queues_of.entry(*cpu).or_default() += 1;
+    }
+    placed
+}

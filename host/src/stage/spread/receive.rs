@@ -1,0 +1,138 @@
+//! RPS: which CPUs without a queue get packets of which queue.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Handing, Spread};
+use crate::CpuSet;
+use crate::stage::PacketPath;
+use crate::stage::machine::Machine;
+
+/// With this many CPUs beside its own, a queue's CPU has enough to do with handing packets on
+/// (Documentation/networking/scaling.rst).
+const MANY: usize = 4;
+
+/// The receive queues that packets come into: those that the indirection table names, or all where there is none. None
+/// where they are not known.
+pub(in crate::stage) fn reached(path: &PacketPath, interface: &str) -> Option<BTreeSet<u32>> {
+    let rps = path.softirq.rps_queues(interface);
+    let table = path.rss_of(interface).and_then(|rss| rss.table.value()).and_then(Option::as_ref);
+    let table = table.filter(|table| !table.is_empty());
+    let numbers = rps.iter().map(|item| item.queue);
+    let reached: BTreeSet<u32> =
+        numbers.filter(|queue| table.is_none_or(|table| table.contains(queue))).collect();
+    (!reached.is_empty()).then_some(reached)
+}
+
+/// The CPU of each queue that packets come into.
+pub(super) fn sources(path: &PacketPath, spread: &Spread) -> BTreeMap<u32, u32> {
+    let reached = reached(path, &spread.interface);
+    let is_reached = |queue: &u32| reached.as_ref().is_none_or(|reached| reached.contains(queue));
+    spread
+        .receive_interrupts
+        .iter()
+        .filter(|(queue, _)| is_reached(queue))
+        .map(|(queue, cpu)| (*queue, *cpu))
+        .collect()
+}
+
+/// Which queue gives each CPU without one its packets: of the queues of its node the one that hands to fewest, rather
+/// than that of its own core.
+pub(in crate::stage) fn handed_on(
+    machine: &Machine,
+    sources: &BTreeMap<u32, u32>,
+    without: &CpuSet,
+    handing: Handing,
+) -> BTreeMap<u32, BTreeSet<u32>> {
+    let mut extra: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
+    for cpu in without.iter().filter(|_| handing != Handing::None) {
+        let (node, core) = (machine.node_of(cpu), machine.siblings_of(cpu));
+        let is_near = |own: u32| machine.node_of(own) == node;
+        let has_near = sources.values().any(|own| is_near(*own));
+        if !has_near && handing == Handing::OwnNode {
+            continue;
+        }
+        let best =
+            sources.iter().filter(|(_, own)| !has_near || is_near(**own)).min_by_key(|(queue, own)| {
+                let same_core = core.is_some_and(|core| core.contains(**own));
+                (extra.get(queue).map_or(0, BTreeSet::len), same_core, **queue)
+            });
+        if let Some((queue, _)) = best {
+            extra.entry(*queue).or_default().insert(cpu);
+        }
+    }
+    extra
+}
+
+/// These CPUs and the queue's own, unless they are so many that it has enough to do with handing packets on.
+pub(in crate::stage) fn with_own(mut cpus: BTreeSet<u32>, own: Option<u32>) -> CpuSet {
+    if cpus.len() < MANY {
+        cpus.extend(own);
+    }
+    cpus.into_iter().collect()
+}
+
+/// The CPUs of RPS of each queue. Masks that give the CPUs without a queue packets as evenly stay as they are.
+pub(super) fn receive(
+    path: &PacketPath,
+    spread: &Spread,
+    without: &CpuSet,
+    handing: Handing,
+) -> BTreeMap<u32, CpuSet> {
+    let queues = path.softirq.rps_queues(&spread.interface);
+    let sources = sources(path, spread);
+    let now: Option<BTreeMap<u32, &CpuSet>> =
+        queues.iter().map(|item| Some((item.queue, item.cpus.value()?))).collect();
+    let (Some(now), false) = (now, sources.is_empty()) else { return BTreeMap::new() };
+    let extra = handed_on(&path.machine, &sources, without, handing);
+    let already = extra_of(&now, &sources);
+    if already.as_ref().is_some_and(|now| is_as_even(&path.machine, &sources, now, &extra)) {
+        return now.into_iter().map(|(queue, cpus)| (queue, cpus.clone())).collect();
+    }
+    let of = |queue: &u32| {
+        let extra = extra.get(queue).filter(|extra| !extra.is_empty());
+        extra.map_or_else(CpuSet::new, |extra| with_own(extra.clone(), sources.get(queue).copied()))
+    };
+    now.keys().map(|queue| (*queue, of(queue))).collect()
+}
+
+/// What masks hand to other CPUs than each queue's own; none where that is not what [`with_own`] would have made of it,
+/// or where queues have masks into which no packet comes.
+fn extra_of(
+    now: &BTreeMap<u32, &CpuSet>,
+    sources: &BTreeMap<u32, u32>,
+) -> Option<BTreeMap<u32, BTreeSet<u32>>> {
+    let set = now.iter().filter(|(_, cpus)| !cpus.is_empty());
+    set.map(|(queue, cpus)| {
+        let own = *sources.get(queue)?;
+        let extra: BTreeSet<u32> = cpus.iter().filter(|cpu| *cpu != own).collect();
+        let well = !extra.is_empty() && with_own(extra.clone(), Some(own)) == **cpus;
+        well.then_some((*queue, extra))
+    })
+    .collect()
+}
+
+/// Whether one way to hand packets on gives the same CPUs some, each by one queue, from its node where the other does so
+/// and from another core, and leaves no queue with more of them.
+fn is_as_even(
+    machine: &Machine,
+    sources: &BTreeMap<u32, u32>,
+    one: &BTreeMap<u32, BTreeSet<u32>>,
+    other: &BTreeMap<u32, BTreeSet<u32>>,
+) -> bool {
+    let judge = |extra: &BTreeMap<u32, BTreeSet<u32>>| {
+        let pairs =
+            || extra.iter().flat_map(|(queue, cpus)| cpus.iter().map(move |cpu| (sources.get(queue), *cpu)));
+        let mut cpus: Vec<u32> = pairs().map(|(_, cpu)| cpu).collect();
+        cpus.sort_unstable();
+        let far = pairs()
+            .filter(|(own, cpu)| own.is_none_or(|own| machine.node_of(*own) != machine.node_of(*cpu)))
+            .count();
+        let same_core =
+            |own: &u32, cpu: u32| machine.siblings_of(*own).is_some_and(|core| core.contains(cpu));
+        let beside = pairs().filter(|(own, cpu)| own.is_some_and(|own| same_core(own, *cpu))).count();
+        (cpus, far, beside, extra.values().map(BTreeSet::len).max())
+    };
+    let ((cpus, far, beside, most), (best_cpus, best_far, best_beside, best_most)) =
+        (judge(one), judge(other));
+    cpus == best_cpus && far <= best_far && beside <= best_beside && most <= best_most
+}

@@ -1,0 +1,45 @@
+use super::*;
+use crate::stage::irq::sample::{Machine as Sample, path};
+
+fn shown(plan: Option<BTreeMap<u32, u32>>) -> Vec<u32> {
+    plan.map_or_else(Vec::new, |plan| plan.into_values().collect())
+}
+
+#[test]
+fn hints_are_followed_where_each_queue_has_its_own_cpu() {
+    let path = path(&Sample { hints: Some(&[3, 2, 1, 0]), vectors: &[0, 0, 0, 0], ..Sample::default() });
+    assert_eq!(shown(plan(&path, "eth0")), [3, 2, 1, 0]);
+    let path_of_one_hint = crate::stage::irq::sample::path(&Sample {
+        hints: Some(&[0, 0, 0, 0]),
+        vectors: &[0, 0, 0, 0],
+        ..Sample::default()
+    });
+    assert_eq!(shown(plan(&path_of_one_hint, "eth0")), [0, 1, 2, 3]);
+}
+
+#[test]
+fn cores_of_the_nics_node_come_first_and_second_threads_last() {
+    let machine = Sample {
+        nodes: &["0-1,4-5", "2-3,6-7"],
+        cores: &["0,4", "1,5", "2,6", "3,7"],
+        nic_node: Some(1),
+        vectors: &[0; 8],
+        ..Sample::default()
+    };
+    assert_eq!(shown(plan(&path(&machine), "eth0")), [2, 3, 0, 1, 6, 7, 4, 5]);
+}
+
+#[test]
+fn isolated_cpus_get_none_and_more_queues_than_cpus_go_round() {
+    let machine = Sample { isolated: "2-3", vectors: &[0; 5], ..Sample::default() };
+    assert_eq!(shown(plan(&path(&machine), "eth0")), [0, 1, 0, 1, 0]);
+}
+
+#[test]
+fn what_is_spread_stays_where_it_is() {
+    let machine = Sample { vectors: &[2, 0], hints: Some(&[0, 1]), ..Sample::default() };
+    assert_eq!(shown(settled(&path(&machine), "eth0")), [2, 0]);
+    let machine = Sample { vectors: &[2, 2], hints: Some(&[0, 1]), ..Sample::default() };
+    assert_eq!(shown(settled(&path(&machine), "eth0")), [0, 1]);
+    assert_eq!(settled(&path(&machine), "eth9"), None);
+}

@@ -1,0 +1,234 @@
+//! What threads do with their sockets, looked at again and again: one that runs tells nothing, and may wait at another time.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::observe::{directory, doing, polled, task};
+use super::syscall::{Architecture, Call, Doing};
+use super::task::{Task, allowed};
+use crate::stage::socket::Service;
+use crate::{CpuSet, Host, Known};
+
+/// Samples of what the threads do that hold the sockets of services.
+pub struct Sampling<'h> {
+    host: &'h Host,
+    architecture: Option<Architecture>,
+    /// Inodes of sockets by process and descriptor.
+    held: BTreeMap<u32, BTreeMap<u32, u64>>,
+    threads: BTreeMap<(u32, u32), Sighting>,
+    /// What epoll instances and rings hold, by process and descriptor; none where they do not tell.
+    polls: BTreeMap<(u32, u64), Option<BTreeSet<u64>>>,
+    rings: BTreeMap<(u32, u64), BTreeSet<u64>>,
+    samples: u32,
+}
+
+/// What was seen of a thread. Sockets are named by their inodes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sighting {
+    /// Its process.
+    pub pid: u32,
+    /// The thread.
+    pub tid: u32,
+    /// Its line of `stat`, as it was at first; unknown where it may not be read.
+    pub task: Known<Task>,
+    /// The CPUs it may run on.
+    pub allowed: Known<CpuSet>,
+    /// Sockets that it was seen in a call on.
+    pub in_call: BTreeSet<u64>,
+    /// Sockets of the epoll instances that it was seen to wait for.
+    pub polling: BTreeSet<u64>,
+    /// Sockets that are registered with the io_uring that it was seen to wait for; none where it was seen in none. The
+    /// kernel does not tell of requests on others.
+    pub ring: Option<BTreeSet<u64>>,
+    /// In how many samples it was in select or poll, or in an epoll instance that does not tell: on any sockets.
+    pub selecting: u32,
+    /// In how many samples it ran.
+    pub running: u32,
+    /// In how many samples it waited for something else.
+    pub elsewhere: u32,
+    /// Why it is not told what it does, at the last sample that was not.
+    pub untold: Option<String>,
+}
+
+impl<'h> Sampling<'h> {
+    /// Of the threads of all processes that hold a socket of these services.
+    #[must_use]
+    pub fn new<'s>(host: &'h Host, services: impl IntoIterator<Item = &'s Service>) -> Self {
+        let mut held: BTreeMap<u32, BTreeMap<u32, u64>> = BTreeMap::new();
+        for socket in services.into_iter().flat_map(|service| &service.sockets) {
+            for (pid, descriptor) in &socket.descriptors {
+                held.entry(*pid).or_default().insert(*descriptor, socket.inode);
+            }
+        }
+        let architecture = Architecture::of(host);
+        let (threads, polls, rings) = Default::default();
+        Self { host, architecture, held, threads, polls, rings, samples: 0 }
+    }
+
+    /// Takes a sample. A thread that has ended is forgotten.
+    pub fn take(&mut self) {
+        self.samples += 1;
+        let mut there = BTreeMap::new();
+        for pid in self.held.keys().copied().collect::<Vec<_>>() {
+            let names = self.host.list(&format!("/proc/{pid}/task")).unwrap_or_default();
+            for tid in names.iter().filter_map(|name| name.parse().ok()) {
+                let known = self.threads.remove(&(pid, tid));
+                let Some(mut sighting) = known.or_else(|| Sighting::new(self.host, pid, tid)) else {
+                    continue;
+                };
+                self.see(&mut sighting);
+                there.insert((pid, tid), sighting);
+            }
+        }
+        self.threads = there;
+    }
+
+    /// How many samples were taken.
+    #[must_use]
+    pub fn samples(&self) -> u32 {
+        self.samples
+    }
+
+    /// What was seen of the threads that are still there, by process and number.
+    #[must_use]
+    pub fn threads(self) -> Vec<Sighting> {
+        self.threads.into_values().collect()
+    }
+
+    fn see(&mut self, sighting: &mut Sighting) {
+        let (pid, tid) = (sighting.pid, sighting.tid);
+        let (number, first) = match doing(self.host, pid, tid) {
+            Known::Value(Doing::InCall { number, first }) => (number, first),
+            Known::Value(Doing::Running) => return sighting.running += 1,
+            Known::Value(Doing::Elsewhere) => return sighting.elsewhere += 1,
+            Known::Unknown { why } => return sighting.untold = Some(why),
+        };
+        let sockets = self.held.get(&pid);
+        let held = u32::try_from(first).ok().and_then(|descriptor| sockets?.get(&descriptor));
+        match (self.architecture.map(|architecture| architecture.call(number)), held) {
+            (Some(Call::OnDescriptor(_)) | None, Some(inode)) => {
+                sighting.in_call.insert(*inode);
+            }
+            (Some(Call::Epoll(_)), _) => match self.polled(pid, first) {
+                Some(inodes) if inodes.is_empty() => sighting.elsewhere += 1,
+                Some(inodes) => sighting.polling.extend(inodes),
+                None => sighting.selecting += 1,
+            },
+            (Some(Call::Uring), _) => {
+                let registered = self.registered(pid, first);
+                sighting.ring.get_or_insert_default().extend(registered);
+            }
+            (Some(Call::Poll(_)), _) => sighting.selecting += 1,
+            _ => sighting.elsewhere += 1,
+        }
+    }
+
+    fn polled(&mut self, pid: u32, descriptor: u64) -> Option<BTreeSet<u64>> {
+        let (host, held) = (self.host, &self.held);
+        let ask = || polled(host, pid, held.get(&pid)?, descriptor);
+        self.polls.entry((pid, descriptor)).or_insert_with(ask).clone()
+    }
+
+    fn registered(&mut self, pid: u32, descriptor: u64) -> BTreeSet<u64> {
+        let (host, held) = (self.host, &self.held);
+        let ask = || {
+            let info = host.read(&format!("/proc/{pid}/fdinfo/{descriptor}")).unwrap_or_default();
+            let own =
+                |inode: &u64| held.get(&pid).is_some_and(|held| held.values().any(|held| held == inode));
+            registered(&info).into_iter().filter(own).collect()
+        };
+        self.rings.entry((pid, descriptor)).or_insert_with(ask).clone()
+    }
+}
+
+impl Sighting {
+    /// None where the thread ended.
+    fn new(host: &Host, pid: u32, tid: u32) -> Option<Self> {
+        Some(Sighting {
+            pid,
+            tid,
+            task: task(host, pid, tid)?,
+            allowed: allowed(host, &directory(pid, tid)),
+            in_call: BTreeSet::new(),
+            polling: BTreeSet::new(),
+            ring: None,
+            selecting: 0,
+            running: 0,
+            elsewhere: 0,
+            untold: None,
+        })
+    }
+}
+
+/// Inodes of the sockets that are registered with an io_uring, from its fdinfo: `UserFiles:\t2` and for each file a line such
+/// as `    0: socket:[812]` (io_uring_show_fdinfo in io_uring/fdinfo.c).
+pub(crate) fn registered(fdinfo: &str) -> Vec<u64> {
+    let line = |line: &str| {
+        let (place, file) = line.split_once(':')?;
+        place.trim().parse::<u32>().ok()?;
+        file.trim().strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
+    };
+    fdinfo.lines().skip_while(|line| !line.starts_with("UserFiles:")).filter_map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Recording;
+    use crate::recording::Entry;
+    use crate::stage::socket::sample::service;
+    use proptest::prelude::*;
+
+    fn tree(files: &[(&str, &str)]) -> Host {
+        let mut recording = Recording::new();
+        let zeros = "0 ".repeat(23);
+        let stat = format!("50 (worker) S 1 1 1 0 -1 0 0 0 0 0 5 6 {zeros}2 0 0\n");
+        let own = [
+            ("/proc/sys/kernel/arch", "x86_64\n"),
+            ("/proc/50/task/50/stat", &stat),
+            ("/proc/50/task/50/status", "Cpus_allowed_list:\t0-3\n"),
+        ];
+        for (path, text) in own.iter().chain(files) {
+            recording.insert(*path, Entry::File(text.as_bytes().to_vec()));
+        }
+        Host::rehearsal(recording)
+    }
+
+    #[test]
+    fn samples_add_up() {
+        let host = tree(&[
+            ("/proc/50/task/50/syscall", "running\n"),
+            ("/proc/50/fdinfo/9", "tfd: 4 events: 19 data: 3 pos:0 ino:2bd sdev:8\n"),
+        ]);
+        let mut service = service(2);
+        service.sockets[1].descriptors = vec![(50, 4)];
+        let mut sampling = Sampling::new(&host, [&service]);
+        for syscall in ["running\n", "45 0x3 0x7f00", "232 0x9 0x7f00", "202 0x7f00 0x0", "23 0x9 0x0"] {
+            host.write("/proc/50/task/50/syscall", syscall).expect("written");
+            sampling.take();
+        }
+        assert_eq!(sampling.samples(), 5);
+        let threads = sampling.threads();
+        let [thread] = threads.as_slice() else { panic!("{threads:?}") };
+        assert_eq!((thread.in_call.clone(), thread.polling.clone()), ([700].into(), [701].into()));
+        assert_eq!((thread.running, thread.elsewhere, thread.selecting), (1, 1, 1));
+        assert_eq!(thread.allowed, Known::Value((0..4).collect()));
+    }
+
+    #[test]
+    fn a_ring_tells_the_sockets_that_are_registered_with_it() {
+        let info =
+            "pos:\t0\nSqThread:\t-1\nUserFiles:\t3\n    0: socket:[700]\n    2: /dev/null\nUserBufs:\t1\n";
+        let host = tree(&[("/proc/50/task/50/syscall", "426 0x7 0x0"), ("/proc/50/fdinfo/7", info)]);
+        let mut sampling = Sampling::new(&host, [&service(1)]);
+        sampling.take();
+        assert_eq!(sampling.threads()[0].ring, Some([700].into()));
+        assert_eq!(registered("0: socket:[700]\n"), [0; 0]);
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_registers_something_or_nothing(text in "(UserFiles:\n)?[ 0-9:a-z\\[\\]\n]{0,60}") {
+            let _ = registered(&text);
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! The CPUs that a thread may run on.
+
+use std::io;
+
+const BITS: u32 = usize::BITS;
+
+/// No kernel is built for more (`CONFIG_NR_CPUS` is at most 8192), and a mask for any u32 would be half a gigabyte.
+const HIGHEST: u32 = 65_535;
+
+/// Has a thread run on these CPUs only. The kernel leaves out those beyond its own, and those that the thread's control group
+/// does not let it have (`__sched_setaffinity` of kernel/sched/syscalls.c, Linux 6.18).
+///
+/// # Errors
+/// `EINVAL` where none are left, or a number is beyond every kernel's; `ESRCH`, `EPERM`.
+pub(crate) fn set(tid: u32, cpus: impl IntoIterator<Item = u32>) -> io::Result<()> {
+    let tid = libc::pid_t::try_from(tid).map_err(|_| io::Error::from_raw_os_error(libc::ESRCH))?;
+    let mut mask: Vec<usize> = Vec::new();
+    for cpu in cpus {
+        if cpu > HIGHEST {
+            return Err(io::Error::from_raw_os_error(libc::EINVAL));
+        }
+        let word = (cpu / BITS) as usize;
+        mask.resize(mask.len().max(word + 1), 0);
+        mask[word] |= 1 << (cpu % BITS);
+    }
+    // SAFETY: pointer and length in bytes describe `mask`, which the call only reads.
+    let done = unsafe { libc::sched_setaffinity(tid, mask.len() * size_of::<usize>(), mask.as_ptr().cast()) };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}

@@ -1,0 +1,240 @@
+//! `struct ethtool_rx_flow_spec` as text: `flow-type udp4 dst-port 53 action 3`, in the words of `ethtool -N`.
+//!
+//! Words are there for flows with ports, matched by whole fields. Any other rule is `raw` and its bytes, so that it can be
+//! put back as it was.
+
+use std::net::IpAddr;
+
+use super::flow_spec::{DROP, FLOW_CONTEXT, LOCATION, MASK, RING_COOKIE, VALUES, flow_name, flow_number};
+
+/// Bytes of the structure.
+pub(crate) const SPEC_BYTES: usize = 168;
+
+/// The location is no part of what a rule says.
+const LOCATION_BYTES: std::ops::Range<usize> = LOCATION..LOCATION + 4;
+
+/// A rule without its place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct RuleSpec {
+    /// The structure, with a location of zero.
+    pub(crate) bytes: Vec<u8>,
+    /// The RSS context that it goes by; none where it goes to a queue.
+    pub(crate) context: Option<u32>,
+}
+
+/// A field of a flow with ports: its name, where it is, and how long.
+struct Field {
+    name: &'static str,
+    at: usize,
+    bytes: usize,
+}
+
+const fn field(name: &'static str, at: usize, bytes: usize) -> Field {
+    Field { name, at, bytes }
+}
+
+/// `struct ethtool_tcpip4_spec` and `ethtool_tcpip6_spec`.
+const FIELDS_4: [Field; 4] =
+    [field("src-ip", 0, 4), field("dst-ip", 4, 4), field("src-port", 8, 2), field("dst-port", 10, 2)];
+const FIELDS_6: [Field; 4] =
+    [field("src-ip", 0, 16), field("dst-ip", 16, 16), field("src-port", 32, 2), field("dst-port", 34, 2)];
+
+fn fields(flow: &str) -> Option<&'static [Field]> {
+    match flow {
+        "tcp4" | "udp4" | "sctp4" => Some(&FIELDS_4),
+        "tcp6" | "udp6" | "sctp6" => Some(&FIELDS_6),
+        _ => None,
+    }
+}
+
+impl RuleSpec {
+    /// A rule from the structure in an answer; none where it is cut short.
+    pub(crate) fn of(spec: &[u8], context: u32) -> Option<Self> {
+        let mut bytes = spec.get(..SPEC_BYTES)?.to_vec();
+        bytes.get_mut(LOCATION_BYTES)?.fill(0);
+        let kind = u32::from_ne_bytes(*bytes.first_chunk()?);
+        Some(Self { bytes, context: (kind & FLOW_CONTEXT != 0).then_some(context) })
+    }
+
+    /// The structure for a place.
+    pub(crate) fn at(&self, location: u32) -> Vec<u8> {
+        let mut bytes = self.bytes.clone();
+        if let Some(place) = bytes.get_mut(LOCATION_BYTES) {
+            place.copy_from_slice(&location.to_ne_bytes());
+        }
+        bytes
+    }
+
+    /// As text.
+    pub(crate) fn text(&self) -> String {
+        // What words say all of is told by them.
+        match self.words() {
+            Some(words) if Self::parse(&words).as_ref() == Some(self) => words,
+            _ => self.raw(),
+        }
+    }
+
+    fn raw(&self) -> String {
+        let hexadecimal: String = self.bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        let context = self.context.map(|context| format!(" context {context}")).unwrap_or_default();
+        format!("raw {hexadecimal}{context}")
+    }
+
+    fn words(&self) -> Option<String> {
+        let flow = flow_name(u32::from_ne_bytes(*self.bytes.first_chunk()?))?;
+        let mut words = format!("flow-type {flow}");
+        for field in fields(flow)? {
+            let part = |base: usize| self.bytes.get(base + field.at..base + field.at + field.bytes);
+            if part(MASK)?.iter().all(|byte| *byte == 0xff) {
+                words += &format!(" {} {}", field.name, shown(part(VALUES)?)?);
+            }
+        }
+        let action = match u64::from_ne_bytes(*self.bytes.get(RING_COOKIE..)?.first_chunk()?) {
+            DROP => "-1".to_owned(),
+            queue => queue.to_string(),
+        };
+        Some(format!("{words} action {action}"))
+    }
+
+    /// Reads the text; none where it is no rule.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let words: Vec<&str> = text.split_whitespace().collect();
+        match words.as_slice() {
+            ["raw", bytes] => Self::parse_raw(bytes, None),
+            ["raw", bytes, "context", context] => Self::parse_raw(bytes, Some(context.parse().ok()?)),
+            ["flow-type", flow, pairs @ ..] => Self::parse_words(flow, pairs),
+            _ => None,
+        }
+    }
+
+    fn parse_raw(hexadecimal: &str, context: Option<u32>) -> Option<Self> {
+        let digits: Vec<u32> = hexadecimal.chars().map(|digit| digit.to_digit(16)).collect::<Option<_>>()?;
+        let byte = |pair: &[u32]| u8::try_from(pair.first()? * 16 + pair.get(1)?).ok();
+        let bytes: Vec<u8> = digits.chunks(2).map(byte).collect::<Option<_>>()?;
+        let rule = Self::of(&bytes, context.unwrap_or_default())?;
+        (bytes.len() == SPEC_BYTES && rule.bytes == bytes && rule.context == context).then_some(rule)
+    }
+
+    fn parse_words(flow: &str, pairs: &[&str]) -> Option<Self> {
+        let mut bytes = vec![0; SPEC_BYTES];
+        put(&mut bytes, 0, &flow_number(flow)?.to_ne_bytes())?;
+        let fields = fields(flow)?;
+        let mut action = None;
+        let mut seen = Vec::new();
+        for pair in pairs.chunks(2) {
+            let [name, value] = pair else { return None };
+            if seen.contains(name) {
+                return None;
+            }
+            seen.push(name);
+            if *name == "action" {
+                action = Some(if *value == "-1" { DROP } else { u64::from(value.parse::<u32>().ok()?) });
+                continue;
+            }
+            let field = fields.iter().find(|field| field.name == *name)?;
+            put(&mut bytes, VALUES + field.at, &field.value(value)?)?;
+            put(&mut bytes, MASK + field.at, &vec![0xff; field.bytes])?;
+        }
+        put(&mut bytes, RING_COOKIE, &action?.to_ne_bytes())?;
+        // A rule without a field would be about every packet of the kind.
+        (seen.len() > 1).then_some(Self { bytes, context: None })
+    }
+}
+
+impl Field {
+    fn value(&self, word: &str) -> Option<Vec<u8>> {
+        let bytes = match (self.bytes, word.parse::<IpAddr>()) {
+            (2, _) => word.parse::<u16>().ok()?.to_be_bytes().to_vec(),
+            (_, Ok(IpAddr::V4(address))) => address.octets().to_vec(),
+            (_, Ok(IpAddr::V6(address))) => address.octets().to_vec(),
+            _ => return None,
+        };
+        (bytes.len() == self.bytes).then_some(bytes)
+    }
+}
+
+fn shown(value: &[u8]) -> Option<String> {
+    Some(match value.len() {
+        2 => u16::from_be_bytes(*value.first_chunk()?).to_string(),
+        4 => IpAddr::from(*value.first_chunk::<4>()?).to_string(),
+        _ => IpAddr::from(*value.first_chunk::<16>()?).to_string(),
+    })
+}
+
+fn put(bytes: &mut [u8], at: usize, value: &[u8]) -> Option<()> {
+    bytes.get_mut(at..at + value.len())?.copy_from_slice(value);
+    Some(())
+}
+
+/// Reads any text as a rule, for tests that nothing in it makes a panic.
+pub(crate) fn any_rule_text(text: &str) {
+    let _ = RuleSpec::parse(text).map(|rule| rule.text());
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::sys::ethtool::flow_spec::read_rule;
+
+    #[test]
+    fn words_come_back_and_doctor_reads_the_same() {
+        for text in [
+            "flow-type udp4 dst-port 53 action 3",
+            "flow-type udp6 src-ip 2001:db8::1 dst-port 53 action 0",
+            "flow-type tcp4 src-ip 192.0.2.1 dst-ip 192.0.2.2 src-port 1 dst-port 2 action -1",
+        ] {
+            assert_eq!(RuleSpec::parse(text).expect(text).text(), text);
+        }
+        let rule = RuleSpec::parse("flow-type udp4 dst-port 53 action 3").expect("a rule");
+        let read = read_rule(&rule.at(7)).expect("a rule");
+        assert_eq!((read.location, read.flow.as_str(), read.queue), (7, "udp4", Some(3)));
+        assert_eq!(read.destination_port, Some(53));
+    }
+
+    #[test]
+    fn what_words_do_not_say_is_kept_as_bytes() {
+        let mut spec = RuleSpec::parse("flow-type udp4 dst-port 53 action 3").expect("a rule").at(9);
+        // A port under a mask of half its bits.
+        spec[MASK + 10] = 0;
+        let rule = RuleSpec::of(&spec, 0).expect("a rule");
+        assert!(rule.text().starts_with("raw 02000000"), "{}", rule.text());
+        assert_eq!(RuleSpec::parse(&rule.text()), Some(rule));
+        spec[..4].copy_from_slice(&(2 | FLOW_CONTEXT).to_ne_bytes());
+        let in_context = RuleSpec::of(&spec, 4).expect("a rule");
+        assert!(in_context.text().ends_with(" context 4"), "{}", in_context.text());
+        assert_eq!(RuleSpec::parse(&in_context.text()), Some(in_context));
+    }
+
+    #[test]
+    fn what_is_no_rule_is_none() {
+        for text in [
+            "",
+            "flow-type udp4 action 3",
+            "flow-type udp4 dst-port 53",
+            "flow-type udp5 dst-port 53 action 3",
+            "flow-type ether action 3",
+            "flow-type udp4 dst-port 53 dst-port 54 action 3",
+            "flow-type udp4 dst-ip ::1 action 3",
+            "flow-type udp4 dst-port 65536 action 3",
+            "flow-type udp4 dst-port 53 action -2",
+            "raw 00",
+        ] {
+            assert_eq!(RuleSpec::parse(text), None, "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_structure_comes_back_from_its_text(bytes in proptest::collection::vec(any::<u8>(), SPEC_BYTES), context: u32) {
+            let rule = RuleSpec::of(&bytes, context).expect("a rule");
+            prop_assert_eq!(RuleSpec::parse(&rule.text()), Some(rule));
+        }
+
+        #[test]
+        fn any_text_is_a_rule_or_none(text in "(flow-type|raw) (udp4|tcp6|[0-9a-f]{0,9})( [a-z-]{0,8} [0-9.:]{0,8}){0,3}") {
+            any_rule_text(&text);
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! Maps of sockets of a reuseport group (`BPF_MAP_TYPE_REUSEPORT_SOCKARRAY`, Linux 4.19), whose values are of 8 bytes: a
+//! descriptor is put in, a cookie comes out (kernel/bpf/reuseport_array.c).
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+/// `BPF_MAP_LOOKUP_ELEM`, `_UPDATE_ELEM` and `_DELETE_ELEM` of linux/bpf.h.
+const LOOK_UP: libc::c_long = 1;
+const UPDATE: libc::c_long = 2;
+const DELETE: libc::c_long = 3;
+
+/// The part of union bpf_attr that is about elements of a map.
+#[repr(C)]
+struct Element {
+    map: u32,
+    padding: u32,
+    key: u64,
+    value: u64,
+    flags: u64,
+}
+
+/// The cookie of the socket at a place; none where there is none.
+pub(crate) fn cookie(map: BorrowedFd<'_>, place: u32) -> io::Result<Option<u64>> {
+    let mut cookie = 0;
+    match element(LOOK_UP, map, place, &mut cookie) {
+        Ok(()) => Ok(Some(cookie)),
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Puts a socket at a place. `EBUSY` where it is in such a map already, this or another.
+pub(crate) fn put(map: BorrowedFd<'_>, place: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
+    let mut descriptor = u64::from(socket.as_raw_fd().unsigned_abs());
+    element(UPDATE, map, place, &mut descriptor)
+}
+
+/// Takes the socket at a place out, if there is one.
+pub(crate) fn take_out(map: BorrowedFd<'_>, place: u32) -> io::Result<()> {
+    match element(DELETE, map, place, &mut 0) {
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(()),
+        other => other,
+    }
+}
+
+fn element(command: libc::c_long, map: BorrowedFd<'_>, place: u32, value: &mut u64) -> io::Result<()> {
+    let mut attribute = Element {
+        map: map.as_raw_fd().unsigned_abs(),
+        padding: 0,
+        key: (&raw const place) as u64,
+        value: std::ptr::from_mut(value) as u64,
+        flags: 0,
+    };
+    // The kernel wants what a command does not use to be zero.
+    if command == DELETE {
+        attribute.value = 0;
+    }
+    let size = std::mem::size_of::<Element>();
+    // SAFETY: `attribute` has the layout of that part of the union, and it, the key of 4 bytes and the value of 8, which are
+    // the sizes of the map's, live across the call. Nothing else is written.
+    let result = unsafe { libc::syscall(libc::SYS_bpf, command, &raw mut attribute, size) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}

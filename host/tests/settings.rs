@@ -1,0 +1,204 @@
+//! Knobs of a lab's interfaces, and of the firewall of its host: turned, and turned back.
+
+use std::io::Write as _;
+
+use linerate_host::setting::{NapiKnob, NftFamily, Offload, QueueDirection};
+use linerate_host::stage::filter::IpFamily;
+use linerate_host::{Host, HostError, Setting, SettingError, Value};
+use linerate_lab::Lab;
+
+fn skip(test: &str, why: &dyn std::fmt::Display) {
+    let _ = std::io::stderr().write_all(format!("\nSKIP {test}: {why}\n").as_bytes());
+}
+
+fn lab(test: &str) -> Option<Lab> {
+    Lab::builder().queues(2).start().map_err(|error| skip(test, &error)).ok()
+}
+
+/// Runs on the receiver, whose interface this is.
+fn on_receiver<T: Send>(lab: &Lab, work: impl FnOnce(&Host, &str) -> T + Send) -> T {
+    let sys = lab.receiver().sys_path().expect("its sysfs").to_owned();
+    let interface = lab.links()[0].receiver.interface.clone();
+    lab.receiver().run(move || work(&Host::live_with_sys(sys), &interface)).expect("it runs")
+}
+
+/// Writes each value, reads it back, and puts back what was there.
+fn there_and_back(host: &Host, setting: &Setting, values: &[&str]) -> Result<(), SettingError> {
+    let before = setting.read(host)?;
+    for value in values {
+        setting.write(host, &Value::new(value))?;
+        let now = setting.read(host)?;
+        assert!(setting.same(&now, &Value::new(value)), "{setting}: {now}");
+    }
+    setting.write(host, &before)?;
+    assert_eq!(setting.read(host)?, before, "{setting}");
+    Ok(())
+}
+
+#[test]
+fn every_knob_of_a_veth_goes_there_and_back() {
+    let test = "every_knob_of_a_veth_goes_there_and_back";
+    let Some(lab) = lab(test) else { return };
+    let refused: Vec<String> = on_receiver(&lab, |host, interface| {
+        let name = || interface.to_owned();
+        let offload = |offload| (Setting::Offload { interface: name(), offload }, ["off", "on"]);
+        let napi = |knob, values| (Setting::Napi { interface: name(), knob }, values);
+        let cpus = |direction| (Setting::QueueCpus { interface: name(), direction, queue: 1 }, ["1", "0"]);
+        let knobs = [
+            (Setting::Channels { interface: name() }, ["rx 1 tx 1", "rx 2 tx 1"]),
+            offload(Offload::GenericReceive),
+            offload(Offload::TcpSegmentation),
+            offload(Offload::UdpSegmentation),
+            offload(Offload::UdpReceiveForwarding),
+            offload(Offload::ReceiveList),
+            cpus(QueueDirection::Receive),
+            cpus(QueueDirection::Transmit),
+            (Setting::QueueReceivers { interface: name(), queue: 0 }, ["3", "1"]),
+            (Setting::QueueFlows { interface: name(), queue: 1 }, ["4096", "256"]),
+            napi(NapiKnob::GroFlushTimeout, ["20000", "0"]),
+            napi(NapiKnob::DeferHardIrqs, ["2", "0"]),
+            napi(NapiKnob::Threaded, ["1", "0"]),
+            (Setting::sysctl(format!("net.ipv4.conf.{interface}.rp_filter")), ["2", "1"]),
+        ];
+        let outcomes = knobs.iter().map(|(setting, values)| there_and_back(host, setting, values));
+        outcomes.filter_map(Result::err).map(|error| error.to_string()).collect()
+    });
+    // As an ordinary user sysfs belongs to another user namespace.
+    if refused.iter().any(|why| why.contains("Permission denied") || why.contains("not permitted")) {
+        return skip(test, &refused.join("; "));
+    }
+    assert!(refused.is_empty(), "{refused:?}");
+}
+
+#[test]
+fn the_kernels_words_say_why_a_setting_is_refused() {
+    let test = "the_kernels_words_say_why_a_setting_is_refused";
+    let Some(lab) = lab(test) else { return };
+    let (channels, rings, fixed, gone) = on_receiver(&lab, |host, interface| {
+        let name = || interface.to_owned();
+        let refusal = |setting: Setting, value| setting.write(host, &Value::new(value)).expect_err("refused");
+        (
+            refusal(Setting::Channels { interface: name() }, "rx 99"),
+            refusal(Setting::Rings { interface: name() }, "rx 99"),
+            refusal(Setting::Offload { interface: name(), offload: Offload::LargeReceive }, "on"),
+            refusal(Setting::Channels { interface: "gone0".into() }, "rx 1"),
+        )
+    });
+    let words = "requested channel count exceeds maximum";
+    assert!(channels.to_string().ends_with(words), "{channels}");
+    assert!(!channels.is_gone() && !channels.is_unsupported() && !channels.is_denied());
+    assert!(rings.is_unsupported(), "{rings}");
+    assert!(fixed.is_unsupported() && fixed.to_string().ends_with("the device has it fixed"), "{fixed}");
+    assert!(gone.is_gone(), "{gone}");
+}
+
+#[test]
+fn a_discipline_goes_there_and_back() {
+    let test = "a_discipline_goes_there_and_back";
+    let Some(lab) = lab(test) else { return };
+    let outcome = on_receiver(&lab, |host, interface| {
+        let qdisc = Setting::Qdisc { interface: interface.to_owned() };
+        let values = [
+            "pfifo limit 500",
+            "mq",
+            "mq of pfifo limit 700",
+            "mq of pfifo limit 7 at 1; pfifo_fast at 0",
+            "pfifo_fast",
+        ];
+        there_and_back(host, &qdisc, &values).expect("there and back");
+        // From one that somebody put there, too.
+        for there in &values {
+            qdisc.write(host, &Value::new(there)).expect("written");
+            there_and_back(host, &qdisc, &["bfifo limit 70000", "mq of pfifo_fast"]).expect("there and back");
+        }
+        let error = qdisc.write(host, &Value::new("fq nonsense 1")).expect_err("no such parameter");
+        assert!(matches!(error, SettingError::BadValue { .. }), "{error}");
+        // One that could not be put back, in whose place nothing is put.
+        host.program("tc", &["qdisc", "replace", "dev", interface, "root", "handle", "1:", "htb"], "")?;
+        let error = qdisc.write(host, &Value::new("pfifo_fast")).expect_err("left alone");
+        assert!(
+            error.to_string().ends_with("htb, whose parameters could not be put back, is left alone"),
+            "{error}"
+        );
+        Ok::<_, HostError>(())
+    });
+    if let Err(error) = outcome {
+        skip(test, &error);
+    }
+}
+
+#[test]
+fn a_table_of_nftables_goes_there_and_back() {
+    let test = "a_table_of_nftables_goes_there_and_back";
+    let Some(lab) = lab(test) else { return };
+    let first = "table inet ours {\n chain c { type filter hook input priority 0; policy drop; udp dport { 53 } accept; }\n}";
+    let second = "table inet ours {\n chain c {\n type filter hook prerouting priority raw;\n udp dport { 123, 53 } counter \
+                  notrack\n }\n}";
+    let outcome = on_receiver(&lab, |host, _| {
+        let ours = Setting::NftTable { family: NftFamily::Inet, table: "ours".into() };
+        there_and_back(host, &ours, &[first, second])?;
+        ours.write(host, &Value::new(first))?;
+        let printed = ours.read(host)?;
+        there_and_back(host, &ours, &[second, ""])?;
+        // Somebody adds a rule.
+        host.program("nft", &["add", "rule", "inet", "ours", "c", "udp", "dport", "54", "accept"], "")
+            .expect("added");
+        assert!(!ours.same(&printed, &ours.read(host)?));
+        there_and_back(host, &Setting::NftRuleset, &["", first])?;
+        let refused = ours.write(host, &Value::new("table inet ours { chain c { nonsense } }"));
+        assert!(refused.expect_err("no rule").to_string().contains("nft: "));
+        Ok::<_, SettingError>(())
+    });
+    if let Err(error) = outcome {
+        skip(test, &error);
+    }
+}
+
+#[test]
+fn a_rule_of_iptables_goes_there_and_back() {
+    let test = "a_rule_of_iptables_goes_there_and_back";
+    let Some(lab) = lab(test) else { return };
+    let outcome = on_receiver(&lab, |host, _| {
+        let list = |table: &str| host.program("iptables-save", &["-t", table], "");
+        // Makes the table.
+        host.program("iptables", &["-t", "raw", "-A", "PREROUTING", "-p", "tcp", "-j", "ACCEPT"], "")?;
+        let rules = |text: &str| -> Vec<String> {
+            text.lines().filter(|line| line.starts_with("-A")).map(str::to_owned).collect()
+        };
+        let before = rules(&list("raw")?);
+        let setting = |chain: &str, rule: &str| Setting::IptablesRule {
+            family: IpFamily::Ip,
+            table: "raw".into(),
+            chain: chain.into(),
+            rule: rule.into(),
+        };
+        for rule in [
+            setting("PREROUTING", "-p udp --dport 53 -j NOTRACK"),
+            setting("OUTPUT", "-p udp --sport 53 -j NOTRACK"),
+        ] {
+            assert_eq!(rule.read(host).expect("read").as_str(), "absent");
+            there_and_back(host, &rule, &["present"]).expect("there and back");
+        }
+        assert_eq!(rules(&list("raw")?), before);
+        let table = Setting::IptablesTable { family: IpFamily::Ip, table: "raw".into() };
+        there_and_back(host, &table, &[""]).expect("there and back");
+        assert_eq!(rules(&list("raw")?), before);
+        host.program("iptables", &["-t", "mangle", "-S"], "")?;
+        let tables = || host.program("nft", &["list", "tables"], "");
+        let before = tables()?;
+        let mangle = Setting::IptablesRule {
+            family: IpFamily::Ip,
+            table: "mangle".into(),
+            chain: "OUTPUT".into(),
+            rule: "-p udp -j ACCEPT".into(),
+        };
+        there_and_back(host, &mangle, &["present"]).expect("there and back");
+        assert_eq!(tables()?, before);
+        let refused = setting("PREROUTING", "-p udp --nonsense 1").read(host);
+        assert!(refused.expect_err("no rule").to_string().contains("iptables: "));
+        Ok::<_, HostError>(())
+    });
+    if let Err(error) = outcome {
+        skip(test, &error);
+    }
+}

@@ -1,0 +1,373 @@
+//! Reuseport groups steered from outside, with real sockets on the loopback of a host of a lab. Loopback processes a packet on
+//! the CPU it is sent from, so that a thread bound to a CPU chooses.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write as _;
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::linux::fs::MetadataExt as _;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use linerate_engine::steer::{self, Program, Table};
+use linerate_host::setting::{SteeringTable, steered};
+use linerate_host::stage::socket::Protocol;
+use linerate_host::{Host, Setting, SettingError, Value};
+use linerate_lab::Lab;
+use rustix::net::sockopt::{set_socket_reuseport, socket_cookie};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+const FLOWS: usize = 64;
+
+/// Nothing here takes longer unless something is wrong.
+const DEADLINE: Duration = Duration::from_secs(20);
+
+fn skip(test: &str, why: &str) {
+    let _ = std::io::stderr().write_all(format!("\nSKIP {test}: {why}\n").as_bytes());
+}
+
+/// Runs a test on a host of a lab, with the CPUs it may use, if these are two or more and the kernel lets us steer.
+fn on_a_host(test: &str, work: impl FnOnce(&[u32]) + Send) {
+    let lab = match Lab::builder().start() {
+        Ok(lab) => lab,
+        Err(error) => return skip(test, &error.to_string()),
+    };
+    let allowed = sched_getaffinity(None).expect("an affinity");
+    let cpus: Vec<u32> =
+        (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).map(|cpu| cpu as u32).collect();
+    if cpus.len() < 2 {
+        return skip(test, "it takes two CPUs");
+    }
+    lab.receiver()
+        .run(|| {
+            let group = Udp::new("127.0.0.1", 1);
+            match group.group.steer(&group.table(&cpus[..1])) {
+                Err(error) if error.is_denied() => skip(test, &error.to_string()),
+                Err(error) => panic!("{error}"),
+                Ok(()) => work(&cpus),
+            }
+        })
+        .expect("a host");
+}
+
+/// What boost knows of a group.
+struct Group {
+    protocol: Protocol,
+    local: SocketAddr,
+    setting: Setting,
+}
+
+impl Group {
+    fn new(protocol: Protocol, local: SocketAddr) -> Self {
+        let namespace = std::fs::metadata("/proc/thread-self/ns/net").expect("a namespace").st_ino();
+        Group { protocol, local, setting: Setting::Steering { namespace, protocol, local } }
+    }
+
+    fn steer(&self, table: &SteeringTable) -> Result<(), SettingError> {
+        self.setting.write(&Host::live(), &Value::new(table.to_string()))
+    }
+
+    fn release(&self) {
+        self.setting.write(&Host::live(), &Value::new("none")).expect("released");
+    }
+
+    fn reads(&self) -> String {
+        self.setting.read(&Host::live()).expect("read").to_string()
+    }
+
+    fn did(&self) -> linerate_host::setting::Steered {
+        let Setting::Steering { namespace, .. } = &self.setting else { unreachable!() };
+        steered(&Host::live(), *namespace, self.protocol, self.local).expect("asked").expect("steered")
+    }
+}
+
+/// A group of sockets that are read by the test alone.
+struct Udp {
+    sockets: Vec<UdpSocket>,
+    group: Group,
+}
+
+impl Udp {
+    fn new(ip: &str, size: usize) -> Self {
+        let mut local = SocketAddr::new(ip.parse().expect("an address"), 0);
+        let sockets: Vec<UdpSocket> = (0..size)
+            .map(|_| {
+                let socket = UdpSocket::from(reuseport(&mut local, SocketType::DGRAM));
+                socket.set_nonblocking(true).expect("set");
+                socket
+            })
+            .collect();
+        Udp { sockets, group: Group::new(Protocol::Udp, local) }
+    }
+
+    fn cookies(&self) -> Vec<u64> {
+        self.sockets.iter().map(cookie).collect()
+    }
+
+    /// One socket for each CPU, in turn.
+    fn table(&self, cpus: &[u32]) -> SteeringTable {
+        let by_cpu = cpus.iter().zip(self.cookies().into_iter().cycle());
+        SteeringTable { by_cpu: by_cpu.map(|(cpu, cookie)| (*cpu, vec![cookie])).collect() }
+    }
+
+    /// How many of [`FLOWS`] datagrams that are sent on a CPU each socket gets.
+    fn spread(&self, cpu: u32) -> Vec<usize> {
+        send_on(cpu, self.group.local, FLOWS);
+        let mut counts = vec![0; self.sockets.len()];
+        self.drain(&mut counts, FLOWS);
+        counts
+    }
+
+    /// Adds what waits to the counts until they are so many. Loopback delivers before `send` returns, unless the softirq is
+    /// put off to its thread.
+    fn drain(&self, counts: &mut [usize], wanted: usize) {
+        let begun = Instant::now();
+        loop {
+            for (socket, count) in self.sockets.iter().zip(counts.iter_mut()) {
+                *count += std::iter::from_fn(|| socket.recv(&mut [0; 8]).ok()).count();
+            }
+            let missing = wanted.saturating_sub(counts.iter().sum());
+            if missing == 0 {
+                return;
+            }
+            assert!(begun.elapsed() < DEADLINE, "{missing} of {wanted} datagrams are lost: {counts:?}");
+            std::thread::yield_now();
+        }
+    }
+}
+
+fn reuseport(local: &mut SocketAddr, kind: SocketType) -> OwnedFd {
+    let family = if local.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let socket = socket_with(family, kind, SocketFlags::CLOEXEC, None).expect("a socket");
+    set_socket_reuseport(&socket, true).expect("set");
+    bind(&socket, local).expect("bound");
+    *local = SocketAddr::try_from(rustix::net::getsockname(&socket).expect("bound")).expect("an address");
+    socket
+}
+
+fn cookie(socket: &impl AsFd) -> u64 {
+    socket_cookie(socket).expect("a cookie")
+}
+
+fn on_cpu<T: Send>(cpu: u32, work: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| {
+        let bound = scope.spawn(|| {
+            let mut only = CpuSet::new();
+            only.set(cpu as usize);
+            sched_setaffinity(None, &only).expect("bound");
+            work()
+        });
+        bound.join().expect("done")
+    })
+}
+
+/// Sends datagrams on a CPU, each from another port.
+fn send_on(cpu: u32, to: SocketAddr, number: usize) {
+    on_cpu(cpu, || {
+        let from = SocketAddr::new(to.ip(), 0);
+        for _ in 0..number {
+            UdpSocket::bind(from).expect("bound").send_to(b"x", to).expect("sent");
+        }
+    });
+}
+
+fn only(index: usize, of: usize, number: usize) -> Vec<usize> {
+    (0..of).map(|at| if at == index { number } else { 0 }).collect()
+}
+
+fn follows_the_cpu(ip: &str, cpus: &[u32]) {
+    let udp = Udp::new(ip, 2);
+    assert_eq!(udp.group.reads(), "none");
+    let [first, second, ..] = cpus else { unreachable!() };
+    let table = udp.table(&[*first, *second]);
+    udp.group.steer(&table).expect("steered");
+    assert_eq!(udp.group.reads(), table.to_string());
+    assert_eq!(udp.spread(*first), only(0, 2, FLOWS));
+    assert_eq!(udp.spread(*second), only(1, 2, FLOWS));
+    let did = udp.group.did();
+    let expected = [(*first, udp.cookies()[0]), (*second, udp.cookies()[1])];
+    let told: BTreeSet<(u32, u64, u64)> = did
+        .sockets
+        .iter()
+        .flat_map(|socket| socket.packets_by_cpu.iter().map(|(cpu, packets)| (*cpu, socket.cookie, *packets)))
+        .collect();
+    assert_eq!(told, expected.map(|(cpu, cookie)| (cpu, cookie, FLOWS as u64)).into());
+    assert!(did.hashed_by_cpu.is_empty() && did.sockets.iter().all(|socket| socket.present));
+    udp.group.release();
+    assert_eq!(udp.group.reads(), "none");
+    let hashed = udp.spread(*first);
+    assert!(hashed.iter().all(|count| *count > 0) && hashed.iter().sum::<usize>() == FLOWS, "{hashed:?}");
+}
+
+#[test]
+fn datagrams_follow_the_cpu_until_released() {
+    on_a_host("datagrams_follow_the_cpu_until_released", |cpus| {
+        follows_the_cpu("127.0.0.1", cpus);
+        if UdpSocket::bind("[::1]:0").is_ok() {
+            follows_the_cpu("::1", cpus);
+        } else {
+            skip("datagrams_follow_the_cpu_until_released", "no IPv6 here");
+        }
+    });
+}
+
+#[test]
+fn datagrams_of_a_socket_that_was_closed_go_to_others() {
+    on_a_host("datagrams_of_a_socket_that_was_closed_go_to_others", |cpus| {
+        let mut udp = Udp::new("127.0.0.1", 4);
+        let cookies = udp.cookies();
+        let by_cpu = BTreeMap::from([(cpus[0], cookies[..3].to_vec()), (cpus[1], cookies[3..].to_vec())]);
+        let table = SteeringTable { by_cpu };
+        udp.group.steer(&table).expect("steered");
+        let shared = udp.spread(cpus[0]);
+        assert!(shared[..3].iter().all(|count| *count > 0) && shared[3] == 0, "by the hash: {shared:?}");
+
+        drop(udp.sockets.remove(0));
+        let left = udp.spread(cpus[0]);
+        assert!(left[..2].iter().sum::<usize>() == FLOWS && left[2] == 0, "{left:?}");
+        assert_eq!(udp.group.reads(), table.to_string(), "what was set is told of those that have gone too");
+        let did = udp.group.did();
+        let gone: Vec<u64> =
+            did.sockets.iter().filter(|socket| !socket.present).map(|socket| socket.cookie).collect();
+        assert_eq!((gone, did.hashed_by_cpu), (vec![cookies[0]], BTreeMap::new()));
+
+        udp.sockets.drain(..2);
+        assert_eq!(udp.spread(cpus[0]), [FLOWS], "to a socket of another CPU");
+        assert_eq!(udp.group.did().hashed_by_cpu, BTreeMap::from([(cpus[0], FLOWS as u64)]));
+    });
+}
+
+#[test]
+fn nothing_is_lost_while_tables_change() {
+    on_a_host("nothing_is_lost_while_tables_change", |cpus| {
+        const CHANGES: usize = 40;
+        const IN_FLIGHT: usize = 100;
+        let udp = Udp::new("127.0.0.1", 4);
+        let cookies = udp.cookies();
+        let tables: Vec<SteeringTable> = [[0, 1], [1, 0], [2, 3], [3, 3]]
+            .map(|at| cpus.iter().copied().zip(at.map(|at| vec![cookies[at]])).collect())
+            .map(|by_cpu| SteeringTable { by_cpu })
+            .to_vec();
+        let (sent, received, done) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicBool::new(false));
+        let send = || {
+            let socket = UdpSocket::bind("127.0.0.1:0").expect("bound");
+            while !done.load(Ordering::Relaxed) {
+                if sent.load(Ordering::Relaxed) < received.load(Ordering::Relaxed) + IN_FLIGHT {
+                    sent.fetch_add(1, Ordering::Relaxed);
+                    socket.send_to(b"x", udp.group.local).expect("sent");
+                } else {
+                    std::thread::yield_now();
+                }
+            }
+        };
+        let mut counts = vec![0; 4];
+        std::thread::scope(|scope| {
+            let senders: Vec<_> =
+                cpus[..2].iter().map(|cpu| scope.spawn(move || on_cpu(*cpu, send))).collect();
+            for change in 0..CHANGES {
+                if change % 8 == 7 {
+                    udp.group.release();
+                } else {
+                    udp.group.steer(&tables[change % 4]).expect("steered");
+                }
+                // Some traffic sees each.
+                let before = counts.iter().sum::<usize>();
+                udp.drain(&mut counts, before + IN_FLIGHT);
+                received.store(counts.iter().sum(), Ordering::Relaxed);
+            }
+            done.store(true, Ordering::Relaxed);
+            for sender in senders {
+                sender.join().expect("sent");
+            }
+            udp.drain(&mut counts, sent.load(Ordering::Relaxed));
+        });
+        assert_eq!(counts.iter().sum::<usize>(), sent.load(Ordering::Relaxed));
+        assert!(counts.iter().all(|count| *count > 0), "{counts:?}");
+    });
+}
+
+#[test]
+fn listeners_are_steered_too() {
+    on_a_host("listeners_are_steered_too", |cpus| {
+        let mut local: SocketAddr = "127.0.0.1:0".parse().expect("an address");
+        let listeners: Vec<TcpListener> = (0..2)
+            .map(|_| {
+                let socket = reuseport(&mut local, SocketType::STREAM);
+                listen(&socket, 128).expect("listening");
+                let listener = TcpListener::from(socket);
+                listener.set_nonblocking(true).expect("set");
+                listener
+            })
+            .collect();
+        let group = Group::new(Protocol::Tcp, local);
+        let by_cpu =
+            cpus.iter().zip(&listeners).map(|(cpu, listener)| (*cpu, vec![cookie(listener)])).collect();
+        let table = SteeringTable { by_cpu };
+        assert_eq!(group.reads(), "none");
+        group.steer(&table).expect("steered");
+        assert_eq!(group.reads(), table.to_string());
+        for (index, cpu) in cpus[..2].iter().enumerate() {
+            let streams: Vec<TcpStream> =
+                on_cpu(*cpu, || (0..16).map(|_| TcpStream::connect(local).expect("connected")).collect());
+            let accepted = |listener: &TcpListener| std::iter::from_fn(|| listener.accept().ok()).count();
+            let counts: Vec<usize> = listeners.iter().map(accepted).collect();
+            assert_eq!(counts, only(index, 2, streams.len()));
+        }
+        group.release();
+        assert_eq!(group.reads(), "none");
+    });
+}
+
+#[test]
+fn a_program_of_others_is_named_and_left() {
+    on_a_host("a_program_of_others_is_named_and_left", |cpus| {
+        for (program, name) in [(Program::Cbpf, "classic-by-cpu"), (Program::Ebpf, "program ")] {
+            let udp = Udp::new("127.0.0.1", 2);
+            let table = Table::new(&[[cpus[0]], [cpus[1]]]).expect("a table");
+            steer::attach(&udp.sockets, &table, program).expect("attached");
+            let reads = udp.group.reads();
+            assert!(reads.starts_with(name), "{reads}");
+            let error = udp.group.steer(&udp.table(&cpus[..2])).expect_err("another's").to_string();
+            assert!(error.contains("is there already (") && error.contains("is not replaced"), "{error}");
+            let none = udp.group.setting.write(&Host::live(), &Value::new("none"));
+            assert!(none.expect_err("another's").to_string().contains("is not replaced"));
+            assert_eq!((udp.group.reads(), udp.spread(cpus[1])), (reads, only(1, 2, FLOWS)));
+
+            // Sockets leave the other's map some time after it was detached.
+            steer::detach(&udp.sockets[0]).expect("detached");
+            udp.group.steer(&udp.table(&cpus[..2])).expect("steered");
+            assert_eq!(udp.spread(cpus[1]), only(1, 2, FLOWS));
+        }
+    });
+}
+
+#[test]
+fn what_cannot_be_steered_is_told_in_a_line() {
+    on_a_host("what_cannot_be_steered_is_told_in_a_line", |cpus| {
+        let mut udp = Udp::new("127.0.0.1", 2);
+        let refused = |table: &SteeringTable| udp.group.steer(table).expect_err("refused").to_string();
+        let stranger = SteeringTable { by_cpu: BTreeMap::from([(cpus[0], vec![u64::MAX])]) };
+        let error = refused(&stranger);
+        assert!(error.contains(&format!("socket {} is none of the group", u64::MAX)), "{error}");
+        let error = refused(&udp.table(&[99_999]));
+        assert!(error.contains("there is no CPU 99999"), "{error}");
+
+        let alone = UdpSocket::bind("127.0.0.1:0").expect("bound");
+        let group = Group::new(Protocol::Udp, alone.local_addr().expect("bound"));
+        assert_eq!(group.reads(), "none");
+        let table = SteeringTable { by_cpu: BTreeMap::from([(cpus[0], vec![cookie(&alone)])]) };
+        let error = group.steer(&table).expect_err("refused").to_string();
+        assert!(error.contains("in no reuseport group"), "{error}");
+        assert_eq!((udp.group.reads(), group.reads()), ("none".into(), "none".into()));
+
+        let Setting::Steering { namespace, protocol, local } = udp.group.setting.clone() else {
+            unreachable!()
+        };
+        let elsewhere = Setting::Steering { namespace: namespace + 1, protocol, local };
+        let error = elsewhere.write(&Host::live(), &Value::new("none")).expect_err("elsewhere");
+        assert!(!error.is_gone() && error.to_string().contains("nsenter --net --target"), "{error}");
+        udp.sockets.clear();
+        assert!(udp.group.setting.read(&Host::live()).expect_err("closed").is_gone());
+    });
+}

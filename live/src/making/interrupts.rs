@@ -1,0 +1,62 @@
+//! What interrupts did between two readings.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Readings;
+
+/// How often the vectors of interfaces were handled.
+pub(super) struct Interrupts {
+    /// By interrupt: times a second, and the CPU that handled most of them.
+    of_vectors: BTreeMap<u32, (f64, Option<u32>)>,
+    /// By CPU, times a second; none where there is nothing to compare.
+    of_cpus: Option<BTreeMap<u32, f64>>,
+}
+
+impl Interrupts {
+    pub(super) fn between(readings: &Readings<'_>) -> Self {
+        let none = Self { of_vectors: BTreeMap::new(), of_cpus: None };
+        let (Some(now), Some(before), Some(seconds)) = (
+            readings.now.interrupts.value(),
+            readings.before.and_then(|before| before.interrupts.value()),
+            readings.seconds,
+        ) else {
+            return none;
+        };
+        let interfaces = &readings.path.irq.interfaces;
+        let mut vectors = interfaces.iter().filter_map(|item| item.vectors.value()).flatten().peekable();
+        if vectors.peek().is_none() {
+            // Interfaces of software have none, and a zero would say that they have.
+            return none;
+        }
+        let own: BTreeSet<u32> = vectors.map(|vector| vector.irq).collect();
+        let (mut of_vectors, mut of_cpus) = (BTreeMap::new(), BTreeMap::<u32, f64>::new());
+        for irq in own {
+            let Some(handled) = now.get(&irq) else { continue };
+            let before = before.get(&irq).map_or(&[][..], Vec::as_slice);
+            let (mut all, mut most) = (0.0, (0, None));
+            for (cpu, count) in handled {
+                let earlier = before.iter().find(|(other, _)| other == cpu).map_or(0, |(_, count)| *count);
+                let grown = count.saturating_sub(earlier);
+                #[expect(clippy::cast_precision_loss, reason = "a rate is shown with three digits")]
+                let rate = grown as f64 / seconds;
+                all += rate;
+                *of_cpus.entry(*cpu).or_default() += rate;
+                if grown > most.0 {
+                    most = (grown, Some(*cpu));
+                }
+            }
+            of_vectors.insert(irq, (all, most.1));
+        }
+        Self { of_vectors, of_cpus: Some(of_cpus) }
+    }
+
+    /// Times a second that a vector was handled, and the CPU that did it most often.
+    pub(super) fn of(&self, irq: u32) -> (Option<f64>, Option<u32>) {
+        self.of_vectors.get(&irq).map_or((None, None), |(rate, cpu)| (Some(*rate), *cpu))
+    }
+
+    /// Times a second that a CPU handled any vector.
+    pub(super) fn on(&self, cpu: u32) -> Option<f64> {
+        self.of_cpus.as_ref().map(|cpus| cpus.get(&cpu).copied().unwrap_or(0.0))
+    }
+}

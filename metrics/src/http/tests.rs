@@ -1,0 +1,129 @@
+use super::*;
+use rustix::event::{PollFd, PollFlags, poll};
+use std::sync::atomic::AtomicBool;
+use std::thread::{JoinHandle, spawn};
+
+/// A server with these limits that answers with a body of this many bytes.
+struct Running {
+    address: SocketAddr,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Running {
+    fn start(limits: Limits, bytes: usize) -> Self {
+        let server = Server::bind(([127, 0, 0, 1], 0).into(), limits).expect("it listens");
+        let (address, stop) = (server.address().expect("an address"), Arc::<AtomicBool>::default());
+        let stopped = Arc::clone(&stop);
+        let answer: Arc<Answer> = Arc::new(move |request: &Request| Response {
+            status: "200 OK",
+            content_type: "text/plain",
+            body: format!("{}{}", request.path, "x".repeat(bytes)).into(),
+        });
+        let thread = spawn(move || {
+            while !stopped.load(Ordering::Relaxed) {
+                poll(&mut [PollFd::new(&server, PollFlags::IN)], None).expect("polled");
+                server.accept(&answer);
+            }
+        });
+        Self { address, stop, thread: Some(thread) }
+    }
+
+    fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.address).expect("connected");
+        stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
+        stream
+    }
+
+    fn ask(&self, request: &str) -> String {
+        let mut stream = self.connect();
+        stream.write_all(request.as_bytes()).expect("sent");
+        said(stream)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        drop(TcpStream::connect(self.address));
+        if let Some(thread) = self.thread.take() {
+            thread.join().expect("it ends");
+        }
+    }
+}
+
+/// All that the server says until it closes.
+fn said(mut stream: TcpStream) -> String {
+    let mut text = String::new();
+    stream.read_to_string(&mut text).expect("a response");
+    text
+}
+
+const GET: &str = "GET /a?b HTTP/1.1\r\nHost: x\r\n\r\n";
+
+#[test]
+fn a_page_is_served_and_its_head_alone() {
+    let server = Running::start(Limits::default(), 3);
+    let text = server.ask(GET);
+    assert!(
+        text.starts_with("HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 5\r\n"),
+        "{text}"
+    );
+    assert!(text.ends_with("\r\n\r\n/axxx"), "{text}");
+    let text = server.ask("HEAD /a HTTP/1.1\r\n\r\n");
+    assert!(text.contains("Content-Length: 5\r\n") && text.ends_with("\r\n\r\n"), "{text}");
+}
+
+#[test]
+fn what_is_none_is_refused_by_kind() {
+    let server = Running::start(Limits::default(), 0);
+    assert!(server.ask("nonsense\r\n\r\n").starts_with("HTTP/1.1 400 "));
+    assert!(server.ask("DELETE / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405 "));
+    let long = format!("GET / HTTP/1.1\r\nX: {}\r\n\r\n", "y".repeat(9000));
+    assert!(server.ask(&long).starts_with("HTTP/1.1 431 "));
+    // It still serves.
+    assert!(server.ask(GET).starts_with("HTTP/1.1 200 "));
+}
+
+#[test]
+fn a_client_that_sends_nothing_is_sent_away() {
+    let limits = Limits { request_time: Duration::from_millis(100), ..Limits::default() };
+    let server = Running::start(limits, 0);
+    let mut slow = server.connect();
+    slow.write_all(b"GET / HT").expect("sent");
+    assert!(said(slow).starts_with("HTTP/1.1 408 "));
+}
+
+#[test]
+fn slow_clients_have_a_few_places_and_get_them_back() {
+    let limits = Limits { connections: 3, request_time: Duration::from_millis(300), ..Limits::default() };
+    let server = Running::start(limits, 0);
+    let slow: Vec<TcpStream> = (0..3).map(|_| server.connect()).collect();
+    // They are taken in order, so that this one is after them.
+    assert!(said(server.connect()).starts_with("HTTP/1.1 503 "));
+    slow.into_iter().for_each(|stream| assert!(said(stream).starts_with("HTTP/1.1 408 ")));
+    // A place is free when its thread has ended, of which a client is not told.
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !server.ask(GET).starts_with("HTTP/1.1 200 ") {
+        assert!(Instant::now() < deadline, "no place is free again");
+    }
+}
+
+#[test]
+fn a_client_that_does_not_read_is_given_up() {
+    let limits = Limits { connections: 1, response_time: Duration::from_millis(100), ..Limits::default() };
+    let server = Running::start(limits, 32 << 20);
+    let mut deaf = server.connect();
+    deaf.write_all(GET.as_bytes()).expect("sent");
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        let mut next = server.connect();
+        let mut begin = [0; 12];
+        // One that is refused may find the connection closed before it has sent.
+        let _ = next.write_all(GET.as_bytes());
+        if next.read_exact(&mut begin).is_ok() && &begin == b"HTTP/1.1 200" {
+            break;
+        }
+        assert!(Instant::now() < deadline, "its place is not free again");
+    }
+}

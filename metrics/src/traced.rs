@@ -1,0 +1,7 @@
+//! What is seen by tracing, where that was asked for: collectors that run as long as the exporter.
+
+mod cost;
+mod drops;
+
+pub(crate) use cost::Cost;
+pub(crate) use drops::Drops;

@@ -1,0 +1,195 @@
+//! Networks in CIDR notation, and which addresses are near: where load may go and who is answered without being named.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::str::FromStr;
+
+/// A network in CIDR notation; a lone address is a network of one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Net {
+    address: IpAddr,
+    prefix: u8,
+}
+
+/// Why a text is not a [`Net`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("\"{0}\" is not an address or a network such as 192.0.2.1 or 2001:db8::/32")]
+pub struct NetError(String);
+
+impl Net {
+    /// The network of `address` with a prefix of so many bits; none if the family has fewer.
+    #[must_use]
+    pub fn new(address: IpAddr, prefix: u8) -> Option<Self> {
+        let most = if address.is_ipv4() { 32 } else { 128 };
+        (prefix <= most).then_some(Net { address, prefix })
+    }
+
+    /// How many bits of an address make the network.
+    #[must_use]
+    pub fn prefix(&self) -> u8 {
+        self.prefix
+    }
+
+    /// Whether `address` lies in it.
+    #[must_use]
+    pub fn contains(&self, address: IpAddr) -> bool {
+        match (self.address, address) {
+            (IpAddr::V4(ours), IpAddr::V4(theirs)) => {
+                let differ = ours.to_bits() ^ theirs.to_bits();
+                differ.checked_shr(32 - u32::from(self.prefix)).unwrap_or(0) == 0
+            }
+            (IpAddr::V6(ours), IpAddr::V6(theirs)) => {
+                let differ = ours.to_bits() ^ theirs.to_bits();
+                differ.checked_shr(128 - u32::from(self.prefix)).unwrap_or(0) == 0
+            }
+            _ => false,
+        }
+    }
+}
+
+impl Net {
+    /// The addresses a host of this network may have, in order: without the network's own and the broadcast address of
+    /// an IPv4 network, and the subnet-router anycast address of an IPv6 one, unless it has no more than two addresses.
+    pub fn hosts(&self) -> impl Iterator<Item = IpAddr> + use<> {
+        let (address, bits) = match self.address {
+            IpAddr::V4(v4) => (u128::from(v4.to_bits()), 32),
+            IpAddr::V6(v6) => (v6.to_bits(), 128),
+        };
+        let host_bits = bits - u32::from(self.prefix);
+        let span = u128::MAX.checked_shr(128 - host_bits).unwrap_or(0);
+        let (base, v4) = (address & !span, bits == 32);
+        let first = u128::from(host_bits > 1);
+        let last = span - u128::from(host_bits > 1 && v4);
+        (first..=last).map(move |host| {
+            let address = base | host;
+            if v4 { Ipv4Addr::from_bits(address as u32).into() } else { Ipv6Addr::from_bits(address).into() }
+        })
+    }
+}
+
+impl From<IpAddr> for Net {
+    fn from(address: IpAddr) -> Self {
+        Net { address, prefix: if address.is_ipv4() { 32 } else { 128 } }
+    }
+}
+
+impl FromStr for Net {
+    type Err = NetError;
+
+    fn from_str(text: &str) -> Result<Self, NetError> {
+        let wrong = || NetError(text.to_owned());
+        match text.trim().split_once('/') {
+            None => text.trim().parse::<IpAddr>().map(Net::from).map_err(|_| wrong()),
+            Some((address, prefix)) => {
+                let address = address.parse().map_err(|_| wrong())?;
+                let prefix = prefix.parse().map_err(|_| wrong())?;
+                Net::new(address, prefix).ok_or_else(wrong)
+            }
+        }
+    }
+}
+
+impl fmt::Display for Net {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.address, self.prefix)
+    }
+}
+
+/// Whether `address` is near: loopback, the benchmarking networks the lab uses
+/// (198.18.0.0/15, RFC 2544; 2001:2::/48, RFC 5180), private (RFC 1918, fc00::/7) and link-local addresses.
+#[must_use]
+pub fn near(address: IpAddr) -> bool {
+    match address.to_canonical() {
+        IpAddr::V4(v4) => {
+            v4.is_loopback() || v4.is_private() || v4.is_link_local() || lab_v4().contains(v4.into())
+        }
+        IpAddr::V6(v6) => {
+            v6.is_loopback()
+                || v6.is_unique_local()
+                || v6.is_unicast_link_local()
+                || lab_v6().contains(v6.into())
+        }
+    }
+}
+
+fn lab_v4() -> Net {
+    Net { address: Ipv4Addr::new(198, 18, 0, 0).into(), prefix: 15 }
+}
+
+fn lab_v6() -> Net {
+    Net { address: Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 0).into(), prefix: 48 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_are_what_a_host_can_have() {
+        let hosts = |net: &str| -> Vec<String> {
+            let net: Net = net.parse().expect("a network");
+            net.hosts().take(5).map(|host| host.to_string()).collect()
+        };
+        assert_eq!(hosts("10.0.0.7"), ["10.0.0.7"]);
+        assert_eq!(hosts("10.0.0.6/31"), ["10.0.0.6", "10.0.0.7"]);
+        assert_eq!(hosts("10.0.0.5/30"), ["10.0.0.5", "10.0.0.6"]);
+        assert_eq!(hosts("255.255.255.255/0")[0], "0.0.0.1");
+        assert_eq!(hosts("fd00::/126"), ["fd00::1", "fd00::2", "fd00::3"]);
+        assert_eq!(hosts("::/0").len(), 5);
+    }
+
+    #[test]
+    fn only_what_is_near_is_near() {
+        for close in [
+            "127.0.0.1",
+            "127.9.9.9",
+            "10.1.2.3",
+            "172.16.0.1",
+            "172.31.255.255",
+            "192.168.1.1",
+            "169.254.1.1",
+            "198.18.0.1",
+            "198.19.255.255",
+            "::1",
+            "fd00::1",
+            "fe80::1",
+            "2001:2::1",
+            "::ffff:10.0.0.1",
+        ] {
+            assert!(near(close.parse().unwrap()), "{close}");
+        }
+        for far in [
+            "8.8.8.8",
+            "0.0.0.0",
+            "172.32.0.1",
+            "198.20.0.1",
+            "198.17.255.255",
+            "224.0.0.1",
+            "255.255.255.255",
+            "::",
+            "2001:2:1::1",
+            "2001:4860:4860::8888",
+            "ff02::1",
+            "::ffff:8.8.8.8",
+        ] {
+            assert!(!near(far.parse().unwrap()), "{far}");
+        }
+    }
+
+    #[test]
+    fn nets_are_parsed_and_contain() {
+        let net: Net = "192.0.2.0/24".parse().unwrap();
+        assert!(net.contains("192.0.2.77".parse().unwrap()));
+        assert!(!net.contains("192.0.3.1".parse().unwrap()));
+        assert!(!net.contains("::1".parse().unwrap()));
+        assert!("0.0.0.0/0".parse::<Net>().unwrap().contains("9.9.9.9".parse().unwrap()));
+        assert!("::/0".parse::<Net>().unwrap().contains("2001:db8::1".parse().unwrap()));
+        let one: Net = "2001:db8::1".parse().unwrap();
+        assert!(
+            one.contains("2001:db8::1".parse().unwrap()) && !one.contains("2001:db8::2".parse().unwrap())
+        );
+        for wrong in ["", "example.com", "192.0.2.0/33", "::/129", "10.0.0.0/", "10.0.0.0/-1"] {
+            assert!(wrong.parse::<Net>().is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Servers that are installed on the machine, and what tests have them do.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+/// A zone of a few names.
+const ZONE: &str = "\
+$ORIGIN example.test.
+$TTL 60
+@ IN SOA ns hostmaster 1 3600 600 86400 60
+@ IN NS ns
+ns IN A 198.18.0.1
+www IN A 192.0.2.1
+www IN AAAA 2001:db8::1
+";
+
+/// Where a program is: in the search path, or where Debian puts servers, which is in that of root only.
+#[must_use]
+pub fn find(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let usual = ["/usr/sbin", "/usr/bin"].map(PathBuf::from);
+    std::env::split_paths(&path)
+        .chain(usual)
+        .map(|directory| directory.join(program))
+        .find(|file| file.is_file())
+}
+
+/// NSD, with the zone `example.test`. Started as `nsd -d -c FILE`.
+#[derive(Debug, Clone, Copy)]
+pub struct Nsd<'a> {
+    /// Where its files go.
+    pub directory: &'a Path,
+    /// Where it listens.
+    pub addresses: &'a [SocketAddr],
+    /// How many processes answer.
+    pub servers: u32,
+    /// Whether each of these has a socket of its own for each address.
+    pub reuseport: bool,
+}
+
+impl Nsd<'_> {
+    /// Writes its files, and returns the path of the one it is started with. `control` in the directory is what nsd-control
+    /// talks to.
+    ///
+    /// # Errors
+    /// Those of writing files.
+    pub fn write(&self) -> io::Result<PathBuf> {
+        let directory = self.directory.display();
+        let addresses: String = self
+            .addresses
+            .iter()
+            .map(|address| format!("  ip-address: {}@{}\n", address.ip(), address.port()))
+            .collect();
+        let (servers, reuseport) = (self.servers, if self.reuseport { "yes" } else { "no" });
+        // Response rate limiting would answer 200 a second.
+        let text = format!(
+            "server:
+{addresses}  server-count: {servers}
+  reuseport: {reuseport}
+  username: \"\"
+  chroot: \"\"
+  database: \"\"
+  zonesdir: \"{directory}\"
+  pidfile: \"\"
+  xfrdfile: \"{directory}/xfrd\"
+  xfrdir: \"{directory}\"
+  zonelistfile: \"{directory}/zones\"
+  rrl-ratelimit: 0
+  rrl-whitelist-ratelimit: 0
+remote-control:
+  control-enable: yes
+  control-interface: \"{directory}/control\"
+zone:
+  name: example.test
+  zonefile: zone
+"
+        );
+        std::fs::write(self.directory.join("zone"), ZONE)?;
+        written(self.directory, "nsd.conf", &text)
+    }
+}
+
+/// Writes what chronyd is told: to answer on this port, at one address or all, by the local clock. Returns the file that it is
+/// started with, as `chronyd -x -d -u root -f FILE`: without `-x` it sets the clock. `control` in the directory is what
+/// chronyc talks to.
+///
+/// # Errors
+/// Those of writing files.
+pub fn chrony(directory: &Path, address: Option<IpAddr>, port: u16) -> io::Result<PathBuf> {
+    // chronyd refuses a directory that others can read.
+    std::fs::set_permissions(directory, std::fs::Permissions::from_mode(0o700))?;
+    let bind = address.map_or_else(String::new, |address| format!("bindaddress {address}\n"));
+    // In its place and nowhere else: chronyd removes what it finds there, a device too.
+    let text = format!(
+        "local stratum 5\nallow all\nport {port}\n{bind}cmdport 0\nbindcmdaddress {0}/control\npidfile {0}/chronyd.pid\n",
+        directory.display()
+    );
+    written(directory, "chrony.conf", &text)
+}
+
+fn written(directory: &Path, name: &str, text: &str) -> io::Result<PathBuf> {
+    let file = directory.join(name);
+    std::fs::write(&file, text)?;
+    Ok(file)
+}

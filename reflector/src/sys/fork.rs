@@ -1,0 +1,20 @@
+//! Workers as processes: fork(2).
+
+use std::io;
+
+use rustix::process::Pid;
+
+/// Makes a process like this one, which goes on behind the call too; none there.
+///
+/// # Errors
+/// The kernel's, and where this process has more than one thread.
+pub(crate) fn fork() -> io::Result<Option<Pid>> {
+    if std::fs::read_dir("/proc/self/task")?.count() != 1 {
+        return Err(io::Error::other("a process of several threads is not forked"));
+    }
+    // SAFETY: the process has one thread, this one, so that no lock or memory is in another's hands when the child begins.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        child => Ok(Pid::from_raw(child)),
+    }
+}

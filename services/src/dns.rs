@@ -1,0 +1,169 @@
+//! Authoritative DNS from zone files (RFC 1034, 1035, 2181, 2308, 4592, 6891, 8482).
+//!
+//! Answers are, in meaning, those of NLnet Labs' NSD; `tests/dns_nsd` holds them against each other.
+
+mod encode;
+mod limit;
+mod query;
+mod resolve;
+mod respond;
+mod rtype;
+mod store;
+mod tcp;
+mod zonefile;
+
+use std::net::IpAddr;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use linerate_engine::{Action, Request, Service};
+
+pub use limit::RateLimit;
+use limit::{Limiter, Verdict};
+use respond::Responder;
+pub use respond::Transport;
+pub use store::Zones;
+pub use tcp::{Admits, TcpCounts, TcpError, TcpServer, TcpSettings};
+pub use zonefile::ZoneError;
+
+/// Longest answer over UDP, bytes, that goes through nearly everywhere without fragments (DNS flag day 2020).
+pub const UDP_SIZE: u16 = 1232;
+
+impl Zones {
+    /// Reads zones from files, each a pair of a zone's name and its file.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, with file, line and item.
+    pub fn load<N: AsRef<str>, F: AsRef<Path>>(zones: &[(N, F)]) -> Result<Self, ZoneError> {
+        let read = |(name, file): &(N, F)| zonefile::read(name.as_ref(), file.as_ref());
+        Self::build(&zones.iter().map(read).collect::<Result<Vec<_>, _>>()?)
+    }
+
+    /// Makes a zone from the text of a file.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn parse(name: &str, text: &str) -> Result<Self, ZoneError> {
+        Self::build(&[zonefile::parse(name, text, Path::new("text"))?])
+    }
+}
+
+/// Zones that are served and can be exchanged while they are.
+#[derive(Debug)]
+pub struct Served {
+    zones: Mutex<Arc<Zones>>,
+    /// Rises with each exchange, so that who has looked once need not take the lock again.
+    version: AtomicU64,
+}
+
+impl Served {
+    /// Serves these.
+    #[must_use]
+    pub fn new(zones: Zones) -> Arc<Self> {
+        Arc::new(Self { zones: Mutex::new(Arc::new(zones)), version: AtomicU64::new(0) })
+    }
+
+    /// Serves these from now on. Each answer is wholly from the old or wholly from the new ones.
+    pub fn exchange(&self, zones: Zones) {
+        let zones = Arc::new(zones);
+        *self.zones.lock().unwrap_or_else(PoisonError::into_inner) = zones;
+        self.version.fetch_add(1, Ordering::Release);
+    }
+
+    fn current(&self) -> Arc<Zones> {
+        Arc::clone(&self.zones.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// A worker's view of [`Served`] and what it answers with.
+#[derive(Debug)]
+pub struct Answerer {
+    served: Arc<Served>,
+    zones: Arc<Zones>,
+    version: u64,
+    responder: Responder,
+}
+
+impl Answerer {
+    /// Answers from `served`.
+    #[must_use]
+    pub fn new(served: Arc<Served>) -> Self {
+        let version = served.version.load(Ordering::Acquire);
+        let zones = served.current();
+        Self { served, zones, version, responder: Responder::new() }
+    }
+
+    /// Writes the answer to the message `query` into `reply` and returns its length; none where silence is the answer.
+    /// `reply` should have room for the longest message of the transport.
+    pub fn answer(&mut self, query: &[u8], reply: &mut [u8], transport: Transport) -> Option<usize> {
+        self.written(query, reply, transport).map(|written| written.length)
+    }
+
+    fn written(&mut self, query: &[u8], reply: &mut [u8], transport: Transport) -> Option<respond::Written> {
+        let version = self.served.version.load(Ordering::Acquire);
+        if version != self.version {
+            self.zones = self.served.current();
+            self.version = version;
+        }
+        self.responder.respond(&self.zones, query, reply, transport)
+    }
+}
+
+/// DNS over UDP, as a service of the engine.
+#[derive(Debug)]
+pub struct Dns {
+    answerer: Answerer,
+    udp_size: u16,
+    limiter: Option<Limiter>,
+}
+
+impl Dns {
+    /// Answers from `served`, with at most [`UDP_SIZE`] bytes.
+    #[must_use]
+    pub fn new(served: Arc<Served>) -> Self {
+        Self { answerer: Answerer::new(served), udp_size: UDP_SIZE, limiter: None }
+    }
+
+    /// Answers with at most so many bytes, whatever a client offers; never less than 512.
+    #[must_use]
+    pub fn udp_size(mut self, bytes: u16) -> Self {
+        self.udp_size = bytes.max(512);
+        self
+    }
+
+    /// Limits what is sent to a network. Default: nothing is limited. A server that strangers can reach should be
+    /// ([`RateLimit::default`]), since who forges addresses has answers sent to others.
+    #[must_use]
+    pub fn rate_limit(mut self, limit: Option<RateLimit>) -> Self {
+        self.limiter = limit.map(Limiter::new);
+        self
+    }
+}
+
+impl Dns {
+    /// Writes the answer to the datagram `query` from `source` to the start of `reply` and returns its length; none where
+    /// silence is the answer, or the rate limit has it dropped.
+    pub fn answer_at(&mut self, query: &[u8], source: IpAddr, reply: &mut [u8]) -> Option<usize> {
+        let transport = Transport::Udp { most: self.udp_size };
+        let written = self.answerer.written(query, reply, transport)?;
+        let verdict = match &mut self.limiter {
+            None => Verdict::Send,
+            Some(limiter) => limiter.verdict(source, query.len(), &written),
+        };
+        match verdict {
+            Verdict::Send => Some(written.length),
+            Verdict::Cut => Some(respond::cut(reply, written.length)),
+            Verdict::Drop => None,
+        }
+    }
+}
+
+impl Service for Dns {
+    fn answer(&mut self, request: &Request<'_>, reply: &mut [u8]) -> Action {
+        match self.answer_at(request.payload(), request.source().ip(), reply) {
+            Some(length) => Action::Reply(length),
+            None => Action::Drop,
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! A query as it came in: what is asked, or what is wrong with it.
+
+use super::rtype;
+
+pub(crate) const HEADER: usize = 12;
+/// Longest name in wire form (RFC 1035, section 3.1).
+pub(crate) const LONGEST_NAME: usize = 255;
+
+/// Bits of the second and third 16 bits of the header.
+pub(crate) mod flag {
+    pub(crate) const QR: u16 = 0x8000;
+    pub(crate) const OPCODE: u16 = 0x7800;
+    pub(crate) const AA: u16 = 0x0400;
+    pub(crate) const TC: u16 = 0x0200;
+    pub(crate) const RD: u16 = 0x0100;
+    pub(crate) const AD: u16 = 0x0020;
+    pub(crate) const RCODE: u16 = 0x000f;
+}
+
+/// Response codes.
+pub(crate) mod rcode {
+    pub(crate) const FORMERR: u16 = 1;
+    pub(crate) const NXDOMAIN: u16 = 3;
+    pub(crate) const NOTIMP: u16 = 4;
+    pub(crate) const REFUSED: u16 = 5;
+    pub(crate) const NOTAUTH: u16 = 9;
+}
+
+const OPCODE_QUERY: u16 = 0;
+const OPCODE_NOTIFY: u16 = 4;
+
+pub(crate) const CLASS_IN: u16 = 1;
+pub(crate) const CLASS_CH: u16 = 3;
+pub(crate) const CLASS_ANY: u16 = 255;
+
+/// What EDNS said (RFC 6891).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Edns {
+    /// The longest answer over UDP that can be taken.
+    pub(crate) size: u16,
+    /// DO: signatures are wanted.
+    pub(crate) dnssec_ok: bool,
+}
+
+/// A question with its surroundings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Question {
+    /// Length of the name, which begins behind the header.
+    pub(crate) name_length: usize,
+    pub(crate) qtype: u16,
+    pub(crate) qclass: u16,
+    pub(crate) edns: Option<Edns>,
+}
+
+/// What becomes of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Query {
+    /// No answer: an answer itself, or no header.
+    Silence,
+    /// An answer of a header alone, with these flags and code.
+    Header(u16),
+    /// No question, only EDNS: an answer of a header and EDNS (RFC 7873, section 5.4).
+    Bare(u16, Edns),
+    /// An EDNS version other than 0, in a question whose name has this length.
+    BadVersion(usize),
+    /// The zone was said to have changed, which we are not told by notifications.
+    Notify(usize),
+    Ask(Question),
+}
+
+fn u16_at(message: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_be_bytes(message.get(at..at + 2)?.try_into().ok()?))
+}
+
+/// Reads a message.
+///
+/// What is answered to the malformed is as NSD has it: flags of the query come back where the opcode is unknown, RD alone
+/// where the message cannot be read, and nothing where there was more than one question.
+pub(crate) fn parse(message: &[u8]) -> Query {
+    if message.len() < HEADER {
+        return Query::Silence;
+    }
+    let word = |at| u16_at(message, at).unwrap_or_default();
+    let flags = word(2);
+    let counts = [4, 6, 8, 10].map(word);
+    if flags & flag::QR != 0 {
+        return Query::Silence;
+    }
+    let opcode = (flags & flag::OPCODE) >> 11;
+    if opcode != OPCODE_QUERY && opcode != OPCODE_NOTIFY {
+        return Query::Header(flag::QR | flags & !(flag::AD | flag::RCODE) | rcode::NOTIMP);
+    }
+    let malformed = Query::Header(flag::QR | flags & (flag::RD | flag::OPCODE) | rcode::FORMERR);
+    if flags & flag::RCODE != 0 {
+        return malformed;
+    }
+    let Some((name_length, qtype, qclass)) = question(message) else { return malformed };
+    if opcode == OPCODE_NOTIFY {
+        return Query::Notify(name_length);
+    }
+    let end = HEADER + name_length + 4;
+    if counts[0] != 1 {
+        if let ([0, 0, 0, 1], Some(Options::Known(edns))) = (counts, options(message, HEADER)) {
+            return Query::Bare(flag::QR | flags & flag::RD, edns);
+        }
+        return Query::Header(flag::QR | rcode::FORMERR);
+    }
+    if counts[1] != 0 || (qtype != rtype::IXFR && counts[2] != 0) || counts[2] > 64 {
+        return malformed;
+    }
+    // IXFR comes with the SOA that the asker has.
+    let Some(end) = (0..counts[2]).try_fold(end, |at, _| skip_record(message, at)) else { return malformed };
+    // Bytes behind the last record are nobody's.
+    match (counts[3], options(message, end)) {
+        (0, _) => Query::Ask(Question { name_length, qtype, qclass, edns: None }),
+        (1, Some(Options::Known(edns))) => {
+            Query::Ask(Question { name_length, qtype, qclass, edns: Some(edns) })
+        }
+        (1, Some(Options::OtherVersion)) => Query::BadVersion(name_length),
+        _ => malformed,
+    }
+}
+
+/// Length of the name, type and class; the name without pointers.
+fn question(message: &[u8]) -> Option<(usize, u16, u16)> {
+    let mut at = HEADER;
+    loop {
+        let length = usize::from(*message.get(at)?);
+        at += 1 + length;
+        if length > 63 || at - HEADER > LONGEST_NAME {
+            return None;
+        }
+        if length == 0 {
+            break;
+        }
+    }
+    Some((at - HEADER, u16_at(message, at)?, u16_at(message, at + 2)?))
+}
+
+/// An OPT record.
+enum Options {
+    Known(Edns),
+    OtherVersion,
+}
+
+/// The OPT record at `at`, if there is one that can be read.
+fn options(message: &[u8], at: usize) -> Option<Options> {
+    let fixed: &[u8; 11] = message.get(at..at + 11)?.try_into().ok()?;
+    if fixed[..3] != [0, 0, rtype::OPT as u8] {
+        return None;
+    }
+    if fixed[6] != 0 {
+        return Some(Options::OtherVersion);
+    }
+    let length = usize::from(u16::from_be_bytes([fixed[9], fixed[10]]));
+    let mut rest = message.get(at + 11..at + 11 + length)?;
+    while !rest.is_empty() {
+        let option = usize::from(u16_at(rest, 2)?);
+        rest = rest.get(4 + option..)?;
+    }
+    let size = u16::from_be_bytes([fixed[3], fixed[4]]);
+    Some(Options::Known(Edns { size, dnssec_ok: fixed[7] & 0x80 != 0 }))
+}
+
+/// The end of the record at `at`.
+fn skip_record(message: &[u8], mut at: usize) -> Option<usize> {
+    loop {
+        match *message.get(at)? {
+            0 => break at += 1,
+            length if length & 0xc0 != 0 => break at += 2,
+            length => at += 1 + usize::from(length),
+        }
+    }
+    let end = at + 10 + usize::from(u16_at(message, at + 8)?);
+    (end <= message.len()).then_some(end)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const PLAIN: &[u8] = b"\x12\x34\x01\0\0\x01\0\0\0\0\0\0\x01a\0\0\x01\0\x01";
+
+    fn changed(at: usize, byte: u8) -> Vec<u8> {
+        let mut message = PLAIN.to_vec();
+        message[at] = byte;
+        message
+    }
+
+    #[test]
+    fn a_question_is_read() {
+        let question = Question { name_length: 3, qtype: rtype::A, qclass: CLASS_IN, edns: None };
+        assert_eq!(parse(PLAIN), Query::Ask(question));
+        let mut with = changed(11, 1);
+        with.extend_from_slice(&[0, 0, 41, 0x10, 0, 0, 0, 0x80, 0, 0, 0]);
+        let edns = Some(Edns { size: 4096, dnssec_ok: true });
+        assert_eq!(parse(&with), Query::Ask(Question { edns, ..question }));
+        with[PLAIN.len() + 6] = 1;
+        assert_eq!(parse(&with), Query::BadVersion(3));
+    }
+
+    #[test]
+    fn an_answer_and_less_than_a_header_get_silence() {
+        assert_eq!(parse(&changed(2, 0x81)), Query::Silence);
+        assert_eq!(parse(&PLAIN[..11]), Query::Silence);
+    }
+
+    #[test]
+    fn the_malformed_is_told_so_with_a_header() {
+        let malformed = Query::Header(flag::QR | flag::RD | rcode::FORMERR);
+        for message in [changed(12, 0xc0), changed(12, 60), changed(7, 1), changed(9, 1), changed(11, 1)] {
+            assert_eq!(parse(&message), malformed, "{message:?}");
+        }
+        assert_eq!(parse(&PLAIN[..PLAIN.len() - 1]), malformed);
+        assert_eq!(parse(&changed(5, 2)), Query::Header(flag::QR | rcode::FORMERR));
+        assert_eq!(parse(&changed(2, 0x11)), Query::Header(flag::QR | 0x1100 | rcode::NOTIMP));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read(message in proptest::collection::vec(any::<u8>(), 0..100)) {
+            if let Query::Ask(question) = parse(&message) {
+                prop_assert!(HEADER + question.name_length + 4 <= message.len());
+            }
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! Numbers of record types, and where names are in their data.
+
+use std::ops::Range;
+
+pub(crate) const A: u16 = 1;
+pub(crate) const NS: u16 = 2;
+pub(crate) const CNAME: u16 = 5;
+pub(crate) const SOA: u16 = 6;
+pub(crate) const MB: u16 = 7;
+pub(crate) const PTR: u16 = 12;
+pub(crate) const MX: u16 = 15;
+pub(crate) const TXT: u16 = 16;
+pub(crate) const AAAA: u16 = 28;
+pub(crate) const SRV: u16 = 33;
+pub(crate) const KX: u16 = 36;
+pub(crate) const DNAME: u16 = 39;
+pub(crate) const OPT: u16 = 41;
+pub(crate) const DS: u16 = 43;
+pub(crate) const RRSIG: u16 = 46;
+pub(crate) const NSEC: u16 = 47;
+pub(crate) const DNSKEY: u16 = 48;
+pub(crate) const NSEC3: u16 = 50;
+pub(crate) const IXFR: u16 = 251;
+pub(crate) const AXFR: u16 = 252;
+pub(crate) const ANY: u16 = 255;
+
+/// Whether names in the data of this type may be compressed: those of RFC 1035 only (RFC 3597, section 4).
+pub(crate) fn is_compressed(rtype: u16) -> bool {
+    matches!(rtype, 2..=9 | PTR | 14 | MX)
+}
+
+/// Whether the first name in the data is a host whose addresses go along in the additional section.
+pub(crate) fn names_host(rtype: u16) -> bool {
+    matches!(rtype, NS | MB | MX | SRV | KX)
+}
+
+/// Where names are in the data of types that have names to compress or to look up: at most two, after each other.
+pub(crate) fn names(rtype: u16, data: &[u8]) -> [Option<Range<usize>>; 2] {
+    let start = match rtype {
+        2..=9 | PTR | 14 => 0,
+        MX | KX => 2,
+        SRV => 6,
+        _ => return [None, None],
+    };
+    let first = name_at(data, start);
+    let second = match (rtype, &first) {
+        (SOA | 14, Some(first)) => name_at(data, first.end),
+        _ => None,
+    };
+    [first, second]
+}
+
+fn name_at(data: &[u8], start: usize) -> Option<Range<usize>> {
+    let mut at = start;
+    loop {
+        let length = usize::from(*data.get(at)?);
+        at += length + 1;
+        if length == 0 {
+            return Some(start..at);
+        }
+    }
+}

@@ -1,0 +1,324 @@
+//! DNS over TCP (RFC 7766): a few threads, each with a listener of its own that gets the connections of its CPUs.
+
+mod connection;
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use linerate_engine::steer::{self, Program, Table};
+use rustix::event::epoll;
+use rustix::event::{EventfdFlags, Timespec, eventfd};
+use socket2::{Domain, Protocol, Socket, Type};
+
+use super::{Answerer, Served};
+use connection::{Answering, Connection, Turn};
+
+/// How long a thread waits before it looks for connections that have been idle too long.
+const TICK: Duration = Duration::from_millis(500);
+const LISTENER: u64 = u64::MAX;
+const WAKE: u64 = u64::MAX - 1;
+
+/// What a TCP server is to be like.
+#[derive(Debug, Clone)]
+pub struct TcpSettings {
+    /// Where it listens.
+    pub bind: SocketAddr,
+    /// Threads, each with a listener; connections go to that of the CPU they arrive on.
+    pub threads: usize,
+    /// Connections of all threads together. Above it new ones are closed at once.
+    pub connections: usize,
+    /// A connection is closed after so long without a whole query, or without taking answers.
+    pub idle: Duration,
+    /// On an IPv6 address, do not serve IPv4.
+    pub only_v6: bool,
+}
+
+impl TcpSettings {
+    /// Two threads, 256 connections, 10 s.
+    #[must_use]
+    pub fn new(bind: SocketAddr) -> Self {
+        Self { bind, threads: 2, connections: 256, idle: Duration::from_secs(10), only_v6: false }
+    }
+}
+
+/// Why a TCP server did not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TcpError {
+    /// The listener could not be made.
+    #[error("TCP on {address}: {what} failed: {source}")]
+    Listen {
+        /// Where it was to listen.
+        address: SocketAddr,
+        /// What was tried.
+        what: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// What a TCP server did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TcpCounts {
+    /// Connections that were served.
+    pub accepted: u64,
+    /// Connections closed at once, because there were too many or of who made them.
+    pub refused: u64,
+    /// Queries answered.
+    pub answered: u64,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    stop: AtomicBool,
+    open: AtomicU64,
+    accepted: AtomicU64,
+    refused: AtomicU64,
+    answered: AtomicU64,
+}
+
+/// A running TCP server; it ends when this is dropped.
+#[derive(Debug)]
+pub struct TcpServer {
+    address: SocketAddr,
+    threads: Vec<JoinHandle<()>>,
+    wakers: Vec<Arc<rustix::fd::OwnedFd>>,
+    shared: Arc<Shared>,
+    steered: Option<String>,
+}
+
+/// Whether somebody may connect.
+pub type Admits = Arc<dyn Fn(IpAddr) -> bool + Send + Sync>;
+
+impl TcpServer {
+    /// Serves over TCP to whom `admits` lets in.
+    ///
+    /// # Errors
+    /// Where the port cannot be had.
+    pub fn start(settings: &TcpSettings, served: &Arc<Served>, admits: &Admits) -> Result<Self, TcpError> {
+        let threads = settings.threads.max(1);
+        let mut address = settings.bind;
+        let mut listeners = Vec::new();
+        for _ in 0..threads {
+            let listener = listen(address, settings.only_v6).map_err(|(what, source)| TcpError::Listen {
+                address,
+                what,
+                source,
+            })?;
+            let bound = listener.local_addr().map(|bound| bound.as_socket());
+            address = bound.ok().flatten().unwrap_or(address);
+            listeners.push(listener);
+        }
+        let steered = steer_by_cpu(&listeners).err();
+        let mut server =
+            Self { address, threads: Vec::new(), wakers: Vec::new(), shared: Arc::default(), steered };
+        for (number, listener) in listeners.into_iter().enumerate() {
+            let failed = |what| move |source| TcpError::Listen { address, what, source };
+            let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+                .map_err(|error| failed("eventfd")(error.into()))?;
+            let wake = Arc::new(wake);
+            let mut thread = Thread {
+                epoll: epoll::create(epoll::CreateFlags::CLOEXEC)
+                    .map_err(|error| failed("epoll_create1")(error.into()))?,
+                listener,
+                wake: Arc::clone(&wake),
+                connections: Vec::new(),
+                free: Vec::new(),
+                answerer: Answerer::new(Arc::clone(served)),
+                reply: vec![0; usize::from(u16::MAX)],
+                admits: Arc::clone(admits),
+                shared: Arc::clone(&server.shared),
+                most: settings.connections as u64,
+                idle: settings.idle,
+            };
+            thread.watch(thread.listener.as_fd(), LISTENER).map_err(failed("epoll_ctl"))?;
+            thread.watch(thread.wake.as_fd(), WAKE).map_err(failed("epoll_ctl"))?;
+            let spawned =
+                std::thread::Builder::new().name(format!("dns-tcp-{number}")).spawn(move || thread.run());
+            server.threads.push(spawned.map_err(failed("starting a thread"))?);
+            server.wakers.push(wake);
+        }
+        Ok(server)
+    }
+
+    /// Where it listens, with the port that was given.
+    #[must_use]
+    pub fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Why connections are spread by hash and not by CPU, if they are.
+    #[must_use]
+    pub fn not_steered(&self) -> Option<&str> {
+        self.steered.as_deref()
+    }
+
+    /// What it did so far.
+    #[must_use]
+    pub fn counts(&self) -> TcpCounts {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        TcpCounts {
+            accepted: read(&self.shared.accepted),
+            refused: read(&self.shared.refused),
+            answered: read(&self.shared.answered),
+        }
+    }
+}
+
+impl Drop for TcpServer {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Release);
+        for wake in &self.wakers {
+            // Full only if it was woken already.
+            let _ = rustix::io::write(wake, &1u64.to_ne_bytes());
+        }
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn listen(address: SocketAddr, only_v6: bool) -> Result<Socket, (&'static str, io::Error)> {
+    let name = |what| move |source| (what, source);
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM.nonblocking(), Some(Protocol::TCP))
+        .map_err(name("socket"))?;
+    if address.is_ipv6() {
+        socket.set_only_v6(only_v6).map_err(name("IPV6_V6ONLY"))?;
+    }
+    // Connections of a server before this one may still be closing.
+    socket.set_reuse_address(true).map_err(name("SO_REUSEADDR"))?;
+    socket.set_reuse_port(true).map_err(name("SO_REUSEPORT"))?;
+    socket.bind(&address.into()).map_err(name("bind"))?;
+    socket.listen(1024).map_err(name("listen"))?;
+    Ok(socket)
+}
+
+/// Connections go to the listener of the CPU they arrive on.
+fn steer_by_cpu(listeners: &[Socket]) -> Result<(), String> {
+    let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let pairs = (0..cpus as u32).map(|cpu| (cpu, cpu as usize % listeners.len()));
+    let table = Table::from_pairs(pairs).map_err(|error| error.to_string())?;
+    steer::attach(listeners, &table, Program::Cbpf).map_err(|error| error.to_string())
+}
+
+struct Thread {
+    epoll: rustix::fd::OwnedFd,
+    listener: Socket,
+    wake: Arc<rustix::fd::OwnedFd>,
+    /// By the number that epoll knows them under.
+    connections: Vec<Option<Connection>>,
+    free: Vec<usize>,
+    answerer: Answerer,
+    reply: Vec<u8>,
+    admits: Admits,
+    shared: Arc<Shared>,
+    most: u64,
+    idle: Duration,
+}
+
+impl Thread {
+    fn watch(&self, fd: BorrowedFd<'_>, number: u64) -> io::Result<()> {
+        Ok(epoll::add(&self.epoll, fd, epoll::EventData::new_u64(number), epoll::EventFlags::IN)?)
+    }
+
+    fn run(&mut self) {
+        let tick = Timespec::try_from(TICK).ok();
+        let mut swept = Instant::now();
+        let mut events = Vec::with_capacity(64);
+        while !self.shared.stop.load(Ordering::Acquire) {
+            events.clear();
+            // A signal may end the wait; a failure of another kind cannot happen with valid descriptors.
+            let _ = epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), tick.as_ref());
+            for event in &events {
+                match event.data.u64() {
+                    LISTENER => self.accept(),
+                    WAKE => {}
+                    number => self.serve(number as usize),
+                }
+            }
+            if swept.elapsed() >= TICK {
+                swept = Instant::now();
+                self.sweep(swept);
+            }
+        }
+        let open = self.connections.iter().flatten().count() as u64;
+        self.shared.open.fetch_sub(open, Ordering::Relaxed);
+    }
+
+    fn accept(&mut self) {
+        loop {
+            let (socket, address) = match self.listener.accept() {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    // Without descriptors or memory the connection stays where it is, and epoll tells of it again at once.
+                    if !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::ConnectionAborted) {
+                        std::thread::sleep(Duration::from_millis(10));
+                    }
+                    return;
+                }
+            };
+            let known = address.as_socket().is_some_and(|from| (self.admits)(from.ip().to_canonical()));
+            let room = self.shared.open.load(Ordering::Relaxed) < self.most;
+            if !known || !room || socket.set_nonblocking(true).is_err() {
+                self.shared.refused.fetch_add(1, Ordering::Relaxed);
+                continue;
+            }
+            let _ = socket.set_tcp_nodelay(true);
+            let number = self.free.pop().unwrap_or(self.connections.len());
+            if self.watch(socket.as_fd(), number as u64).is_err() {
+                self.free.push(number);
+                continue;
+            }
+            if number == self.connections.len() {
+                self.connections.push(None);
+            }
+            self.connections[number] = Some(Connection::new(socket, Instant::now()));
+            self.shared.open.fetch_add(1, Ordering::Relaxed);
+            self.shared.accepted.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn serve(&mut self, number: usize) {
+        let Some(Some(connection)) = self.connections.get_mut(number) else { return };
+        let mut with = Answering {
+            answerer: &mut self.answerer,
+            reply: &mut self.reply,
+            answered: &self.shared.answered,
+        };
+        let turn = connection.turn(&mut with, Instant::now());
+        let events = match turn {
+            Turn::Read => epoll::EventFlags::IN,
+            Turn::Write => epoll::EventFlags::OUT,
+            Turn::End => return self.close(number),
+        };
+        if events != connection.events {
+            connection.events = events;
+            let data = epoll::EventData::new_u64(number as u64);
+            if epoll::modify(&self.epoll, connection.socket.as_fd(), data, events).is_err() {
+                self.close(number);
+            }
+        }
+    }
+
+    /// Closing takes it out of epoll too.
+    fn close(&mut self, number: usize) {
+        if self.connections[number].take().is_some() {
+            self.free.push(number);
+            self.shared.open.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    fn sweep(&mut self, now: Instant) {
+        for number in 0..self.connections.len() {
+            let idle = |connection: &Connection| now.duration_since(connection.last) > self.idle;
+            if self.connections[number].as_ref().is_some_and(idle) {
+                self.close(number);
+            }
+        }
+    }
+}

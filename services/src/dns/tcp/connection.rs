@@ -1,0 +1,132 @@
+//! One connection: queries in, answers out, in order and without waiting for either.
+
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use rustix::event::epoll::EventFlags;
+use socket2::Socket;
+
+use super::super::{Answerer, Transport};
+
+/// A message with its length before it.
+const LONGEST: usize = 2 + u16::MAX as usize;
+/// What is read at a time, so that an idle connection does not hold much.
+const STEP: usize = 4096;
+/// Answers that wait to be taken, bytes: above it no more queries are read.
+const MOST_WAITING: usize = 2 * LONGEST;
+
+/// How often a connection is read and answered before others have a turn.
+const TURN: usize = 16;
+
+/// What a connection waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Turn {
+    Read,
+    Write,
+    End,
+}
+
+/// What answers are made with.
+pub(super) struct Answering<'a> {
+    pub(super) answerer: &'a mut Answerer,
+    /// Room for the longest message.
+    pub(super) reply: &'a mut [u8],
+    pub(super) answered: &'a AtomicU64,
+}
+
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) socket: Socket,
+    /// What epoll was told to watch for.
+    pub(super) events: EventFlags,
+    /// When it last had a whole query, or took answers.
+    pub(super) last: Instant,
+    input: Vec<u8>,
+    output: Vec<u8>,
+    /// How much of the output was sent.
+    sent: usize,
+    /// The other side sends no more.
+    ended: bool,
+}
+
+impl Connection {
+    pub(super) fn new(socket: Socket, now: Instant) -> Self {
+        let (input, output) = (Vec::new(), Vec::new());
+        Self { socket, events: EventFlags::IN, last: now, input, output, sent: 0, ended: false }
+    }
+
+    /// Does what can be done without waiting.
+    pub(super) fn turn(&mut self, with: &mut Answering<'_>, now: Instant) -> Turn {
+        for _ in 0..TURN {
+            match self.flush(now) {
+                Ok(true) => {}
+                Ok(false) => return Turn::Write,
+                Err(()) => return Turn::End,
+            }
+            if self.answer(with, now) {
+                continue;
+            }
+            if self.ended {
+                return Turn::End;
+            }
+            match self.read() {
+                Ok(0) => self.ended = true,
+                Ok(_) => {}
+                Err(ErrorKind::WouldBlock) => return Turn::Read,
+                Err(ErrorKind::Interrupted) => {}
+                Err(_) => return Turn::End,
+            }
+        }
+        // There may be more, which epoll tells of after the others' turns.
+        if self.output.is_empty() { Turn::Read } else { Turn::Write }
+    }
+
+    fn read(&mut self) -> Result<usize, ErrorKind> {
+        let length = self.input.len();
+        self.input.resize(length + STEP, 0);
+        let read = (&self.socket).read(&mut self.input[length..]);
+        self.input.truncate(length + *read.as_ref().unwrap_or(&0));
+        read.map_err(|error| error.kind())
+    }
+
+    /// Answers the whole queries that are there, up to a limit; whether there are answers to send.
+    fn answer(&mut self, with: &mut Answering<'_>, now: Instant) -> bool {
+        let mut at = 0;
+        while self.output.len() < MOST_WAITING - LONGEST
+            && let Some(length) = self.input.get(at..at + 2)
+            && let length = usize::from(u16::from_be_bytes([length[0], length[1]]))
+            && let Some(query) = self.input.get(at + 2..at + 2 + length)
+        {
+            at += 2 + length;
+            self.last = now;
+            if let Some(length) = with.answerer.answer(query, with.reply, Transport::Tcp) {
+                self.output.extend_from_slice(&(length as u16).to_be_bytes());
+                self.output.extend_from_slice(&with.reply[..length]);
+                with.answered.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        self.input.drain(..at);
+        !self.output.is_empty()
+    }
+
+    /// Whether all was sent.
+    fn flush(&mut self, now: Instant) -> Result<bool, ()> {
+        while self.sent < self.output.len() {
+            match (&self.socket).write(&self.output[self.sent..]) {
+                Ok(0) => return Err(()),
+                Ok(length) => {
+                    self.sent += length;
+                    self.last = now;
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return Err(()),
+            }
+        }
+        self.sent = 0;
+        // An idle connection is not to hold what a long answer once took.
+        self.output = Vec::new();
+        Ok(true)
+    }
+}

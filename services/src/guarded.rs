@@ -1,0 +1,89 @@
+//! Who is answered: nobody outside the networks given, and nobody who may be a server himself.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use linerate_engine::{Action, Request, Service};
+use linerate_networks::Net;
+
+/// Ports below this are servers' (IANA system ports): an answer to one of them could be answered
+/// in turn, for ever.
+const FIRST_CLIENT_PORT: u16 = 1024;
+
+/// A service behind a check of the source.
+#[derive(Debug, Clone)]
+pub struct Guarded<S> {
+    inner: S,
+    allowed: Vec<Net>,
+    /// Whether servers may ask, too.
+    servers: bool,
+    /// Told after the start, where the kernel chose it.
+    own_port: Arc<AtomicU16>,
+}
+
+impl<S> Guarded<S> {
+    /// Answers loopback, lab, private and link-local sources, or only `allowed` if there are any.
+    pub fn new(inner: S, allowed: Vec<Net>, own_port: Arc<AtomicU16>) -> Self {
+        Self { inner, allowed, servers: false, own_port }
+    }
+
+    /// Answers servers' ports, too. For protocols that never take an answer for a request, whose servers ask each other:
+    /// an NTP server asks from port 123, a RADIUS proxy from where it listens.
+    #[must_use]
+    pub fn with_servers(mut self) -> Self {
+        self.servers = true;
+        self
+    }
+
+    fn admits(&self, source: SocketAddr) -> bool {
+        let known = if self.allowed.is_empty() {
+            linerate_networks::near(source.ip())
+        } else {
+            self.allowed.iter().any(|net| net.contains(source.ip()))
+        };
+        let client =
+            source.port() >= FIRST_CLIENT_PORT && source.port() != self.own_port.load(Ordering::Relaxed);
+        known && (client || self.servers)
+    }
+}
+
+impl<S: Service> Service for Guarded<S> {
+    fn answer(&mut self, request: &Request<'_>, reply: &mut [u8]) -> Action {
+        if self.admits(request.source()) { self.inner.answer(request, reply) } else { Action::Drop }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use linerate_engine::Echo;
+
+    #[test]
+    fn strangers_and_servers_get_nothing() {
+        let guard = Guarded::new(Echo, Vec::new(), Arc::new(AtomicU16::new(7000)));
+        let admits = |text: &str| guard.admits(text.parse().expect("an address"));
+        assert!(admits("127.0.0.1:40000") && admits("198.18.0.100:2000") && admits("[fd00::1]:2000"));
+        assert!(!admits("8.8.8.8:40000"), "a public address");
+        assert!(!admits("127.0.0.1:7"), "another echo service");
+        assert!(!admits("127.0.0.1:7000"), "another one of us");
+    }
+
+    #[test]
+    fn servers_are_answered_where_that_cannot_go_on_for_ever() {
+        let guard = Guarded::new(Echo, Vec::new(), Arc::new(AtomicU16::new(123))).with_servers();
+        assert!(guard.admits("127.0.0.1:123".parse().expect("an address")));
+        assert!(!guard.admits("8.8.8.8:123".parse().expect("an address")));
+    }
+
+    #[test]
+    fn networks_given_replace_the_default() {
+        let guard = Guarded::new(
+            Echo,
+            vec!["192.0.2.0/24".parse().expect("a network")],
+            Arc::new(AtomicU16::new(7000)),
+        );
+        assert!(guard.admits("192.0.2.9:4000".parse().expect("an address")));
+        assert!(!guard.admits("127.0.0.1:4000".parse().expect("an address")));
+    }
+}

@@ -1,0 +1,295 @@
+//! RADIUS packets (RFC 2865, section 3 and 5).
+
+use std::fmt;
+
+/// Bytes before the attributes.
+pub const HEADER_BYTES: usize = 20;
+/// The longest packet (RFC 2865, section 3).
+pub const MOST_BYTES: usize = 4096;
+/// Bytes of an authenticator, and of a Message-Authenticator.
+pub const AUTHENTICATOR_BYTES: usize = 16;
+/// The longest value of an attribute.
+pub const VALUE_BYTES: usize = 253;
+
+/// Packet types.
+pub mod code {
+    /// A NAS asks whether a user may come in.
+    pub const ACCESS_REQUEST: u8 = 1;
+    /// The user may.
+    pub const ACCESS_ACCEPT: u8 = 2;
+    /// The user may not.
+    pub const ACCESS_REJECT: u8 = 3;
+    /// A NAS tells what a user did.
+    pub const ACCOUNTING_REQUEST: u8 = 4;
+    /// It was noted.
+    pub const ACCOUNTING_RESPONSE: u8 = 5;
+    /// A NAS asks whether the server is there (RFC 5997).
+    pub const STATUS_SERVER: u8 = 12;
+}
+
+/// Numbers of attributes that mean something to the server.
+pub mod attribute {
+    /// The user's name.
+    pub const USER_NAME: u8 = 1;
+    /// His password, hidden.
+    pub const USER_PASSWORD: u8 = 2;
+    /// His answer to a challenge.
+    pub const CHAP_PASSWORD: u8 = 3;
+    /// What a proxy wants back.
+    pub const PROXY_STATE: u8 = 33;
+    /// Start, stop, or in between.
+    pub const ACCT_STATUS_TYPE: u8 = 40;
+    /// The challenge, if it is not the request's authenticator.
+    pub const CHAP_CHALLENGE: u8 = 60;
+    /// An EAP packet (RFC 3579).
+    pub const EAP_MESSAGE: u8 = 79;
+    /// An HMAC-MD5 of the packet (RFC 3579, section 3.2).
+    pub const MESSAGE_AUTHENTICATOR: u8 = 80;
+}
+
+/// Why a datagram is no packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Malformed;
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("not a RADIUS packet: its lengths do not fit each other")
+    }
+}
+
+/// A packet whose attributes all fit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Packet<'a> {
+    bytes: &'a [u8],
+}
+
+impl<'a> Packet<'a> {
+    /// Reads a datagram. What follows the packet's own length is padding, and left out.
+    ///
+    /// # Errors
+    /// A length that is less than a header's, over 4096 or beyond the datagram, or an attribute that has less than two bytes
+    /// or ends beyond the packet.
+    pub fn parse(datagram: &'a [u8]) -> Result<Self, Malformed> {
+        let header = datagram.first_chunk::<HEADER_BYTES>().ok_or(Malformed)?;
+        let length = usize::from(u16::from_be_bytes([header[2], header[3]]));
+        if !(HEADER_BYTES..=MOST_BYTES).contains(&length) {
+            return Err(Malformed);
+        }
+        let bytes = datagram.get(..length).ok_or(Malformed)?;
+        let mut rest = &bytes[HEADER_BYTES..];
+        while let Some((_, after)) = first_attribute(rest)? {
+            rest = after;
+        }
+        Ok(Self { bytes })
+    }
+
+    /// All of it.
+    #[must_use]
+    pub fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// Its type, one of [`code`].
+    #[must_use]
+    pub fn code(&self) -> u8 {
+        self.bytes[0]
+    }
+
+    /// By which the NAS finds the request that a reply is for.
+    #[must_use]
+    pub fn identifier(&self) -> u8 {
+        self.bytes[1]
+    }
+
+    /// Random in an Access-Request, a digest in others.
+    #[must_use]
+    pub fn authenticator(&self) -> [u8; AUTHENTICATOR_BYTES] {
+        let mut authenticator = [0; AUTHENTICATOR_BYTES];
+        authenticator.copy_from_slice(&self.bytes[4..HEADER_BYTES]);
+        authenticator
+    }
+
+    /// Its attributes in order.
+    pub fn attributes(&self) -> impl Iterator<Item = Attribute<'a>> + use<'a> {
+        let bytes = self.bytes;
+        let mut at = HEADER_BYTES;
+        std::iter::from_fn(move || {
+            // Checked when it was parsed.
+            let (mut attribute, after) = first_attribute(&bytes[at..]).ok()??;
+            attribute.offset = at + 2;
+            at = bytes.len() - after.len();
+            Some(attribute)
+        })
+    }
+
+    /// The value of the first attribute of this number.
+    #[must_use]
+    pub fn find(&self, kind: u8) -> Option<&'a [u8]> {
+        self.attributes().find(|attribute| attribute.kind == kind).map(|attribute| attribute.value)
+    }
+}
+
+/// An attribute of a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Attribute<'a> {
+    /// Its number.
+    pub kind: u8,
+    /// Up to 253 bytes.
+    pub value: &'a [u8],
+    /// Where the value is in the packet, bytes.
+    pub offset: usize,
+}
+
+/// The first attribute and what follows it; none where nothing is left.
+fn first_attribute(bytes: &[u8]) -> Result<Option<(Attribute<'_>, &[u8])>, Malformed> {
+    let [kind, length, ..] = *bytes else {
+        return if bytes.is_empty() { Ok(None) } else { Err(Malformed) };
+    };
+    let length = usize::from(length);
+    if length < 2 || length > bytes.len() {
+        return Err(Malformed);
+    }
+    let (attribute, after) = bytes.split_at(length);
+    Ok(Some((Attribute { kind, value: &attribute[2..], offset: 0 }, after)))
+}
+
+/// Writes a packet into a buffer.
+#[derive(Debug)]
+pub struct Writer<'a> {
+    buffer: &'a mut [u8],
+    length: usize,
+}
+
+/// A packet has no room for more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Full;
+
+impl<'a> Writer<'a> {
+    /// A packet without attributes.
+    ///
+    /// # Errors
+    /// A buffer of less than 20 bytes.
+    pub fn new(
+        buffer: &'a mut [u8],
+        code: u8,
+        identifier: u8,
+        authenticator: [u8; AUTHENTICATOR_BYTES],
+    ) -> Result<Self, Full> {
+        let header = buffer.first_chunk_mut::<HEADER_BYTES>().ok_or(Full)?;
+        header[0] = code;
+        header[1] = identifier;
+        header[4..].copy_from_slice(&authenticator);
+        Ok(Self { buffer, length: HEADER_BYTES })
+    }
+
+    /// Adds an attribute, and returns where its value is.
+    ///
+    /// # Errors
+    /// Over 253 bytes, or over the buffer's or a packet's length.
+    pub fn attribute(&mut self, kind: u8, value: &[u8]) -> Result<usize, Full> {
+        let at = self.length;
+        let end = at + 2 + value.len();
+        if value.len() > VALUE_BYTES || end > MOST_BYTES {
+            return Err(Full);
+        }
+        let space = self.buffer.get_mut(at..end).ok_or(Full)?;
+        space[0] = kind;
+        space[1] = (value.len() + 2) as u8;
+        space[2..].copy_from_slice(value);
+        self.length = end;
+        Ok(at + 2)
+    }
+
+    /// Puts in the length, and returns the packet.
+    pub fn finish(self) -> &'a mut [u8] {
+        let length = self.length;
+        self.buffer[2..4].copy_from_slice(&(length as u16).to_be_bytes());
+        &mut self.buffer[..length]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn packet(attributes: &[u8]) -> Vec<u8> {
+        let length = (HEADER_BYTES + attributes.len()) as u16;
+        let mut packet = vec![1, 9];
+        packet.extend(length.to_be_bytes());
+        packet.extend([7; 16]);
+        packet.extend(attributes);
+        packet
+    }
+
+    #[test]
+    fn padding_is_left_out() {
+        let mut bytes = packet(&[1, 3, b'a']);
+        bytes.extend([0xff; 5]);
+        let packet = Packet::parse(&bytes).unwrap();
+        assert_eq!((packet.code(), packet.identifier(), packet.bytes().len()), (1, 9, 23));
+        let expected = Attribute { kind: 1, value: b"a", offset: 22 };
+        assert_eq!(packet.attributes().collect::<Vec<_>>(), [expected]);
+        assert_eq!((packet.find(1), packet.find(2)), (Some(&b"a"[..]), None));
+    }
+
+    #[test]
+    fn lengths_that_do_not_fit_are_malformed() {
+        for attributes in [&[1][..], &[1, 0], &[1, 1], &[1, 4, 0], &[1, 3, 0, 2]] {
+            assert_eq!(Packet::parse(&packet(attributes)), Err(Malformed), "{attributes:?}");
+        }
+        let good = packet(&[]);
+        assert!(Packet::parse(&good).is_ok());
+        for length in [0_u16, 19, 21, 4097] {
+            let mut bad = good.clone();
+            bad[2..4].copy_from_slice(&length.to_be_bytes());
+            assert_eq!(Packet::parse(&bad), Err(Malformed), "{length}");
+        }
+        assert_eq!(Packet::parse(&good[..19]), Err(Malformed));
+    }
+
+    #[test]
+    fn a_packet_that_is_full_takes_no_more() {
+        let mut buffer = [0; 30];
+        let mut writer = Writer::new(&mut buffer, 2, 1, [0; 16]).unwrap();
+        assert_eq!(writer.attribute(1, &[0; 9]), Err(Full));
+        assert_eq!(writer.attribute(1, &[0; 254]), Err(Full));
+        assert_eq!(writer.attribute(1, &[0; 8]), Ok(22));
+        assert_eq!(writer.finish().len(), 30);
+        assert!(Writer::new(&mut [0; 19], 2, 1, [0; 16]).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_survived(mut bytes in proptest::collection::vec(any::<u8>(), 0..300), fit: bool) {
+            let length = (bytes.len() as u16).to_be_bytes();
+            if let Some(field) = bytes.get_mut(2..4).filter(|_| fit) {
+                field.copy_from_slice(&length);
+            }
+            if let Ok(packet) = Packet::parse(&bytes) {
+                let told: usize = packet.attributes().map(|attribute| attribute.value.len() + 2).sum();
+                prop_assert_eq!(told + HEADER_BYTES, packet.bytes().len());
+            }
+        }
+
+        #[test]
+        fn what_is_written_is_read(
+            code: u8,
+            identifier: u8,
+            authenticator: [u8; 16],
+            attributes in proptest::collection::vec((any::<u8>(), proptest::collection::vec(any::<u8>(), 0..=253)), 0..12),
+        ) {
+            let mut buffer = [0xee; MOST_BYTES];
+            let mut writer = Writer::new(&mut buffer, code, identifier, authenticator).unwrap();
+            for (kind, value) in &attributes {
+                writer.attribute(*kind, value).unwrap();
+            }
+            let written = writer.finish().to_vec();
+            let packet = Packet::parse(&written).unwrap();
+            prop_assert_eq!((packet.code(), packet.identifier()), (code, identifier));
+            prop_assert_eq!(packet.authenticator(), authenticator);
+            let read: Vec<_> = packet.attributes().map(|found| (found.kind, found.value.to_vec())).collect();
+            prop_assert_eq!(read, attributes);
+        }
+    }
+}

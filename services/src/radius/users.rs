@@ -1,0 +1,355 @@
+//! The file of users: who may ask, and who may come in.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use linerate_networks::{Net, NetError};
+use serde::Deserialize;
+
+use super::dictionary::{self, Written};
+use super::packet::{MOST_BYTES, VALUE_BYTES};
+use super::secret::PASSWORD_BYTES;
+
+/// Bytes of attributes that a reply has of its own, at most: the header, a Message-Authenticator, and the Proxy-States of
+/// some proxies.
+const RESERVED_BYTES: usize = 1024;
+
+/// NASes by network, and users by name.
+///
+/// The file is TOML:
+///
+/// ```toml
+/// [[client]]                    # a NAS, or a network of them
+/// network = "192.0.2.0/24"      # the smallest network that holds an address counts
+/// secret = "a long random one"
+/// message-authenticator = "required"  # default; "optional" for NASes that know none, which forgers can use
+///
+/// [[user]]
+/// name = "alice"
+/// password = "wonderland"
+/// [user.reply]                  # what an Access-Accept tells the NAS, in this order
+/// Framed-IP-Address = "192.0.2.7"
+/// Session-Timeout = 3600
+/// Reply-Message = ["one line", "another"]
+/// ```
+///
+/// Attributes are named as in RFC 2865; `Attr-N = "0x..."` is any other of number N.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Users {
+    clients: Vec<Client>,
+    users: HashMap<Vec<u8>, User>,
+}
+
+/// A network of NASes.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Client {
+    /// Where they are.
+    pub network: Net,
+    /// What they share with the server.
+    pub secret: Vec<u8>,
+    /// Whether Access-Requests have to be signed.
+    pub signature_required: bool,
+}
+
+/// Somebody who may come in.
+#[derive(Clone, PartialEq, Eq)]
+pub struct User {
+    /// As he types it.
+    pub password: Vec<u8>,
+    /// Numbers and values, in order.
+    pub reply: Vec<(u8, Vec<u8>)>,
+}
+
+/// Without secrets and passwords.
+impl fmt::Debug for Users {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let networks: Vec<String> = self.clients.iter().map(|client| client.network.to_string()).collect();
+        f.debug_struct("Users").field("clients", &networks).field("users", &self.users.len()).finish()
+    }
+}
+
+/// Why a file of users cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum UsersError {
+    /// It cannot be read.
+    #[error("{}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the kernel said.
+        source: std::io::Error,
+    },
+    /// It is not TOML, or has keys that are not known.
+    #[error("{}:{line}: {message}", path.display())]
+    Syntax {
+        /// The file.
+        path: PathBuf,
+        /// Its line, from 1.
+        line: usize,
+        /// What is wrong.
+        message: String,
+    },
+    /// Something in it cannot be.
+    #[error("{}: {item}: {why}", path.display())]
+    Item {
+        /// The file.
+        path: PathBuf,
+        /// What in it.
+        item: String,
+        /// What is wrong with it.
+        why: String,
+    },
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(default)]
+    client: Vec<ClientItem>,
+    #[serde(default)]
+    user: Vec<UserItem>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct ClientItem {
+    network: String,
+    secret: String,
+    #[serde(default)]
+    message_authenticator: Demand,
+}
+
+#[derive(Deserialize, Default, PartialEq)]
+#[serde(rename_all = "kebab-case")]
+enum Demand {
+    #[default]
+    Required,
+    Optional,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct UserItem {
+    name: String,
+    password: String,
+    #[serde(default)]
+    reply: toml::Table,
+}
+
+impl Users {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// What is wrong with it, with its name and the line or item.
+    pub fn read(path: &Path) -> Result<Self, UsersError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| UsersError::Read { path: path.to_owned(), source })?;
+        Self::parse(&text, path)
+    }
+
+    /// Takes `text` for the content of `path`.
+    ///
+    /// # Errors
+    /// What is wrong with it, with the file's name and the line or item.
+    pub fn parse(text: &str, path: &Path) -> Result<Self, UsersError> {
+        let file: File = toml::from_str(text).map_err(|error| UsersError::Syntax {
+            path: path.to_owned(),
+            line: line_of(text, error.span().map_or(0, |span| span.start)),
+            message: error.message().replace('\n', " "),
+        })?;
+        let item = |item: String, why: String| UsersError::Item { path: path.to_owned(), item, why };
+        let mut users = Self { clients: Vec::new(), users: HashMap::new() };
+        if file.client.is_empty() {
+            let why = "there is none, so nobody could ask: name at least one network and its secret";
+            return Err(item("client".to_owned(), why.to_owned()));
+        }
+        for found in file.client {
+            let name = format!("client \"{}\"", found.network);
+            let client = client(&found).map_err(|why| item(name.clone(), why))?;
+            if users.clients.iter().any(|other| other.network == client.network) {
+                return Err(item(name, "given twice".to_owned()));
+            }
+            users.clients.push(client);
+        }
+        // The first that holds an address is the smallest.
+        users.clients.sort_by_key(|client| std::cmp::Reverse(client.network.prefix()));
+        for found in file.user {
+            let name = format!("user \"{}\"", found.name);
+            let user = user(&found).map_err(|why| item(name.clone(), why))?;
+            if users.users.insert(found.name.into_bytes(), user).is_some() {
+                return Err(item(name, "given twice".to_owned()));
+            }
+        }
+        Ok(users)
+    }
+
+    /// The NAS at an address; none if it is not known.
+    #[must_use]
+    pub fn client(&self, address: IpAddr) -> Option<&Client> {
+        let address = address.to_canonical();
+        self.clients.iter().find(|client| client.network.contains(address))
+    }
+
+    /// All NASes, those of smaller networks first.
+    #[must_use]
+    pub fn clients(&self) -> &[Client] {
+        &self.clients
+    }
+
+    /// Who has this name.
+    #[must_use]
+    pub fn user(&self, name: &[u8]) -> Option<&User> {
+        self.users.get(name)
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.users.len()
+    }
+}
+
+fn line_of(text: &str, offset: usize) -> usize {
+    text.bytes().take(offset).filter(|byte| *byte == b'\n').count() + 1
+}
+
+fn client(found: &ClientItem) -> Result<Client, String> {
+    if found.secret.is_empty() {
+        return Err("secret: empty, which protects nothing".to_owned());
+    }
+    Ok(Client {
+        network: found.network.parse().map_err(|why: NetError| format!("network: {why}"))?,
+        secret: found.secret.clone().into_bytes(),
+        signature_required: found.message_authenticator == Demand::Required,
+    })
+}
+
+fn user(found: &UserItem) -> Result<User, String> {
+    let within = |item: &str, text: &str, least: usize, most: usize| match text.len() {
+        length if length < least => Err(format!("{item}: empty")),
+        length if length > most => Err(format!("{item}: {length} bytes, it has at most {most}")),
+        _ => Ok(()),
+    };
+    within("name", &found.name, 1, VALUE_BYTES)?;
+    within("password", &found.password, 1, PASSWORD_BYTES)?;
+    let mut reply = Vec::new();
+    for (name, value) in &found.reply {
+        let mut add = |value: &toml::Value| -> Result<(), String> {
+            let written = match value {
+                toml::Value::String(text) => Written::Text(text),
+                toml::Value::Integer(number) => Written::Integer(*number),
+                other => return Err(format!("reply.{name}: a {} is no value", other.type_str())),
+            };
+            reply.push(dictionary::encode(name, &written).map_err(|why| format!("reply.{name}: {why}"))?);
+            Ok(())
+        };
+        match value {
+            toml::Value::Array(values) => values.iter().try_for_each(add)?,
+            one => add(one)?,
+        }
+    }
+    let bytes: usize = reply.iter().map(|(_, value)| value.len() + 2).sum();
+    if bytes > MOST_BYTES - RESERVED_BYTES {
+        return Err(format!(
+            "reply: {bytes} bytes of attributes, {} are left to them",
+            MOST_BYTES - RESERVED_BYTES
+        ));
+    }
+    Ok(User { password: found.password.clone().into_bytes(), reply })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const GOOD: &str = r#"
+[[client]]
+network = "192.0.2.0/24"
+secret = "wide"
+
+[[client]]
+network = "192.0.2.9"
+secret = "narrow"
+message-authenticator = "optional"
+
+[[user]]
+name = "alice"
+password = "wonderland"
+[user.reply]
+Session-Timeout = 60
+Reply-Message = ["one", "two"]
+Class = "0x01"
+
+[[user]]
+name = "bob"
+password = "b"
+"#;
+
+    fn parse(text: &str) -> Result<Users, UsersError> {
+        Users::parse(text, Path::new("users.toml"))
+    }
+
+    #[test]
+    fn a_file_is_read_whole() {
+        let users = parse(GOOD).unwrap();
+        let secret = |ip: &str| users.client(ip.parse().unwrap()).map(|client| client.secret.as_slice());
+        assert_eq!(secret("192.0.2.9"), Some(&b"narrow"[..]));
+        assert_eq!(secret("::ffff:192.0.2.8"), Some(&b"wide"[..]));
+        assert_eq!(secret("192.0.3.8"), None);
+        assert!(users.clients()[1].signature_required && !users.clients()[0].signature_required);
+        let alice = users.user(b"alice").unwrap();
+        assert_eq!(alice.password, b"wonderland");
+        // Numbers and texts in the file's order.
+        let numbers: Vec<u8> = alice.reply.iter().map(|(number, _)| *number).collect();
+        assert_eq!(numbers, [27, 18, 18, 25]);
+        assert_eq!((users.count(), users.user(b"carol").is_none()), (2, true));
+        assert!(!format!("{users:?}").contains("wonderland"));
+    }
+
+    #[test]
+    fn errors_name_file_and_item() {
+        let told = |text: &str| parse(text).unwrap_err().to_string();
+        let client = "[[client]]\nnetwork = \"::/0\"\nsecret = \"s\"\n";
+        let with = |user: &str| told(&format!("{client}[[user]]\n{user}"));
+        assert!(told("").starts_with("users.toml: client: there is none"));
+        assert!(
+            told("[[client]]\nnetwork = \"x\"\nsecret = \"s\"")
+                .starts_with("users.toml: client \"x\": network: \"x\" is not")
+        );
+        assert!(
+            told("[[client]]\nnetwork = \"::1\"\nsecret = \"\"").contains("client \"::1\": secret: empty")
+        );
+        assert!(told(&[client, client].concat()).contains("client \"::/0\": given twice"));
+        assert!(
+            told("[[client]]\nnetwork = \"::1\"\nsecert = \"s\"")
+                .starts_with("users.toml:3: unknown field `secert`")
+        );
+        assert!(told("[[client]\n").starts_with("users.toml:1: "));
+        assert!(with("name = \"a\"\npassword = \"\"").ends_with("user \"a\": password: empty"));
+        let double = "name = \"a\"\npassword = \"p\"\n";
+        assert!(with(&format!("{double}[[user]]\n{double}")).ends_with("user \"a\": given twice"));
+        assert!(
+            with(&format!("{double}reply.Nonsense = 1")).contains("user \"a\": reply.Nonsense: no attribute")
+        );
+        assert!(with(&format!("{double}reply.Class = 1.5")).ends_with("reply.Class: a float is no value"));
+        let long = format!("reply.Class = [{}]", format!("\"{}\",", "x".repeat(250)).repeat(20));
+        assert!(with(&format!("{double}{long}")).contains("reply: 5040 bytes of attributes"));
+        assert!(
+            Users::read(Path::new("/nonexistent/u.toml"))
+                .unwrap_err()
+                .to_string()
+                .starts_with("/nonexistent/u.toml: ")
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_survived(text in "\\PC{0,200}") {
+            let _ = parse(&text);
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! System calls.
+
+pub(crate) mod adjtimex;

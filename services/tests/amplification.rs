@@ -1,0 +1,196 @@
+//! How much a forger of source addresses gets out of the servers: bytes of answer for a byte of request, over generated requests.
+//!
+//! The factors are those of the table in docs/serve.md.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use linerate_services::dns::{Dns, RateLimit, Served, Zones};
+use linerate_services::ntp::{HEADER_BYTES, Ntp, Settings, Timestamp};
+use linerate_services::radius::{self, Outcome, Port, Radius, Users};
+
+const REQUESTS: usize = 200_000;
+
+/// What was answered of the requests.
+#[derive(Default)]
+struct Account {
+    answered: usize,
+    worst: f64,
+}
+
+impl Account {
+    fn add(&mut self, request: &[u8], answer: Option<usize>) {
+        if let Some(length) = answer {
+            self.answered += 1;
+            self.worst = self.worst.max(length as f64 / request.len().max(1) as f64);
+        }
+    }
+}
+
+/// Bytes that start as `starts` do and have `length` bytes in half of the cases, else any up to 100, and any start in a fifth.
+fn anything(random: &mut fastrand::Rng, starts: &[u8], length: usize) -> Vec<u8> {
+    let mut bytes = vec![0; if random.bool() { length } else { random.usize(0..100) }];
+    random.fill(&mut bytes);
+    if let (Some(first), true) = (bytes.first_mut(), random.u8(..) < 200) {
+        *first = random.choice(starts).copied().unwrap_or(0);
+    }
+    bytes
+}
+
+#[test]
+fn ntp_never_says_more_than_it_is_told() {
+    let mut server = Ntp::new(Settings { local_stratum: Some(1), ..Settings::default() });
+    let mut random = fastrand::Rng::with_seed(5905);
+    let (mut account, mut reply) = (Account::default(), [0; 2048]);
+    let source = IpAddr::from([192, 0, 2, 1]);
+    for _ in 0..REQUESTS {
+        // Clients of all versions, control, private, broadcast, answers.
+        let request = anything(
+            &mut random,
+            &[0x0b, 0x13, 0x1b, 0x23, 0x16, 0x17, 0x1e, 0x25, 0x24, 0xe3],
+            HEADER_BYTES,
+        );
+        let answer = server.answer_at(&request, source, Timestamp::now(), &mut reply);
+        account.add(&request, answer.ok());
+    }
+    println!("ntp: {} of {REQUESTS} answered, factor at most {:.2}", account.answered, account.worst);
+    assert!(account.answered > REQUESTS / 100, "{} answered: these are no requests", account.answered);
+    assert_eq!(account.worst, 1.0);
+}
+
+#[test]
+fn radius_says_nothing_to_who_does_not_know_the_secret() {
+    let file = "[[client]]\nnetwork = \"192.0.2.0/24\"\nsecret = \"a secret\"\n[[user]]\nname = \"u\"\npassword = \"p\"\n";
+    let users = Arc::new(Users::parse(file, Path::new("users")).expect("a file of users"));
+    let mut random = fastrand::Rng::with_seed(2865);
+    let mut reply = [0; 4096];
+    for port in [Port::Authentication, Port::Accounting] {
+        let radius = Radius::new(port, Arc::clone(&users));
+        let mut worker = radius.worker();
+        let mut account = Account::default();
+        for number in 0..REQUESTS / 10 {
+            let forged = forged(&mut random);
+            // Of a client, and of who is none.
+            let source = SocketAddr::from(([192, 0, 2 + u8::from(number % 4 == 0), 1], 2000));
+            let (_, length) = worker.answer_at(&forged, source, Instant::now(), &mut reply);
+            account.add(&forged, length);
+        }
+        let counts = radius.counts();
+        println!("radius {port:?}: {} of {} answered; {counts:?}", account.answered, REQUESTS / 10);
+        assert_eq!(account.answered, 0);
+        // All reasons for silence were tried, so the forgeries came as far as forgeries can.
+        let reasons = [counts.malformed, counts.wrong_type, counts.unknown_client, counts.wrong_secret];
+        assert!(reasons.iter().all(|count| *count > 0), "{counts:?}");
+    }
+    // Who does know it is answered, by the same server.
+    let mut packet = vec![4, 1, 0, 26];
+    packet.extend([0; 16]);
+    packet.extend([40, 6, 0, 0, 0, 1]);
+    let mut signed = packet.clone();
+    radius::sign(&mut signed, None, b"a secret", [0; 16]);
+    let mut worker = Radius::new(Port::Accounting, users).worker();
+    let source = SocketAddr::from(([192, 0, 2, 1], 2000));
+    let (outcome, length) = worker.answer_at(&signed, source, Instant::now(), &mut reply);
+    assert_eq!((outcome, length), (Outcome::Accounted, Some(20)));
+}
+
+/// A query for the text of `tN.example.`, with EDNS.
+fn query(number: usize) -> Vec<u8> {
+    let label = format!("t{number}");
+    let mut query = vec![0, 7, 0, 0, 0, 1, 0, 0, 0, 0, 0, 1, label.len() as u8];
+    query.extend(label.as_bytes());
+    query.extend(b"\x07example\0");
+    query.extend([0, 16, 0, 1]);
+    query.extend([0, 0, 41, 4, 208, 0, 0, 0, 0, 0, 0]);
+    query
+}
+
+/// Queries of a flood: enough for all that is limited, few enough for a busy machine.
+const FLOOD: usize = 10_000;
+
+/// What a flood of such queries for `names` names has sent to the network it is forged in the name of.
+fn flooded(limit: Option<RateLimit>, names: usize) -> (f64, Flood) {
+    let text = format!("\"{}\" ", "x".repeat(250)).repeat(4);
+    let zone: String = (0..names).map(|name| format!("t{name} 60 IN TXT {text}\n")).collect();
+    let zone = format!("@ 60 IN SOA a b 1 2 3 4 5\n@ 60 IN NS a\n{zone}");
+    let served = Served::new(Zones::parse("example", &zone).expect("a zone"));
+    let mut server = Dns::new(served).rate_limit(limit);
+    let (mut flood, mut reply) = (Flood::default(), [0; 2048]);
+    let started = Instant::now();
+    for number in 0..FLOOD {
+        let query = query(number % names);
+        let source = IpAddr::from([192, 0, 2, number as u8]);
+        let length = server.answer_at(&query, source, &mut reply).unwrap_or(0);
+        flood.asked += query.len();
+        flood.sent += length;
+        flood.cut += usize::from(length > 0 && length <= query.len());
+    }
+    (started.elapsed().as_secs_f64(), flood)
+}
+
+#[derive(Default)]
+struct Flood {
+    asked: usize,
+    sent: usize,
+    cut: usize,
+}
+
+impl Flood {
+    fn factor(&self) -> f64 {
+        self.sent as f64 / self.asked as f64
+    }
+}
+
+#[test]
+fn dns_gives_forgers_little_more_than_they_send() {
+    let limit = RateLimit::default();
+    for names in [1, 1000] {
+        let (_, open) = flooded(None, names);
+        let (seconds, limited) = flooded(Some(limit), names);
+        println!(
+            "dns, {} queries for {names} names: factor {:.1} without limits, {:.2} with, in {seconds:.2} s",
+            FLOOD,
+            open.factor(),
+            limited.factor()
+        );
+        assert!(open.factor() > 20.0, "{}", open.factor());
+        // What may come on top does so by the second, and there is one to begin with.
+        let surplus = f64::from(limit.surplus_bytes) * (seconds + 1.0);
+        assert!(limited.sent as f64 <= limited.asked as f64 + surplus, "{}", limited.factor());
+        // Real clients are told to come by TCP.
+        assert!(limited.cut > FLOOD / 3, "{} cut", limited.cut);
+    }
+}
+
+/// A packet that is right but for the secret: well-formed attributes, signed with another or not at all, sometimes garbled.
+fn forged(random: &mut fastrand::Rng) -> Vec<u8> {
+    let mut packet =
+        vec![*random.choice(&[1, 1, 1, 4, 4, 12, 12, 2, 3, 5, 11]).unwrap_or(&1), random.u8(..), 0, 0];
+    let mut authenticator = [0; 16];
+    random.fill(&mut authenticator);
+    packet.extend(authenticator);
+    let mut signature = None;
+    for _ in 0..random.usize(0..5) {
+        let kind = *random.choice(&[1, 2, 3, 40, 33, 79, 80]).unwrap_or(&1);
+        let length = if kind == 80 { 16 } else { random.usize(0..32) };
+        if kind == 80 {
+            signature = Some(packet.len() + 2);
+        }
+        packet.extend([kind, length as u8 + 2]);
+        packet.extend(std::iter::repeat_n(0, length));
+    }
+    let length = (packet.len() as u16).to_be_bytes();
+    packet[2..4].copy_from_slice(&length);
+    radius::sign(&mut packet, signature, b"another secret", authenticator);
+    // Signing replaces the header's authenticator by a digest. In an Access-Request it is what was signed with.
+    if packet[0] != 4 {
+        packet[4..20].copy_from_slice(&authenticator);
+    }
+    if random.u8(..) < 50 {
+        let at = random.usize(0..packet.len());
+        packet[at] = random.u8(..);
+    }
+    packet
+}

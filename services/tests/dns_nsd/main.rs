@@ -1,0 +1,97 @@
+//! Answers held against those of NSD, for the same zones and the same queries, malformed ones included. No difference is
+//! let pass.
+//!
+//! `LINERATE_TEST_LONG=1` asks 100,000 queries instead of 20,000, `LINERATE_TEST_SEED` makes others.
+
+mod meaning;
+mod queries;
+mod rival;
+mod zones;
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+
+use linerate_reflector::installed::find;
+use linerate_services::dns::{Answerer, Served, Transport, UDP_SIZE, Zones};
+use meaning::Meaning;
+
+fn environment(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+#[test]
+fn answers_mean_what_nsds_mean() {
+    let Some(program) = find("nsd") else {
+        let _ = std::io::stderr().write_all(b"\nSKIP answers_mean_what_nsds_mean: nsd is not installed\n");
+        return;
+    };
+    let directory = tempfile::tempdir().expect("a directory");
+    let files = zones::write(directory.path());
+    let zones = Zones::load(&files).expect("zones");
+    let mut ours = Answerer::new(Served::new(zones));
+    let nsd = rival::Nsd::start(&program, directory.path(), &files);
+
+    let count = if environment("LINERATE_TEST_LONG") == Some(1) { 100_000 } else { 20_000 };
+    let mut made = queries::Queries::new(environment("LINERATE_TEST_SEED").unwrap_or(1), zones::names());
+    let queries: Vec<Vec<u8>> = (0..count).map(|_| made.next()).collect();
+    let mut reply = vec![0; 65_535];
+    let our_answers: Vec<Option<Vec<u8>>> = queries
+        .iter()
+        .map(|query| {
+            let length = ours.answer(query, &mut reply, Transport::Udp { most: UDP_SIZE })?;
+            Some(reply[..length].to_vec())
+        })
+        .collect();
+    let answered: Vec<bool> = our_answers.iter().map(Option::is_some).collect();
+    let their_answers = nsd.answers(&queries, &answered);
+
+    let mut codes: BTreeMap<String, usize> = BTreeMap::new();
+    let mut different = Vec::new();
+    for ((query, our), their) in queries.iter().zip(&our_answers).zip(&their_answers) {
+        let (our, their) = (our.as_deref().map(meaning::read), their.as_deref().map(meaning::read));
+        *codes.entry(kind(their.as_ref())).or_default() += 1;
+        if our != their || matches!(our, Some(Err(_))) {
+            different.push(format!("{query:02x?}\n ours   {our:?}\n theirs {their:?}"));
+        }
+    }
+    let _ = writeln!(std::io::stderr(), "{count} queries: {codes:?}");
+    assert!(
+        different.is_empty(),
+        "{} of {count} differ:\n{}",
+        different.len(),
+        different[..different.len().min(12)].join("\n")
+    );
+    assert_same_over_tcp(&nsd, &mut ours, &queries[..2_000]);
+    // The queries are to have reached all kinds of answers.
+    for kind in ["silence", "0", "1", "3", "4", "5", "9", "truncated"] {
+        assert!(codes.get(kind).is_some_and(|count| *count > 20), "few answers of kind {kind}: {codes:?}");
+    }
+}
+
+/// Over TCP answers are whole, whatever the size. Those that NSD limits the rate of (malformed, unknown opcodes) are left out.
+fn assert_same_over_tcp(nsd: &rival::Nsd, ours: &mut Answerer, queries: &[Vec<u8>]) {
+    let mut reply = vec![0; 65_535];
+    let mut asked = Vec::new();
+    for query in queries {
+        let Some(length) = ours.answer(query, &mut reply, Transport::Tcp) else { continue };
+        let answer = meaning::read(&reply[..length]).expect("an answer that can be read");
+        if !matches!(answer.header[3] & 15, 1 | 4) {
+            asked.push((query.as_slice(), answer));
+        }
+    }
+    let theirs = nsd.stream_answers(asked.iter().map(|(query, _)| *query)).expect("answers over TCP");
+    for ((query, our), their) in asked.iter().zip(&theirs) {
+        assert_eq!(Ok(our), meaning::read(their).as_ref(), "over TCP: {query:02x?}");
+    }
+    assert!(asked.len() > queries.len() / 2, "{} of {} queries", asked.len(), queries.len());
+}
+
+/// What an answer comes to: its response code, that it was cut, or that there was none.
+fn kind(answer: Option<&Result<Meaning, String>>) -> String {
+    match answer {
+        None => "silence".into(),
+        Some(Err(_)) => "unreadable".into(),
+        Some(Ok(answer)) if answer.header[2] & 2 != 0 && answer.question.len() > 5 => "truncated".into(),
+        Some(Ok(answer)) => (answer.header[3] & 15).to_string(),
+    }
+}

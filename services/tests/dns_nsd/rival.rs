@@ -1,0 +1,178 @@
+//! NSD on loopback, and asking it.
+
+use std::fs::File;
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// It gives 200 errors a second and process, and is silent on more: with several, and asked by many sockets, it gives more.
+const PROCESSES: usize = 8;
+const SOCKETS: usize = 512;
+/// How long it may take to answer, when it is asked for the first time, and again. One that is silent holds up all asked with it.
+const PATIENCE: [Duration; 5] = [
+    Duration::from_millis(150),
+    Duration::from_millis(400),
+    Duration::from_millis(800),
+    Duration::from_millis(800),
+    Duration::from_millis(800),
+];
+const LAST: Duration = PATIENCE[PATIENCE.len() - 1];
+
+pub(crate) struct Nsd {
+    process: Child,
+    sockets: Vec<UdpSocket>,
+}
+
+impl Nsd {
+    /// Starts it with these zones, and waits until it answers.
+    pub(crate) fn start(program: &Path, directory: &Path, zones: &[(&'static str, PathBuf)]) -> Self {
+        let free =
+            UdpSocket::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a free port");
+        let mut text = format!(
+            "server:
+  ip-address: 127.0.0.1@{}
+  server-count: {PROCESSES}
+  reuseport: yes
+  hide-version: yes
+  hide-identity: yes
+  minimal-responses: no
+  ipv4-edns-size: {}
+  username: \"\"
+  chroot: \"\"
+  database: \"\"
+  zonesdir: \"{dir}\"
+  pidfile: \"\"
+  xfrdfile: \"{dir}/xfrd\"
+  xfrdir: \"{dir}\"
+  zonelistfile: \"{dir}/zones\"
+  rrl-ratelimit: 0
+  rrl-whitelist-ratelimit: 0
+remote-control:
+  control-enable: no
+",
+            free.port(),
+            linerate_services::dns::UDP_SIZE,
+            dir = directory.display()
+        );
+        for (name, file) in zones {
+            text.push_str(&format!("zone:\n  name: {name}\n  zonefile: \"{}\"\n", file.display()));
+        }
+        let config = directory.join("nsd.conf");
+        std::fs::write(&config, text).expect("NSD's file");
+        let log = directory.join("log");
+        let output = File::create(&log).expect("a log");
+        let process = Command::new(program)
+            .args(["-d", "-c"])
+            .arg(&config)
+            .stdin(Stdio::null())
+            .stdout(output.try_clone().expect("a log"))
+            .stderr(output)
+            .spawn()
+            .expect("NSD starts");
+        let sockets = (0..SOCKETS).map(|_| connected(free)).collect();
+        let mut nsd = Self { process, sockets };
+        let began = Instant::now();
+        let question = b"\x12\x34\0\0\0\x01\0\0\0\0\0\0\x07example\x04test\0\0\x06\0\x01".to_vec();
+        while nsd.ask(std::slice::from_ref(&question), LAST).iter().all(Option::is_none) {
+            let told = || std::fs::read_to_string(&log).unwrap_or_default();
+            let ended = nsd.process.try_wait().expect("NSD's state");
+            assert!(ended.is_none() && began.elapsed() < Duration::from_secs(20), "no answer: {}", told());
+        }
+        nsd
+    }
+
+    /// Asks all at once, one by each socket; an answer for each that comes within `patience`.
+    fn ask(&self, queries: &[Vec<u8>], patience: Duration) -> Vec<Option<Vec<u8>>> {
+        for (query, socket) in queries.iter().zip(&self.sockets) {
+            // Refused while it is not yet up.
+            let _ = socket.send(query);
+        }
+        let end = Instant::now() + patience;
+        queries.iter().zip(&self.sockets).map(|(query, socket)| receive(socket, query, end)).collect()
+    }
+
+    /// The answers to all queries. `answered` says which of them should get one: those that do not are asked for again,
+    /// in other seconds, and only then said to get none.
+    pub(crate) fn answers(&self, queries: &[Vec<u8>], answered: &[bool]) -> Vec<Option<Vec<u8>>> {
+        let mut answers: Vec<Option<Vec<u8>>> = vec![None; queries.len()];
+        for (round, patience) in PATIENCE.into_iter().enumerate() {
+            let open: Vec<usize> =
+                (0..queries.len()).filter(|&at| answers[at].is_none() && answered[at]).collect();
+            if round > 0 && !open.is_empty() {
+                // Its count of errors begins anew with each second.
+                std::thread::sleep(Duration::from_millis(1_050));
+            }
+            for some in open.chunks(SOCKETS) {
+                let asked: Vec<Vec<u8>> = some.iter().map(|&at| queries[at].clone()).collect();
+                for (&at, answer) in some.iter().zip(self.ask(&asked, patience)) {
+                    answers[at] = answer;
+                }
+            }
+        }
+        // Those on which we are silent: it is to be silent too, for as long as any answer took.
+        let silent: Vec<usize> = (0..queries.len()).filter(|&at| !answered[at]).collect();
+        for some in silent.chunks(SOCKETS) {
+            let asked: Vec<Vec<u8>> = some.iter().map(|&at| queries[at].clone()).collect();
+            for (&at, answer) in some.iter().zip(self.ask(&asked, LAST)) {
+                answers[at] = answer;
+            }
+        }
+        answers
+    }
+
+    /// The same over one TCP connection, of queries that get an answer.
+    pub(crate) fn stream_answers<'a>(
+        &self,
+        queries: impl Iterator<Item = &'a [u8]>,
+    ) -> std::io::Result<Vec<Vec<u8>>> {
+        let mut stream = TcpStream::connect(self.sockets[0].peer_addr()?)?;
+        stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+        stream.set_nodelay(true)?;
+        let mut answers = Vec::new();
+        for query in queries {
+            stream.write_all(&[&(query.len() as u16).to_be_bytes()[..], query].concat())?;
+            let mut length = [0; 2];
+            stream.read_exact(&mut length)?;
+            let mut answer = vec![0; usize::from(u16::from_be_bytes(length))];
+            stream.read_exact(&mut answer)?;
+            answers.push(answer);
+        }
+        Ok(answers)
+    }
+}
+
+impl Drop for Nsd {
+    /// Its processes end with the first.
+    fn drop(&mut self) {
+        if let Some(pid) = rustix::process::Pid::from_raw(self.process.id() as i32) {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        }
+        let _ = self.process.wait();
+    }
+}
+
+fn connected(to: SocketAddr) -> UdpSocket {
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    socket.connect(to).expect("a connected socket");
+    socket
+}
+
+/// The answer to `query`, if it comes before `end`. A late one to an earlier query is passed over.
+fn receive(socket: &UdpSocket, query: &[u8], end: Instant) -> Option<Vec<u8>> {
+    let mut buffer = [0; 65_535];
+    loop {
+        let left = end.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+        socket.set_read_timeout(Some(left)).expect("a timeout");
+        match socket.recv(&mut buffer) {
+            Ok(length) if buffer[..length].get(..2) == query.get(..2) => {
+                return Some(buffer[..length].to_vec());
+            }
+            Ok(_) => {}
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => return None,
+            // Nobody listens yet.
+            Err(_) => return None,
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! DNS over TCP, asked by sockets.
+
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use linerate_services::dns::{Admits, Served, TcpServer, TcpSettings, Zones};
+
+fn zone() -> String {
+    let mut zone = "$TTL 60\n@ IN SOA ns hostmaster 1 2 3 4 5\n@ IN NS ns\nns IN A 192.0.2.1\n".to_owned();
+    for number in 0..200 {
+        zone.push_str(&format!("big IN TXT \"{number} {}\"\n", "x".repeat(200)));
+    }
+    zone
+}
+
+fn server(change: impl FnOnce(&mut TcpSettings), admit: bool) -> (TcpServer, Arc<Served>) {
+    let served = Served::new(Zones::parse("example.test", &zone()).expect("a zone"));
+    let mut settings = TcpSettings::new("127.0.0.1:0".parse().expect("an address"));
+    change(&mut settings);
+    let admits: Admits = Arc::new(move |_| admit);
+    (TcpServer::start(&settings, &served, &admits).expect("a server"), served)
+}
+
+fn connect(server: &TcpServer) -> TcpStream {
+    let stream = TcpStream::connect(server.local_addr()).expect("a connection");
+    stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
+    stream
+}
+
+fn query(id: u16, name: &str, qtype: u8) -> Vec<u8> {
+    let mut message = [&id.to_be_bytes()[..], b"\0\0\0\x01\0\0\0\0\0\0"].concat();
+    for label in name.split('.') {
+        message.push(label.len() as u8);
+        message.extend_from_slice(label.as_bytes());
+    }
+    message.extend_from_slice(&[0, 0, qtype, 0, 1]);
+    let mut framed = (message.len() as u16).to_be_bytes().to_vec();
+    framed.extend_from_slice(&message);
+    framed
+}
+
+fn answer(stream: &mut TcpStream) -> Vec<u8> {
+    let mut length = [0; 2];
+    stream.read_exact(&mut length).expect("a length");
+    let mut message = vec![0; usize::from(u16::from_be_bytes(length))];
+    stream.read_exact(&mut message).expect("a message");
+    message
+}
+
+/// Whether the other side has closed.
+fn ended(stream: &mut TcpStream) -> bool {
+    match stream.read(&mut [0]) {
+        Ok(0) => true,
+        Ok(_) => false,
+        Err(error) => error.kind() == ErrorKind::ConnectionReset,
+    }
+}
+
+#[test]
+fn answers_over_udp_size_come_whole() {
+    let (server, _served) = server(|_| {}, true);
+    let mut stream = connect(&server);
+    stream.write_all(&query(7, "big.example.test", 16)).expect("a query");
+    let message = answer(&mut stream);
+    assert!(message.len() > 40_000, "{}", message.len());
+    assert_eq!((&message[..2], message[2] & 2, &message[6..8]), (&[0, 7][..], 0, &[0, 200][..]));
+}
+
+#[test]
+fn queries_in_a_row_are_answered_in_order_however_they_are_cut() {
+    let (server, _served) = server(|_| {}, true);
+    let mut stream = connect(&server);
+    stream.set_nodelay(true).expect("no delay");
+    let all: Vec<u8> = (0..50).flat_map(|id| query(id, "ns.example.test", 1)).collect();
+    let mut reader = stream.try_clone().expect("a second handle");
+    let read = std::thread::spawn(move || (0..50).map(|_| answer(&mut reader)).collect::<Vec<_>>());
+    for piece in all.chunks(13) {
+        stream.write_all(piece).expect("a piece");
+    }
+    for (id, message) in read.join().expect("answers").iter().enumerate() {
+        assert_eq!((message[1] as usize, message[7]), (id, 1));
+    }
+    assert_eq!(server.counts().answered, 50);
+}
+
+#[test]
+fn a_client_that_takes_nothing_is_not_read_from_for_ever() {
+    let (server, _served) = server(|_| {}, true);
+    let mut stream = connect(&server);
+    stream.set_write_timeout(Some(Duration::from_secs(2))).expect("a timeout");
+    // 40 kB of answer for 36 bytes of query: without a limit the server would hold gigabytes.
+    let many: Vec<u8> = (0..1_000).flat_map(|id| query(id, "big.example.test", 16)).collect();
+    let mut stuck = false;
+    for _ in 0..2_000 {
+        if stream.write_all(&many).is_err() {
+            stuck = true;
+            break;
+        }
+    }
+    assert!(stuck, "all was read");
+    // Another is served meanwhile.
+    let mut other = connect(&server);
+    other.write_all(&query(9, "ns.example.test", 1)).expect("a query");
+    assert_eq!(answer(&mut other)[1], 9);
+}
+
+#[test]
+fn connections_over_the_limit_end_at_once() {
+    let (server, _served) = server(|settings| settings.connections = 2, true);
+    let mut open = [connect(&server), connect(&server)];
+    for (id, stream) in open.iter_mut().enumerate() {
+        stream.write_all(&query(id as u16, "ns.example.test", 1)).expect("a query");
+        answer(stream);
+    }
+    assert!(ended(&mut connect(&server)), "a third is one too many");
+    assert_eq!(server.counts().refused, 1);
+}
+
+#[test]
+fn idle_connections_end_and_make_room() {
+    let limits = |settings: &mut TcpSettings| {
+        settings.connections = 1;
+        settings.idle = Duration::from_millis(300);
+    };
+    let (server, _served) = server(limits, true);
+    let mut idle = connect(&server);
+    idle.write_all(&[0]).expect("half a length");
+    assert!(ended(&mut idle));
+    let began = Instant::now();
+    loop {
+        let mut stream = connect(&server);
+        if stream.write_all(&query(3, "ns.example.test", 1)).is_ok() && !ended(&mut stream) {
+            break;
+        }
+        assert!(began.elapsed() < Duration::from_secs(20), "no room again");
+    }
+}
+
+#[test]
+fn strangers_are_let_go() {
+    let (server, _served) = server(|_| {}, false);
+    assert!(ended(&mut connect(&server)));
+    assert_eq!(server.counts().refused, 1);
+}
+
+#[test]
+fn zones_change_between_two_answers() {
+    let (server, served) = server(|_| {}, true);
+    let mut stream = connect(&server);
+    stream.write_all(&query(1, "new.example.test", 1)).expect("a query");
+    assert_eq!(answer(&mut stream)[3] & 15, 3, "no such name yet");
+    let zone = format!("{}new IN A 192.0.2.9\n", zone());
+    served.exchange(Zones::parse("example.test", &zone).expect("a zone"));
+    stream.write_all(&query(2, "new.example.test", 1)).expect("a query");
+    let message = answer(&mut stream);
+    assert_eq!((message[3] & 15, message[7]), (0, 1));
+}

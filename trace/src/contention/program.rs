@@ -1,0 +1,88 @@
+//! The BPF programs that count, loaded and attached.
+
+use std::collections::BTreeMap;
+
+use aya::maps::{PerCpuArray, StackTraceMap};
+
+use super::WHAT;
+use crate::TraceError;
+use crate::programs::{At, Programs, absent, failed};
+
+static OBJECT: &[u8] =
+    aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/contention.bpf.o"));
+
+const SINCE: &str = "came with Linux 5.19";
+
+/// The beginning first: an end without one is nothing.
+const PROGRAMS: [At; 2] = [
+    At { program: "begins", tracepoint: "contention_begin", since: SINCE, optional: false },
+    At { program: "ends", tracepoint: "contention_end", since: SINCE, optional: false },
+];
+
+/// Programs that are attached. They go with this, or with the process.
+#[derive(Debug)]
+pub(super) struct Program {
+    programs: Programs,
+}
+
+/// What they have counted.
+#[derive(Debug, Default)]
+pub(super) struct Counted {
+    pub(super) places: Vec<Place>,
+    /// Addresses of the stacks in `places`, innermost first.
+    pub(super) stacks: BTreeMap<u32, Vec<u64>>,
+    pub(super) missed: u64,
+}
+
+/// `struct place` and `struct waited` of bpf/contention.bpf.c.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place {
+    /// None where the kernel had none.
+    pub(super) stack: Option<u32>,
+    pub(super) flags: u32,
+    pub(super) cpu: u32,
+    pub(super) waits: u64,
+    pub(super) waited_ns: u64,
+    pub(super) longest_ns: u64,
+}
+
+impl Program {
+    pub(super) fn start() -> Result<Self, TraceError> {
+        Ok(Self { programs: Programs::start(WHAT, OBJECT, |_| {}, &PROGRAMS)? })
+    }
+
+    pub(super) fn read(&self) -> Result<Counted, TraceError> {
+        let places = self.programs.entries::<[u32; 4], [u64; 3]>(WHAT, "places")?;
+        let places: Vec<Place> = places.into_iter().map(Place::of).collect();
+        let mut stacks = BTreeMap::new();
+        for stack in places.iter().filter_map(|place| place.stack) {
+            if let std::collections::btree_map::Entry::Vacant(entry) = stacks.entry(stack) {
+                entry.insert(self.stack(stack)?);
+            }
+        }
+        Ok(Counted { places, stacks, missed: self.missed()? })
+    }
+
+    fn stack(&self, id: u32) -> Result<Vec<u64>, TraceError> {
+        let map = self.programs.object.map("stacks").ok_or_else(|| absent(WHAT, "stacks"))?;
+        let map = StackTraceMap::try_from(map).map_err(|error| failed(WHAT, error))?;
+        let trace = map.get(&id, 0).map_err(|error| failed(WHAT, error))?;
+        Ok(trace.frames().iter().map(|frame| frame.ip).collect())
+    }
+
+    /// What no table had room for, and runs that the kernel left out.
+    fn missed(&self) -> Result<u64, TraceError> {
+        let map = self.programs.object.map("missed").ok_or_else(|| absent(WHAT, "missed"))?;
+        let map: PerCpuArray<_, u64> = map.try_into().map_err(|error| failed(WHAT, error))?;
+        let counts = map.get(&0, 0).map_err(|error| failed(WHAT, error))?;
+        Ok(counts.iter().sum::<u64>() + self.programs.left_out(WHAT)?)
+    }
+}
+
+impl Place {
+    fn of(([stack, flags, cpu, _], [waits, waited_ns, longest_ns]): ([u32; 4], [u64; 3])) -> Self {
+        // Negative where there was none.
+        let stack = Some(stack).filter(|stack| !stack.cast_signed().is_negative());
+        Self { stack, flags, cpu, waits, waited_ns, longest_ns }
+    }
+}

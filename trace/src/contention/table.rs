@@ -1,0 +1,116 @@
+//! From what was counted to who waited.
+
+use std::collections::BTreeMap;
+
+use linerate_host::Known;
+
+use super::callers::{callers, plain};
+use super::program::{Counted, Place};
+use super::{Contention, Lock, Waited};
+use crate::flame::spots::TABLE;
+use crate::symbols::Symbols;
+
+/// In its name, where a hypervisor has paravirtual spinlocks, and no wait is without the tracepoints.
+const PARAVIRTUAL: &str = "__pv_queued_spin_lock_slowpath";
+
+/// Puts the parts of all CPUs together.
+pub(super) fn made(counted: &Counted, symbols: &Symbols, cpus: Vec<u32>, seconds: f64) -> Contention {
+    let stacks: BTreeMap<u32, Vec<String>> =
+        counted.stacks.iter().map(|(id, addresses)| (*id, names(addresses, symbols))).collect();
+    let mut locks: BTreeMap<(Lock, Vec<String>), Waited> = BTreeMap::new();
+    for place in counted.places.iter().filter(|place| cpus.contains(&place.cpu)) {
+        let stack = place.stack.and_then(|id| stacks.get(&id)).map_or(&[][..], Vec::as_slice);
+        let key = (kind(place.flags, stack), callers(stack));
+        locks.entry(key).or_insert_with_key(|(lock, callers)| none(*lock, callers)).add(place);
+    }
+    let mut locks: Vec<Waited> = locks.into_values().collect();
+    locks.sort_by_key(|lock| std::cmp::Reverse(lock.waited_ns));
+    let sum = |of: &dyn Fn(&Waited) -> u64| locks.iter().map(of).sum();
+    Contention {
+        seconds,
+        total_ns: sum(&|lock| lock.waited_ns),
+        spinning_ns: sum(&|lock| if lock.lock.spins() { lock.waited_ns } else { 0 }),
+        waits: sum(&|lock| lock.waits),
+        missed: counted.missed,
+        notes: notes(counted, symbols, &stacks, &locks),
+        cpus,
+        locks,
+    }
+}
+
+fn names(addresses: &[u64], symbols: &Symbols) -> Vec<String> {
+    let name = |(depth, address): (usize, &u64)| {
+        // All but the innermost are where it goes on after a call, which may be past the function's end.
+        let at = if depth == 0 { *address } else { address.saturating_sub(1) };
+        match symbols.name(at) {
+            Known::Value(symbol) => plain(&symbol.name),
+            Known::Unknown { .. } => format!("{address:#x}"),
+        }
+    };
+    addresses.iter().enumerate().map(name).collect()
+}
+
+/// The spinlock within an rwlock is waited for by who waits for the rwlock.
+fn kind(flags: u32, stack: &[String]) -> Lock {
+    let within = |name: &str| stack.iter().any(|function| function == name);
+    match Lock::of(flags) {
+        Lock::Spinlock if within("queued_read_lock_slowpath") => Lock::RwlockRead,
+        Lock::Spinlock if within("queued_write_lock_slowpath") => Lock::RwlockWrite,
+        lock => lock,
+    }
+}
+
+fn none(lock: Lock, callers: &[String]) -> Waited {
+    let spot = lock.spins().then(|| TABLE.of_lock(callers)).flatten().map(str::to_owned);
+    let callers = callers.to_vec();
+    Waited { callers, lock, waits: 0, waited_ns: 0, longest_ns: 0, by_cpu_ns: BTreeMap::new(), spot }
+}
+
+impl Waited {
+    fn add(&mut self, place: &Place) {
+        self.waits += place.waits;
+        self.waited_ns += place.waited_ns;
+        self.longest_ns = self.longest_ns.max(place.longest_ns);
+        *self.by_cpu_ns.entry(place.cpu).or_default() += place.waited_ns;
+    }
+}
+
+fn notes(
+    counted: &Counted,
+    symbols: &Symbols,
+    stacks: &BTreeMap<u32, Vec<String>>,
+    locks: &[Waited],
+) -> Vec<String> {
+    let mut notes = Vec::new();
+    let mut note = |text: String| notes.push(text);
+    if let Some(why) = symbols.why_unknown() {
+        note(format!("callers are addresses: {why}"));
+    }
+    let without: u64 = counted.places.iter().filter(|p| p.stack.is_none()).map(|p| p.waits).sum();
+    if without > 0 {
+        note(format!(
+            "of {without} waits the callers are not known: the kernel had no room for their stacks"
+        ));
+    }
+    if counted.missed > 0 {
+        note(format!(
+            "{} beginnings or ends of waits were missed, which are not in the times",
+            counted.missed
+        ));
+    }
+    let paravirtual = stacks.values().flatten().any(|function| function == PARAVIRTUAL);
+    if !locks.iter().any(|lock| lock.lock == Lock::Spinlock) {
+        note(
+            "no wait for a spinlock was seen: in a virtual machine without paravirtual spinlocks the kernel spins where it has \
+             no tracepoint (virt_spin_lock), and only the profile shows it"
+                .to_owned(),
+        );
+    } else if !paravirtual {
+        note(
+            "the first CPU that waits for a spinlock does so without a tracepoint (kernel/locking/qspinlock.c, pending), only \
+             those behind it are counted: the profile shows both"
+                .to_owned(),
+        );
+    }
+    notes
+}

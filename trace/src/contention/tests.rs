@@ -1,0 +1,202 @@
+//! Real locks of the running kernel, and captured stacks.
+
+use std::io::Write as _;
+use std::net::UdpSocket;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+use rustix::thread::{CpuSet as Cpus, sched_setaffinity};
+
+use super::callers::callers;
+use super::program::{Counted, Place};
+use super::*;
+
+fn skip(test: &str, why: &str) {
+    let _ = std::io::stderr().write_all(format!("\nSKIP {test}: {why}\n").as_bytes());
+}
+
+/// What is waited for while each of two CPUs repeats something, and how often they did; none, and why, where this cannot be looked at here.
+fn seen(test: &str, work: &[&(dyn Fn() + Sync); 2]) -> Option<(Contention, u64)> {
+    seen_on(test, None, work)
+}
+
+fn seen_on(test: &str, cpus: Option<Vec<u32>>, work: &[&(dyn Fn() + Sync); 2]) -> Option<(Contention, u64)> {
+    if thread::available_parallelism().map_or(1, std::num::NonZero::get) < 2 {
+        skip(test, "it takes two CPUs");
+        return None;
+    }
+    let (over, done) = (AtomicBool::new(false), AtomicU64::new(0));
+    let repeat = |cpu: usize, work: &(dyn Fn() + Sync)| {
+        let mut cpus = Cpus::new();
+        cpus.set(cpu);
+        sched_setaffinity(None, &cpus).expect("pinned");
+        while !over.load(Ordering::Relaxed) {
+            work();
+            done.fetch_add(1, Ordering::Relaxed);
+        }
+    };
+    let asked = Asked { duration: Duration::from_millis(700), cpus };
+    let seen = thread::scope(|scope| {
+        for (cpu, work) in work.iter().enumerate() {
+            scope.spawn(move || repeat(cpu, *work));
+        }
+        let seen = Contention::observe(&Host::live(), &asked, &|| false);
+        over.store(true, Ordering::Relaxed);
+        seen
+    });
+    match seen {
+        Ok(seen) => Some((seen, done.into_inner())),
+        Err(error @ (TraceError::NotPermitted { .. } | TraceError::NotHere { .. })) => {
+            skip(test, &error.to_string());
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// One at a time: each wants two CPUs.
+static MACHINE: Mutex<()> = Mutex::new(());
+
+fn socket() -> UdpSocket {
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("bound");
+    socket.set_nonblocking(true).expect("set");
+    socket
+}
+
+fn read(socket: &UdpSocket) {
+    // There is none.
+    let _ = socket.recv(&mut [0; 8]);
+}
+
+/// Waits of who reads a socket for the lock of its queue. Others on the machine, and tests beside this one, wait for other locks, and
+/// may do so for longer.
+fn of_readers(seen: &Contention) -> Option<&Waited> {
+    let of_readers = |lock: &&Waited| {
+        lock.callers.first().is_some_and(|name| name == "__skb_recv_udp") && lock.lock == Lock::Spinlock
+    };
+    seen.locks.iter().find(of_readers)
+}
+
+/// Time of these waits for a million readings, ns.
+fn waited((seen, done): &(Contention, u64)) -> u64 {
+    of_readers(seen).map_or(0, |lock| lock.waited_ns) * 1_000_000 / done.max(&1)
+}
+
+#[test]
+fn threads_that_share_a_socket_wait_for_it_and_others_do_not() {
+    let test = "threads_that_share_a_socket_wait_for_it_and_others_do_not";
+    let _machine = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
+    let (one, other) = (socket(), socket());
+    let mut tries = Vec::new();
+    // Two threads wait for each other only while both run, which other work on two CPUs may keep them from.
+    for _ in 0..5 {
+        let Some(shared) = seen(test, &[&|| read(&one), &|| read(&one)]) else { return };
+        if !shared.0.locks.iter().any(|lock| lock.lock.spins()) {
+            return skip(test, &shared.0.notes.join("; "));
+        }
+        let Some(apart) = seen(test, &[&|| read(&one), &|| read(&other)]) else { return };
+        let differ = waited(&shared) > 10 * waited(&apart);
+        if let Some(lock) = of_readers(&shared.0).filter(|_| differ) {
+            assert_eq!(lock.spot.as_deref(), Some("socket-lock"), "{lock:?}");
+            assert_eq!(lock.by_cpu_ns.values().sum::<u64>(), lock.waited_ns);
+            assert!(lock.longest_ns <= lock.waited_ns && lock.waits > 0, "{lock:?}");
+            return;
+        }
+        tries.push((shared, apart));
+    }
+    panic!("never 10 times as much: {tries:#?}");
+}
+
+#[test]
+fn a_mutex_is_seen_on_the_cpus_asked_for() {
+    let test = "a_mutex_is_seen_on_the_cpus_asked_for";
+    let _machine = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
+    let (_out, into) = std::io::pipe().expect("a pipe");
+    rustix::io::ioctl_fionbio(&into, true).expect("set");
+    // Once it is full there is nothing in it but the taking of its mutex.
+    let write = || drop((&into).write(&[0; 4096]));
+    let Some((seen, _)) = seen_on(test, Some(vec![1]), &[&write, &write]) else { return };
+    assert_eq!(seen.cpus, [1]);
+    let at_pipe = |lock: &&Waited| lock.callers.first().is_some_and(|name| name.ends_with("pipe_write"));
+    let pipe = seen.locks.iter().find(at_pipe).expect("the pipe was waited for");
+    assert!(matches!(pipe.lock, Lock::Mutex | Lock::MutexSpin), "{pipe:?}");
+    assert_eq!(pipe.by_cpu_ns.keys().collect::<Vec<_>>(), [&1], "{pipe:?}");
+    assert_eq!(pipe.spot, None);
+}
+
+fn words(text: &str) -> Vec<String> {
+    text.split_whitespace().map(str::to_owned).collect()
+}
+
+#[test]
+fn callers_are_without_the_locks_functions_and_end_where_the_work_began() {
+    let stack = "bpf_prog_6deef7357e7b4530_begins bpf_trace_run2 __traceiter_contention_begin \
+                 __pv_queued_spin_lock_slowpath _raw_spin_lock_bh __skb_recv_udp udp_recvmsg __sys_recvfrom do_syscall_64 \
+                 entry_SYSCALL_64_after_hwframe";
+    assert_eq!(callers(&words(stack)), words("__skb_recv_udp udp_recvmsg __sys_recvfrom"));
+    let softirq = "bpf_prog_1 __pv_queued_spin_lock_slowpath enqueue_to_backlog net_rx_action handle_softirqs udp_sendmsg";
+    assert_eq!(callers(&words(softirq)), words("enqueue_to_backlog net_rx_action"));
+    assert_eq!(callers(&[]), words(""));
+}
+
+#[test]
+fn parts_of_cpus_are_one_wait_and_kinds_are_told_apart() {
+    let place = |stack, flags, cpu, waits, waited_ns, longest_ns| Place {
+        stack,
+        flags,
+        cpu,
+        waits,
+        waited_ns,
+        longest_ns,
+    };
+    let places = vec![
+        place(Some(1), 1, 0, 2, 200, 150),
+        place(Some(2), 1, 1, 1, 50, 50),
+        place(Some(1), 1, 9, 1, 1000, 1000),
+        place(None, 32, 0, 1, 70, 70),
+    ];
+    let (one, two) = (0xffff_ffff_8100_0010, 0xffff_ffff_8100_0020);
+    let stacks = [(1, vec![one, two]), (2, vec![one, two + 3])].into();
+    let kallsyms = "ffffffff81000000 T _raw_spin_lock\nffffffff81000015 T __udp_enqueue_schedule_skb\n\
+                    ffffffff81000100 T other\n";
+    let host = Host::scripted([("/proc/kallsyms", kallsyms)]);
+    let symbols = Symbols::kernel(&host).expect("symbols");
+    let made = table::made(&Counted { places, stacks, missed: 3 }, &symbols, vec![0, 1], 2.0);
+    let first = Waited {
+        callers: words("__udp_enqueue_schedule_skb"),
+        lock: Lock::Spinlock,
+        waits: 3,
+        waited_ns: 250,
+        longest_ns: 150,
+        by_cpu_ns: [(0, 200), (1, 50)].into(),
+        spot: Some("socket-lock".into()),
+    };
+    assert_eq!(made.locks[0], first);
+    assert_eq!((made.locks[1].lock, made.locks[1].callers.len()), (Lock::Mutex, 0));
+    assert_eq!((made.total_ns, made.spinning_ns, made.waits, made.missed), (320, 250, 4, 3));
+    assert_eq!(made.notes.len(), 3, "{:?}", made.notes);
+    let again: Contention =
+        serde_json::from_str(&serde_json::to_string(&made).expect("JSON")).expect("the same");
+    assert_eq!(again, made);
+}
+
+#[test]
+fn kinds_are_known_by_their_flags() {
+    let kinds = [
+        (1, Lock::Spinlock),
+        (3, Lock::RwlockRead),
+        (5, Lock::RwlockWrite),
+        (33, Lock::MutexSpin),
+        (32, Lock::Mutex),
+        (2, Lock::RwsemRead),
+        (4, Lock::RwsemWrite),
+        (18, Lock::PercpuRwsemRead),
+        (20, Lock::PercpuRwsemWrite),
+        (10, Lock::Rt),
+        (0, Lock::Other),
+    ];
+    for (flags, lock) in kinds {
+        assert_eq!(Lock::of(flags), lock, "{flags}");
+    }
+}

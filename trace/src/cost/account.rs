@@ -1,0 +1,241 @@
+//! From what was counted to who lost what.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use linerate_host::Known;
+use linerate_host::stage::machine::CpuTimes;
+use linerate_host::stage::softirq::SoftnetCpu;
+
+use super::counted::{Counted, Polled, PolledOn, Span, ThreadOn, Turns};
+use super::{Cost, CpuCost, Device, OwnTime, Victim};
+
+/// What the kernel itself counts for each CPU.
+#[derive(Debug, Clone)]
+pub(super) struct Kernel {
+    pub(super) times: Known<Vec<CpuTimes>>,
+    pub(super) softnet: Known<Vec<SoftnetCpu>>,
+}
+
+/// What an account takes beside the numbers.
+#[derive(Debug)]
+pub(super) struct Account<'a> {
+    /// How often programs ran on each CPU, whether it was counted or not.
+    pub(super) runs: &'a BTreeMap<u32, i64>,
+    /// What this process itself took of all CPUs, ns.
+    pub(super) process_ns: u64,
+    pub(super) kernel_begin: &'a Kernel,
+    pub(super) kernel_end: &'a Kernel,
+    pub(super) ns_a_run: &'a Known<f64>,
+    pub(super) sees_calls_between_cpus: bool,
+}
+
+/// What a thread is to packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Role {
+    /// It runs softirqs that were put off.
+    Ksoftirqd,
+    /// It processes packets outside of softirqs.
+    Packets,
+    /// It has other things to do.
+    Other,
+}
+
+impl Account<'_> {
+    pub(super) fn cost(&self, counted: &Counted) -> Cost {
+        let cpus: Vec<CpuCost> =
+            counted.cpus.iter().map(|(cpu, span)| self.cpu(*cpu, span, &counted.tables.threads)).collect();
+        let seconds = cpus.iter().map(|cpu| cpu.elapsed_ns).max().unwrap_or(0) as f64 / 1e9;
+        let mut notes = Vec::new();
+        let missed: i64 = counted.cpus.values().map(|span| span.told.missed).sum();
+        if missed > 0 {
+            notes.push(format!(
+                "{missed} turns of threads are in no victim's account: there were more threads than the table holds"
+            ));
+        }
+        Cost {
+            seconds,
+            own: self.own(&cpus),
+            victims: self.victims(&counted.tables.threads),
+            devices: devices(&counted.tables.devices),
+            cpus,
+            notes,
+        }
+    }
+
+    fn cpu(&self, cpu: u32, span: &Span, threads: &BTreeMap<ThreadOn, Turns>) -> CpuCost {
+        let told = &span.told;
+        let (mut in_ksoftirqd, mut in_threads) = (0, 0);
+        for (_, turns) in threads.iter().filter(|(key, _)| key.cpu == cpu) {
+            match turns.role() {
+                Role::Ksoftirqd => in_ksoftirqd += turns.taken.net_rx + turns.taken.net_tx,
+                Role::Packets => in_threads += turns.own(),
+                Role::Other => {}
+            }
+        }
+        CpuCost {
+            cpu,
+            elapsed_ns: span.elapsed_ns,
+            traced_ns: span.traced_ns,
+            packets_share_doubt: doubt(span),
+            idle_ns: count(told.idle),
+            tasks_ns: count(told.tasks - in_threads),
+            net_rx_ns: count(told.totals.net_rx + in_threads),
+            net_tx_ns: count(told.totals.net_tx),
+            other_softirq_ns: count(told.totals.other_softirq),
+            nic_irq_ns: count(told.totals.packet_irq),
+            other_irq_ns: count(told.totals.other_irq),
+            in_ksoftirqd_ns: count(in_ksoftirqd),
+            in_threads_ns: count(in_threads),
+            from_idle_ns: count(told.from_idle),
+            interrupts: count(told.interrupts),
+            rx_runs: count(told.rx_runs),
+            polls: count(told.polls),
+            packets: count(told.packets),
+            own_runs: count(self.runs.get(&cpu).copied().unwrap_or(0)),
+            time_squeezes: self.time_squeezes(cpu),
+            steal_ns: self.steal(cpu),
+        }
+    }
+
+    fn time_squeezes(&self, cpu: u32) -> Known<u64> {
+        let of = |kernel: &Kernel| of_cpu(&kernel.softnet, |line| line.cpu == cpu, |line| line.time_squeeze);
+        // The kernel's counter is 32 bits wide.
+        since(of(self.kernel_begin), of(self.kernel_end))
+            .map(|difference| u64::from(u32::try_from(difference & 0xffff_ffff).unwrap_or(0)))
+    }
+
+    fn steal(&self, cpu: u32) -> Known<u64> {
+        let of = |kernel: &Kernel| of_cpu(&kernel.times, |times| times.cpu == cpu, |times| times.steal);
+        let tick_ns = 1_000_000_000 / rustix::param::clock_ticks_per_second();
+        since(of(self.kernel_begin), of(self.kernel_end)).map(|ticks| ticks.saturating_mul(tick_ns))
+    }
+
+    fn victims(&self, threads: &BTreeMap<ThreadOn, Turns>) -> Vec<Victim> {
+        let mut merged: BTreeMap<u32, Turns> = BTreeMap::new();
+        for (key, turns) in threads.iter().filter(|(_, turns)| turns.role() == Role::Other) {
+            let all = merged.entry(key.tid).or_insert_with(|| Turns {
+                on_cpu: 0,
+                taken: Default::default(),
+                ..turns.clone()
+            });
+            all.on_cpu += turns.on_cpu;
+            all.taken += turns.taken;
+        }
+        let mut victims: Vec<Victim> =
+            merged.into_iter().map(|(tid, turns)| self.victim(tid, turns)).collect();
+        victims.sort_by_key(|victim| Reverse((victim.taken_ns, victim.on_cpu_ns)));
+        victims
+    }
+
+    fn victim(&self, tid: u32, turns: Turns) -> Victim {
+        Victim {
+            pid: turns.pid,
+            tid,
+            comm: turns.comm,
+            cgroup_id: turns.cgroup,
+            cgroup: Known::default(),
+            on_cpu_ns: count(turns.on_cpu),
+            taken_ns: count(turns.taken.packets()),
+            taken_in_own_calls_ns: if self.sees_calls_between_cpus {
+                Known::Value(count(turns.taken.own_call))
+            } else {
+                Known::unknown("this kernel has no tracepoint of interrupts between CPUs")
+            },
+            taken_other_ns: count(turns.taken.others()),
+            accounted_ns: Known::default(),
+        }
+    }
+
+    fn own(&self, cpus: &[CpuCost]) -> OwnTime {
+        let share = |runs: u64, elapsed_ns: u64, more_ns: u64| {
+            let elapsed_ns = elapsed_ns.max(1) as f64;
+            self.ns_a_run.clone().map(|ns| (runs as f64 * ns + more_ns as f64) / elapsed_ns)
+        };
+        let runs = cpus.iter().map(|cpu| cpu.own_runs).sum();
+        let busiest = cpus.iter().max_by_key(|cpu| cpu.own_runs);
+        OwnTime {
+            runs,
+            ns_a_run: self.ns_a_run.clone(),
+            process_ns: self.process_ns,
+            share: share(runs, cpus.iter().map(|cpu| cpu.elapsed_ns).sum(), self.process_ns),
+            highest_share: busiest
+                .map_or_else(|| share(0, 0, 0), |cpu| share(cpu.own_runs, cpu.elapsed_ns, 0)),
+        }
+    }
+}
+
+impl Turns {
+    fn role(&self) -> Role {
+        if !self.is_kernel_thread {
+            return Role::Other;
+        }
+        // Names given in kernel/softirq.c, net/core/dev.c and kernel/bpf/cpumap.c, Linux 6.18.
+        match self.comm.split_once('/') {
+            Some(("ksoftirqd", _)) => Role::Ksoftirqd,
+            Some(("napi" | "backlog_napi" | "cpumap", _)) => Role::Packets,
+            _ => Role::Other,
+        }
+    }
+
+    /// What it had for itself.
+    fn own(&self) -> i64 {
+        self.on_cpu - self.taken.packets() - self.taken.others()
+    }
+}
+
+fn devices(polled: &BTreeMap<PolledOn, Polled>) -> Vec<Device> {
+    let mut merged: BTreeMap<(String, u32, u32), Device> = BTreeMap::new();
+    for (key, polled) in polled {
+        let name = if key.is_device { polled.name.clone() } else { "backlog".to_owned() };
+        let device = merged.entry((name.clone(), key.ifindex, key.network)).or_insert_with(|| Device {
+            name,
+            ifindex: key.ifindex,
+            network_namespace: key.network,
+            polls: 0,
+            threaded_polls: 0,
+            busy_polls: 0,
+            packets: 0,
+            budget_exhausted: 0,
+            taken_ns: 0,
+        });
+        device.polls += count(polled.polls);
+        device.threaded_polls += count(polled.threaded);
+        device.busy_polls += count(polled.busy);
+        device.packets += count(polled.packets);
+        device.budget_exhausted += count(polled.exhausted);
+        device.taken_ns += count(polled.ns);
+    }
+    let mut devices: Vec<Device> = merged.into_values().collect();
+    devices.sort_by_key(|device| Reverse(device.taken_ns));
+    devices
+}
+
+fn doubt(span: &Span) -> Known<f64> {
+    match span.doubt() {
+        Some(doubt) => Known::Value(doubt),
+        None => Known::unknown(format!("{} windows are too few to tell", span.shares.len())),
+    }
+}
+
+/// A sum that an interrupt in the wrong moment made less than nothing.
+fn count(sum: i64) -> u64 {
+    u64::try_from(sum).unwrap_or(0)
+}
+
+fn of_cpu<T>(items: &Known<Vec<T>>, is_it: impl Fn(&T) -> bool, value: impl Fn(&T) -> u64) -> Known<u64> {
+    match items {
+        Known::Value(items) => match items.iter().find(|item| is_it(item)) {
+            Some(item) => Known::Value(value(item)),
+            None => Known::unknown("the kernel has no line of this CPU"),
+        },
+        Known::Unknown { why } => Known::unknown(why.clone()),
+    }
+}
+
+fn since(before: Known<u64>, after: Known<u64>) -> Known<u64> {
+    match before {
+        Known::Value(before) => after.map(|after| after.wrapping_sub(before)),
+        unknown @ Known::Unknown { .. } => unknown,
+    }
+}

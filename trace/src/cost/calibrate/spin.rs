@@ -1,0 +1,278 @@
+//! The thread whose speed is known.
+
+use std::hint::black_box;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::mpsc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use rustix::thread::{CpuSet, gettid, sched_setaffinity};
+
+/// A slice is at least that long: far above what reading the clock takes, and below what is between two interrupts.
+const SLICE: Duration = Duration::from_micros(3);
+
+/// Slices by duration, in steps of that; longer ones are disturbed for certain.
+const STEP_NS: usize = 16;
+const STEPS: usize = 4096;
+
+/// Steps that are one duration.
+const WINDOW: usize = 3;
+
+/// What is nearly as frequent as another is so at least one time in that many.
+const NEARLY: u64 = 3;
+
+/// An interrupt makes a slice longer by that factor at least: a microsecond.
+const INTERRUPTED: f64 = 1.3;
+
+/// Slices that are judged together: some tens of milliseconds, in which the clock of a core seldom changes, nor what its
+/// sibling or a hypervisor's other guests do to it.
+const TOGETHER: u64 = 4096;
+
+/// What the thread is to do: spin, count, spin until it is joined, end.
+const WAIT: u8 = 0;
+const COUNT: u8 = 1;
+const LINGER: u8 = 2;
+const END: u8 = 3;
+
+/// A thread that spins on a CPU. It ends when this is dropped.
+#[derive(Debug)]
+pub(super) struct Spin {
+    wanted: Arc<AtomicU8>,
+    thread: Option<JoinHandle<Option<Spun>>>,
+}
+
+/// What it did.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Spun {
+    pub(super) tid: u32,
+    /// While it counted.
+    pub(super) elapsed: Duration,
+    /// What that would have taken undisturbed.
+    pub(super) undisturbed: Duration,
+    pub(super) rounds_per_second: f64,
+}
+
+impl Spin {
+    /// Begins to spin.
+    pub(super) fn start(cpu: u32) -> io::Result<Self> {
+        let wanted = Arc::new(AtomicU8::new(WAIT));
+        let (told, tell) = mpsc::channel();
+        let its = Arc::clone(&wanted);
+        let thread = thread::Builder::new().name(format!("calibrate/{cpu}")).spawn(move || {
+            let pinned = pin(cpu);
+            let is_pinned = pinned.is_ok();
+            // Whoever started it is gone only if it panicked.
+            let _ = told.send(pinned);
+            if is_pinned { spin(&its) } else { None }
+        })?;
+        tell.recv().map_err(io::Error::other)??;
+        Ok(Self { wanted, thread: Some(thread) })
+    }
+
+    /// Counts from now on.
+    pub(super) fn begin(&self) {
+        self.wanted.store(COUNT, Ordering::Relaxed);
+    }
+
+    /// Counts no more.
+    pub(super) fn end(&self) {
+        self.wanted.store(LINGER, Ordering::Relaxed);
+    }
+
+    /// What it counted; none where it never came to it.
+    pub(super) fn join(mut self) -> Option<Spun> {
+        self.wanted.store(END, Ordering::Relaxed);
+        self.thread.take()?.join().ok().flatten()
+    }
+}
+
+impl Drop for Spin {
+    fn drop(&mut self) {
+        self.wanted.store(END, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn pin(cpu: u32) -> io::Result<()> {
+    if cpu as usize >= CpuSet::MAX_CPU {
+        return Err(io::Error::other(format!("a thread cannot be pinned to CPU {cpu}")));
+    }
+    let mut mask = CpuSet::new();
+    mask.set(cpu as usize);
+    sched_setaffinity(None, &mask).map_err(|error| {
+        io::Error::new(
+            io::Error::from(error).kind(),
+            format!("a thread cannot be pinned to CPU {cpu}: {error}"),
+        )
+    })
+}
+
+fn spin(wanted: &AtomicU8) -> Option<Spun> {
+    let rounds = rounds_a_slice();
+    let stage = || wanted.load(Ordering::Relaxed);
+    while stage() == WAIT {
+        slice(rounds);
+    }
+    let mut slices = Slices::new();
+    let begin = Instant::now();
+    let mut last = begin;
+    while stage() == COUNT {
+        slice(rounds);
+        let now = Instant::now();
+        slices.add(now - last);
+        last = now;
+    }
+    let elapsed = last - begin;
+    while stage() != END {
+        slice(rounds);
+    }
+    let (undisturbed, count) = slices.finish()?;
+    Some(Spun {
+        tid: gettid().as_raw_nonzero().get().unsigned_abs(),
+        elapsed,
+        undisturbed,
+        rounds_per_second: (rounds * count) as f64 / undisturbed.as_secs_f64(),
+    })
+}
+
+/// Rounds in registers alone, each of which waits for the one before.
+fn slice(rounds: u64) {
+    let mut number = black_box(1_u64);
+    for _ in 0..rounds {
+        number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+    }
+    black_box(number);
+}
+
+/// So many that the fastest of some takes the time of a slice.
+fn rounds_a_slice() -> u64 {
+    let mut rounds = 64;
+    loop {
+        let fastest = (0..50)
+            .map(|_| {
+                let begin = Instant::now();
+                slice(rounds);
+                begin.elapsed()
+            })
+            .min();
+        if fastest >= Some(SLICE) || rounds > 1 << 24 {
+            return rounds;
+        }
+        rounds += rounds / 4;
+    }
+}
+
+/// Durations of slices.
+struct Slices {
+    /// Of those that are judged next.
+    count: u64,
+    /// How many there are of each duration, and their sum.
+    durations: Vec<(u64, u64)>,
+    /// What those that were judged would have taken undisturbed, and how many they are.
+    undisturbed: Duration,
+    judged: u64,
+}
+
+impl Slices {
+    fn new() -> Self {
+        Self { count: 0, durations: vec![(0, 0); STEPS], undisturbed: Duration::ZERO, judged: 0 }
+    }
+
+    fn add(&mut self, duration: Duration) {
+        self.count += 1;
+        let ns = duration.as_nanos() as usize;
+        if let Some((count, sum)) = self.durations.get_mut(ns / STEP_NS) {
+            *count += 1;
+            *sum += ns as u64;
+        }
+        if self.count == TOGETHER {
+            self.judge();
+        }
+    }
+
+    /// What all of them would have taken undisturbed, and how many they are; none without any.
+    fn finish(mut self) -> Option<(Duration, u64)> {
+        // The last are judged by those before them where they are too few to tell.
+        if self.judged == 0 || self.count > TOGETHER / 4 {
+            self.judge();
+        }
+        let judged = Some(self.judged).filter(|judged| *judged > 0)?;
+        let all = judged + self.count;
+        Some((self.undisturbed.mul_f64(all as f64 / judged as f64), all))
+    }
+
+    fn judge(&mut self) {
+        if let Some(duration) = most_frequent(&self.durations) {
+            self.undisturbed += duration.mul_f64(self.count as f64);
+            self.judged += self.count;
+            self.count = 0;
+        }
+        self.durations.fill((0, 0));
+    }
+}
+
+/// The mean of those about the duration that is most frequent; none without any. Where interrupts leave room for a slice or two,
+/// those that all of them made longer by the same may be as many: it is the shortest that is nearly as frequent then.
+fn most_frequent(durations: &[(u64, u64)]) -> Option<Duration> {
+    let together = |window: &[(u64, u64)]| {
+        window.iter().fold((0, 0), |(counts, sums), (count, sum)| (counts + count, sums + sum))
+    };
+    let mean = |(count, sum): (u64, u64)| Duration::from_secs_f64(sum as f64 / count as f64 / 1e9);
+    let windows = || durations.windows(WINDOW).map(together);
+    let most = windows().max_by_key(|(count, _)| *count).filter(|(count, _)| *count > 0)?;
+    let first = windows().position(|(count, _)| count * NEARLY >= most.0)?;
+    let shortest = windows().skip(first).take(WINDOW).max_by_key(|(count, _)| *count)?;
+    // What differs by less is the clock of the core.
+    Some(if mean(shortest).mul_f64(INTERRUPTED) < mean(most) { mean(shortest) } else { mean(most) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_undisturbed_slice_is_what_comes_most_often() {
+        assert_eq!(Slices::new().finish(), None);
+        let mut slices = Slices::new();
+        // Four of five are disturbed, each otherwise, and some by a faster clock.
+        for number in 0..9999_u64 {
+            let ns = match number % 5 {
+                0 => 3000 + number % 3,
+                1 => 2900 - number % 200,
+                _ => 3100 + number * 37 % 80_000,
+            };
+            slices.add(Duration::from_nanos(ns));
+        }
+        slices.add(Duration::from_secs(3));
+        let (undisturbed, count) = slices.finish().expect("slices");
+        assert_eq!(count, 10_000);
+        let found = undisturbed.as_nanos() / 10_000;
+        assert!((2995..3010).contains(&found), "{found}");
+    }
+
+    #[test]
+    fn what_each_interrupt_makes_longer_alike_is_disturbed() {
+        let mut slices = Slices::new();
+        for number in 0..8192_u64 {
+            let ns = if number % 5 < 2 { 3000 + number % 3 } else { 14_000 + number % 16 };
+            slices.add(Duration::from_nanos(ns));
+        }
+        let (undisturbed, count) = slices.finish().expect("slices");
+        let found = undisturbed.as_nanos() / u128::from(count);
+        assert!((2995..3010).contains(&found), "{found}");
+    }
+
+    #[test]
+    fn a_spin_that_is_not_begun_has_nothing_to_tell() {
+        let mask = rustix::thread::sched_getaffinity(None).expect("CPUs");
+        let cpu = (0..CpuSet::MAX_CPU).find(|cpu| mask.is_set(*cpu)).expect("a CPU");
+        let spin = Spin::start(cpu as u32).expect("pinned");
+        assert_eq!(spin.join(), None);
+        let refused = Spin::start(CpuSet::MAX_CPU as u32).expect_err("no such CPU");
+        assert!(refused.to_string().contains("cannot be pinned to CPU"), "{refused}");
+    }
+}

@@ -1,0 +1,55 @@
+//! The cgroup of a process.
+
+use linerate_host::{Host, Known};
+
+/// Its path, of the hierarchy that tells most.
+pub(super) fn path(host: &Host, pid: u32) -> Known<String> {
+    let file = format!("/proc/{pid}/cgroup");
+    match host.read(&file) {
+        Ok(text) => {
+            of(&text).map_or_else(|| Known::unknown(format!("{file}: no cgroup in it")), Known::Value)
+        }
+        Err(error) => Known::unknown(error.to_string()),
+    }
+}
+
+/// A line a hierarchy: number, controllers and path with colons between; number 0 is the unified one (cgroups(7)). Where
+/// that is not used, containers are in those of version 1, and the longest path is theirs.
+pub(super) fn of(text: &str) -> Option<String> {
+    let lines = text.lines().filter_map(|line| {
+        let (number, rest) = line.split_once(':')?;
+        let (_, path) = rest.split_once(':')?;
+        path.starts_with('/').then_some((number == "0", path))
+    });
+    let best = lines.max_by_key(|(is_unified, path)| (*is_unified && *path != "/", path.len()));
+    best.map(|(_, path)| path.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_unified_hierarchy_counts_unless_all_are_in_its_root() {
+        for (text, expected) in [
+            ("0::/system.slice/nsd.service\n", Some("/system.slice/nsd.service")),
+            ("4:memory:/a/very/long/path/of/version/1\n0::/user.slice\n", Some("/user.slice")),
+            ("9:name=systemd:/\n4:memory:/docker/12ab\n0::/\n", Some("/docker/12ab")),
+            ("0::/\n", Some("/")),
+            ("0::/with:colons\n", Some("/with:colons")),
+            ("", None),
+            ("0::\n", None),
+        ] {
+            assert_eq!(of(text).as_deref(), expected, "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_has_an_answer(text in "([0-9]{0,2}:?[a-z,=]{0,8}:?/?[ -~]{0,12}\n){0,4}") {
+            let found = of(&text);
+            prop_assert!(found.is_none_or(|path| text.contains(&path)));
+        }
+    }
+}

@@ -1,0 +1,427 @@
+//! What bpf/cost.bpf.c counts, from the words of its tables.
+
+use std::collections::BTreeMap;
+use std::ops::{AddAssign, Sub};
+
+/// Words of `struct told`.
+pub(super) const TOLD_WORDS: usize = 17;
+/// Words of `struct turns`.
+pub(super) const TURNS_WORDS: usize = 11;
+/// Words of `struct polled`.
+pub(super) const POLLED_WORDS: usize = 8;
+
+/// `PF_KTHREAD` of include/linux/sched.h.
+const KERNEL_THREAD: u32 = 0x0020_0000;
+
+/// `struct totals`, in nanoseconds.
+///
+/// A single one may be below zero for a moment where an interrupt came into a program that was reading; the next makes
+/// up for it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Totals {
+    pub(super) net_rx: i64,
+    pub(super) net_tx: i64,
+    pub(super) other_softirq: i64,
+    pub(super) packet_irq: i64,
+    pub(super) other_irq: i64,
+    pub(super) own_call: i64,
+}
+
+/// `struct told`: all of a CPU until it was asked.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Told {
+    pub(super) at: i64,
+    pub(super) totals: Totals,
+    pub(super) idle: i64,
+    pub(super) from_idle: i64,
+    pub(super) tasks: i64,
+    pub(super) rx_runs: i64,
+    pub(super) polls: i64,
+    pub(super) packets: i64,
+    pub(super) events: i64,
+    pub(super) interrupts: i64,
+    pub(super) missed: i64,
+    /// Of events, those of interrupts.
+    pub(super) irq_events: i64,
+}
+
+/// `struct thread`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct ThreadOn {
+    pub(super) tid: u32,
+    pub(super) cpu: u32,
+}
+
+/// `struct turns`: all turns of a thread on a CPU.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Turns {
+    pub(super) on_cpu: i64,
+    pub(super) taken: Totals,
+    pub(super) cgroup: u64,
+    pub(super) comm: String,
+    pub(super) pid: u32,
+    pub(super) is_kernel_thread: bool,
+}
+
+/// `struct place`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct PolledOn {
+    pub(super) ifindex: u32,
+    pub(super) network: u32,
+    pub(super) cpu: u32,
+    pub(super) is_device: bool,
+}
+
+/// `struct polled`: all polls of a device on a CPU.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Polled {
+    pub(super) ns: i64,
+    pub(super) polls: i64,
+    pub(super) threaded: i64,
+    pub(super) busy: i64,
+    pub(super) packets: i64,
+    pub(super) exhausted: i64,
+    pub(super) name: String,
+}
+
+/// What is counted for each thread and device, and read less often.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Tables {
+    pub(super) threads: BTreeMap<ThreadOn, Turns>,
+    pub(super) devices: BTreeMap<PolledOn, Polled>,
+}
+
+/// All that was counted in a time.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Counted {
+    pub(super) cpus: BTreeMap<u32, Span>,
+    pub(super) tables: Tables,
+}
+
+/// What of a CPU's time was counted, and stands for all of it.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Span {
+    /// Time that passed, ns.
+    pub(super) elapsed_ns: u64,
+    /// Of it, that in which it was counted, ns.
+    pub(super) traced_ns: u64,
+    /// Brought up to the time that passed.
+    pub(super) told: Told,
+    /// Shares of packets in each window, where it was not counted all the time.
+    pub(super) shares: Vec<f64>,
+}
+
+impl Totals {
+    fn of(words: [u64; 6]) -> Self {
+        let [net_rx, net_tx, other_softirq, packet_irq, other_irq, own_call] = words.map(u64::cast_signed);
+        Self { net_rx, net_tx, other_softirq, packet_irq, other_irq, own_call }
+    }
+
+    fn scaled(&self, by: f64) -> Self {
+        Self {
+            net_rx: scaled(self.net_rx, by),
+            net_tx: scaled(self.net_tx, by),
+            other_softirq: scaled(self.other_softirq, by),
+            packet_irq: scaled(self.packet_irq, by),
+            other_irq: scaled(self.other_irq, by),
+            own_call: scaled(self.own_call, by),
+        }
+    }
+
+    /// What packets took.
+    pub(super) fn packets(&self) -> i64 {
+        self.net_rx + self.net_tx + self.packet_irq
+    }
+
+    /// What other softirqs and interrupts took.
+    pub(super) fn others(&self) -> i64 {
+        self.other_softirq + self.other_irq
+    }
+}
+
+impl Sub for Totals {
+    type Output = Self;
+
+    fn sub(self, before: Self) -> Self {
+        Self {
+            net_rx: self.net_rx - before.net_rx,
+            net_tx: self.net_tx - before.net_tx,
+            other_softirq: self.other_softirq - before.other_softirq,
+            packet_irq: self.packet_irq - before.packet_irq,
+            other_irq: self.other_irq - before.other_irq,
+            own_call: self.own_call - before.own_call,
+        }
+    }
+}
+
+impl AddAssign for Totals {
+    fn add_assign(&mut self, more: Self) {
+        self.net_rx += more.net_rx;
+        self.net_tx += more.net_tx;
+        self.other_softirq += more.other_softirq;
+        self.packet_irq += more.packet_irq;
+        self.other_irq += more.other_irq;
+        self.own_call += more.own_call;
+    }
+}
+
+impl Told {
+    pub(super) fn of(words: [u64; TOLD_WORDS]) -> Self {
+        let [at, a, b, c, d, e, f, rest @ ..] = words;
+        let [idle, from_idle, tasks, rx_runs, polls, packets, events, interrupts, missed, irq_events] =
+            rest.map(u64::cast_signed);
+        let totals = Totals::of([a, b, c, d, e, f]);
+        let at = at.cast_signed();
+        Self {
+            at,
+            totals,
+            idle,
+            from_idle,
+            tasks,
+            rx_runs,
+            polls,
+            packets,
+            events,
+            interrupts,
+            missed,
+            irq_events,
+        }
+    }
+
+    pub(super) fn since(&self, before: &Self) -> Self {
+        Self {
+            at: self.at - before.at,
+            totals: self.totals - before.totals,
+            idle: self.idle - before.idle,
+            from_idle: self.from_idle - before.from_idle,
+            tasks: self.tasks - before.tasks,
+            rx_runs: self.rx_runs - before.rx_runs,
+            polls: self.polls - before.polls,
+            packets: self.packets - before.packets,
+            events: self.events - before.events,
+            interrupts: self.interrupts - before.interrupts,
+            missed: self.missed - before.missed,
+            irq_events: self.irq_events - before.irq_events,
+        }
+    }
+
+    pub(super) fn scaled(&self, by: f64) -> Self {
+        Self {
+            at: self.at,
+            totals: self.totals.scaled(by),
+            idle: scaled(self.idle, by),
+            from_idle: scaled(self.from_idle, by),
+            tasks: scaled(self.tasks, by),
+            rx_runs: scaled(self.rx_runs, by),
+            polls: scaled(self.polls, by),
+            packets: scaled(self.packets, by),
+            events: scaled(self.events, by),
+            interrupts: scaled(self.interrupts, by),
+            missed: scaled(self.missed, by),
+            irq_events: scaled(self.irq_events, by),
+        }
+    }
+}
+
+impl AddAssign for Told {
+    /// The time when it was told is that of the later.
+    fn add_assign(&mut self, more: Self) {
+        self.at = more.at;
+        self.totals += more.totals;
+        self.idle += more.idle;
+        self.from_idle += more.from_idle;
+        self.tasks += more.tasks;
+        self.rx_runs += more.rx_runs;
+        self.polls += more.polls;
+        self.packets += more.packets;
+        self.events += more.events;
+        self.interrupts += more.interrupts;
+        self.missed += more.missed;
+        self.irq_events += more.irq_events;
+    }
+}
+
+impl ThreadOn {
+    pub(super) fn of(word: u64) -> Self {
+        let (tid, cpu) = halves(word);
+        Self { tid, cpu }
+    }
+}
+
+impl Turns {
+    pub(super) fn of(words: [u64; TURNS_WORDS]) -> Self {
+        let [on_cpu, a, b, c, d, e, f, cgroup, name @ .., process] = words;
+        let (pid, flags) = halves(process);
+        Self {
+            on_cpu: on_cpu.cast_signed(),
+            taken: Totals::of([a, b, c, d, e, f]),
+            cgroup,
+            comm: text(name),
+            pid,
+            is_kernel_thread: flags & KERNEL_THREAD != 0,
+        }
+    }
+
+    fn since(&self, before: Option<&Self>) -> Self {
+        let Some(before) = before else { return self.clone() };
+        Self { on_cpu: self.on_cpu - before.on_cpu, taken: self.taken - before.taken, ..self.clone() }
+    }
+
+    fn scaled(&self, by: f64) -> Self {
+        Self { on_cpu: scaled(self.on_cpu, by), taken: self.taken.scaled(by), ..self.clone() }
+    }
+
+    /// What else was counted of the same thread; its name is that of the later.
+    fn with(&self, later: &Self) -> Self {
+        let mut taken = self.taken;
+        taken += later.taken;
+        Self { on_cpu: self.on_cpu + later.on_cpu, taken, ..later.clone() }
+    }
+}
+
+impl PolledOn {
+    pub(super) fn of([device, place]: [u64; 2]) -> Self {
+        let (ifindex, network) = halves(device);
+        let (cpu, is_device) = halves(place);
+        Self { ifindex, network, cpu, is_device: is_device != 0 }
+    }
+}
+
+impl Polled {
+    pub(super) fn of(words: [u64; POLLED_WORDS]) -> Self {
+        let [counts @ .., first, second] = words;
+        let [ns, polls, threaded, busy, packets, exhausted] = counts.map(u64::cast_signed);
+        Self { ns, polls, threaded, busy, packets, exhausted, name: text([first, second]) }
+    }
+
+    fn since(&self, before: Option<&Self>) -> Self {
+        let Some(before) = before else { return self.clone() };
+        Self {
+            ns: self.ns - before.ns,
+            polls: self.polls - before.polls,
+            threaded: self.threaded - before.threaded,
+            busy: self.busy - before.busy,
+            packets: self.packets - before.packets,
+            exhausted: self.exhausted - before.exhausted,
+            name: self.name.clone(),
+        }
+    }
+
+    fn scaled(&self, by: f64) -> Self {
+        Self {
+            ns: scaled(self.ns, by),
+            polls: scaled(self.polls, by),
+            threaded: scaled(self.threaded, by),
+            busy: scaled(self.busy, by),
+            packets: scaled(self.packets, by),
+            exhausted: scaled(self.exhausted, by),
+            name: self.name.clone(),
+        }
+    }
+
+    fn with(&self, later: &Self) -> Self {
+        Self {
+            ns: self.ns + later.ns,
+            polls: self.polls + later.polls,
+            threaded: self.threaded + later.threaded,
+            busy: self.busy + later.busy,
+            packets: self.packets + later.packets,
+            exhausted: self.exhausted + later.exhausted,
+            name: later.name.clone(),
+        }
+    }
+}
+
+/// A sum over a part of the time as one over all of it.
+fn scaled(sum: i64, by: f64) -> i64 {
+    // Where all was counted, sums too large for the mantissa stay as they are.
+    if by == 1.0 { sum } else { (sum as f64 * by).round() as i64 }
+}
+
+impl Tables {
+    /// What came since an earlier reading.
+    pub(super) fn since(&self, before: &Self) -> Self {
+        let turns = |(key, turns): (&ThreadOn, &Turns)| (*key, turns.since(before.threads.get(key)));
+        let polled = |(key, polled): (&PolledOn, &Polled)| (*key, polled.since(before.devices.get(key)));
+        Self {
+            threads: self.threads.iter().map(turns).filter(|(_, turns)| turns.on_cpu > 0).collect(),
+            devices: self.devices.iter().map(polled).filter(|(_, polled)| polled.polls > 0).collect(),
+        }
+    }
+
+    /// Adds what was counted in a part of the time, each CPU's times as many as `scale` has it for that CPU.
+    pub(super) fn add(&mut self, more: &Self, scale: impl Fn(u32) -> f64) {
+        for (key, turns) in &more.threads {
+            let turns = turns.scaled(scale(key.cpu));
+            let sum = self.threads.get(key).map_or_else(|| turns.clone(), |before| before.with(&turns));
+            self.threads.insert(*key, sum);
+        }
+        for (key, polled) in &more.devices {
+            let polled = polled.scaled(scale(key.cpu));
+            let sum = self.devices.get(key).map_or_else(|| polled.clone(), |before| before.with(&polled));
+            self.devices.insert(*key, sum);
+        }
+    }
+}
+
+/// The two halves of a word as they lie in memory.
+fn halves(word: u64) -> (u32, u32) {
+    let bytes = word.to_ne_bytes();
+    let half = |at: usize| bytes[at..].first_chunk().map_or(0, |half| u32::from_ne_bytes(*half));
+    (half(0), half(4))
+}
+
+/// A name of at most 16 bytes, up to its end.
+fn text(words: [u64; 2]) -> String {
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    let name = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
+    String::from_utf8_lossy(name).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn words(name: &str) -> [u64; 2] {
+        let mut bytes = [0xff_u8; 16];
+        bytes[..name.len()].copy_from_slice(name.as_bytes());
+        bytes[name.len()] = 0;
+        [0, 8].map(|at| u64::from_ne_bytes(*bytes[at..].first_chunk().expect("8 bytes")))
+    }
+
+    #[test]
+    fn names_end_at_their_zero() {
+        assert_eq!(text(words("openssl")), "openssl");
+        assert_eq!(text(words("")), "");
+        assert_eq!(text([u64::from_ne_bytes(*b"abcdefgh"); 2]), "abcdefghabcdefgh");
+    }
+
+    #[test]
+    fn a_thread_of_the_kernel_is_told_by_its_flags() {
+        let half = |pid: u32, flags: u32| {
+            let mut bytes = [0; 8];
+            bytes[..4].copy_from_slice(&pid.to_ne_bytes());
+            bytes[4..].copy_from_slice(&flags.to_ne_bytes());
+            u64::from_ne_bytes(bytes)
+        };
+        let [first, second] = words("napi/eth0-8193");
+        let turns = |flags| Turns::of([9, 1, 2, 3, 4, 5, 6, 7, first, second, half(8, flags)]);
+        assert!(turns(0x0420_8040).is_kernel_thread);
+        let process = turns(0x0040_0040);
+        assert!(!process.is_kernel_thread);
+        assert_eq!((process.on_cpu, process.cgroup, process.pid), (9, 7, 8));
+        assert_eq!((process.taken.net_rx, process.taken.own_call), (1, 6));
+        assert_eq!(process.comm, "napi/eth0-8193");
+    }
+
+    proptest! {
+        #[test]
+        fn any_words_are_read_and_what_came_since_the_same_is_nothing(words: [u64; TOLD_WORDS]) {
+            let told = Told::of(words.map(|word| word >> 1));
+            prop_assert_eq!(told.since(&told), Told::default());
+            let all = Totals { net_rx: told.totals.net_rx, ..Totals::default() };
+            prop_assert_eq!(all.net_rx.cast_unsigned(), words[1] >> 1);
+        }
+    }
+}

@@ -1,0 +1,356 @@
+//! A look that goes on, and can be read again and again.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use linerate_host::stage::irq::Irq;
+use linerate_host::stage::machine::CpuTimes;
+use linerate_host::stage::softirq::SoftnetCpu;
+use linerate_host::{CpuSet, Host, HostError, Known};
+
+use super::account::{Account, Kernel};
+use super::accounted::Accounted;
+use super::call::Call;
+use super::cgroup;
+use super::counted::{Counted, Tables};
+use super::pace::{LEAD_IN, PERIOD, Pace};
+use super::tracer::{Point, Tracer};
+use super::windows::{self, Stretch};
+use super::{Asked, Cost, WHAT};
+use crate::TraceError;
+use crate::programs::Counting;
+use crate::window;
+
+/// For how long a look has its own programs timed, which costs something: this part of the time, and no longer than that.
+const TIMED_PART: u32 = 5;
+const TIMED_AT_MOST: Duration = Duration::from_millis(250);
+
+/// How often it is looked whether programs run too often, while they are attached always.
+const PATIENCE: Duration = Duration::from_millis(250);
+
+/// So many windows in a row must leave room before programs are attached more of the time: what comes in bursts pauses.
+const CALM: u32 = 3;
+
+/// Windows come at another place in each period, so that nothing that comes as often is always in them or never: the golden
+/// ratio covers all places evenly.
+const NEXT_PLACE: f64 = 0.618_033_988_749_895;
+
+/// Programs that count. They go with this, or with the process.
+#[derive(Debug)]
+pub struct Look {
+    tracer: Tracer,
+    timed: Option<Counting>,
+    /// The way to a program and back, and what the kernel's clock adds, ns.
+    call: Result<(Call, f64), String>,
+    ns_a_run: Known<f64>,
+    pace: Pace,
+    is_exact: bool,
+    /// Windows in a row that left room.
+    calm: u32,
+    /// Where in its period the last window was, 0 to 1.
+    place: f64,
+    /// When the window began that is open.
+    window: Option<Point>,
+    /// The last that was told.
+    last: Point,
+    stretch: Stretch,
+    /// Stretches since the last reading, or since the beginning.
+    counted: Counted,
+    /// As of the last reading, or of the beginning.
+    events: BTreeMap<u32, i64>,
+    process_ns: u64,
+    begin: Instant,
+    kernel: Kernel,
+    accounted: Accounted,
+    cgroups: BTreeMap<(u32, u64), Known<String>>,
+    notes: Vec<String>,
+}
+
+impl Cost {
+    /// Looks for the time asked for, or until `stop` says so.
+    ///
+    /// # Errors
+    /// [`TraceError::NotPermitted`] without the right to load BPF programs, [`TraceError::NotHere`] where the kernel lacks
+    /// one of the tracepoints, [`TraceError::Kernel`] where softirqs are run by threads that can be interrupted by others
+    /// (`PREEMPT_RT`).
+    pub fn observe(host: &Host, asked: &Asked, stop: &dyn Fn() -> bool) -> Result<Self, TraceError> {
+        let mut look = Look::start(host, asked.cpus.as_ref())?;
+        look.wait(asked.duration, stop)?;
+        look.finish(host)
+    }
+}
+
+impl Look {
+    /// Begins to count, on these CPUs, or on all that are online.
+    ///
+    /// # Errors
+    /// As [`Cost::observe`], and where the files of the host cannot be read that say which CPUs there are.
+    pub fn start(host: &Host, cpus: Option<&CpuSet>) -> Result<Self, TraceError> {
+        if host.read("/sys/kernel/realtime").is_ok_and(|text| text.trim() == "1") {
+            let why = "this kernel is built with PREEMPT_RT, where softirqs are threads' own work and top shows them";
+            return Err(TraceError::Kernel { what: WHAT, source: std::io::Error::other(why) });
+        }
+        let online = online(host)?;
+        let watched: Vec<u32> =
+            online.iter().filter(|cpu| cpus.is_none_or(|asked| asked.contains(*cpu))).collect();
+        if watched.is_empty() {
+            let why = format!("none of the CPUs asked for is online: these are {online}");
+            return Err(TraceError::Kernel { what: WHAT, source: std::io::Error::other(why) });
+        }
+        let mut notes = Vec::new();
+        let nic_irqs = nic_irqs(host);
+        let mut tracer = Tracer::load(&watched, &nic_irqs)?;
+        let way = Call::time(&mut tracer)?;
+        let (timed, call) = match Counting::start(WHAT) {
+            Ok(counting) => {
+                let clock = Call::clock_ns(&mut tracer)?;
+                (Some(counting), clock.map(|clock| (way, clock)).ok_or_else(|| "no program ran".to_owned()))
+            }
+            Err(error) => (None, Err(format!("the kernel does not time programs here: {error}"))),
+        };
+        tracer.attach()?;
+        // In which softirqs end that began before, too.
+        let accounted = Accounted::begin(host);
+        notes.extend(accounted.why().map(|why| format!("what top says is not known: {why}")));
+        let kernel = Kernel::observe(host);
+        std::thread::sleep(LEAD_IN);
+        let point = tracer.begin()?;
+        let stretch = Stretch::begin(tracer.tables()?);
+        Ok(Self {
+            tracer,
+            timed,
+            ns_a_run: Known::unknown(
+                call.as_ref().err().map_or("it was not timed for long enough", String::as_str),
+            ),
+            call,
+            pace: Pace::Always,
+            is_exact: false,
+            calm: 0,
+            place: 0.0,
+            window: Some(point.clone()),
+            events: events(&point),
+            last: point,
+            stretch,
+            counted: Counted::default(),
+            process_ns: process_ns(),
+            begin: Instant::now(),
+            kernel,
+            accounted,
+            cgroups: BTreeMap::new(),
+            notes,
+        })
+    }
+
+    /// Has programs attached all the time, whatever that takes.
+    #[must_use]
+    pub fn exact(self) -> Self {
+        Self { is_exact: true, ..self }
+    }
+
+    /// Waits for this long, or until `stop` says so, and has programs attached for as much of the time as they may be.
+    /// They are timed in the first part of the first wait only; without this, until the first reading, and they stay attached.
+    ///
+    /// # Errors
+    /// [`TraceError::Kernel`] where they cannot be attached again.
+    pub fn wait(&mut self, duration: Duration, stop: &dyn Fn() -> bool) -> Result<(), TraceError> {
+        let begin = Instant::now();
+        let left = || duration.saturating_sub(begin.elapsed());
+        if self.timed.is_some() {
+            window::wait((duration / TIMED_PART).min(TIMED_AT_MOST), stop);
+            self.end_timing();
+            self.adapt()?;
+        }
+        while !left().is_zero() && !stop() {
+            match self.pace {
+                Pace::Always if self.is_exact => drop(window::wait(left(), stop)),
+                Pace::Always => {
+                    if window::wait(left().min(PATIENCE), stop) >= PATIENCE {
+                        self.adapt()?;
+                    }
+                }
+                Pace::Windows { .. } => self.period(left(), stop)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// A window and what lies around it; none where too little time is left.
+    fn period(&mut self, left: Duration, stop: &dyn Fn() -> bool) -> Result<(), TraceError> {
+        let takes = self.pace.window() + LEAD_IN;
+        let Some(around) = PERIOD.min(left).checked_sub(takes) else {
+            window::wait(left, stop);
+            return Ok(());
+        };
+        self.place = (self.place + NEXT_PLACE).fract();
+        let begin = Instant::now();
+        window::wait(around.mul_f64(self.place), stop);
+        if stop() {
+            return Ok(());
+        }
+        self.look_once()?;
+        window::wait(PERIOD.min(left).saturating_sub(begin.elapsed()), stop);
+        Ok(())
+    }
+
+    /// One window, after which the pace may be another.
+    fn look_once(&mut self) -> Result<(), TraceError> {
+        self.tracer.attach()?;
+        std::thread::sleep(LEAD_IN);
+        self.window = Some(self.tracer.begin()?);
+        std::thread::sleep(self.pace.window());
+        self.adapt()
+    }
+
+    /// Ends the window that is open, and goes on at the pace that its rates allow.
+    fn adapt(&mut self) -> Result<(), TraceError> {
+        let Some(begin) = &self.window else { return Ok(()) };
+        if self.is_exact {
+            return Ok(());
+        }
+        let point = self.tracer.tell()?;
+        let ns_a_run = self.ns_a_run.value().copied();
+        // While they are attached always, a window goes on from reading to reading, and it is the last part that counts.
+        let from = if self.pace == Pace::Always { &self.last } else { begin };
+        let mut pace = self.pace.for_rates(&windows::rates(from, &point, ns_a_run));
+        self.last = point;
+        self.calm = if pace.part() > self.pace.part() { self.calm + 1 } else { 0 };
+        if (1..CALM).contains(&self.calm) {
+            pace = self.pace;
+        }
+        if pace == Pace::Always && self.pace == Pace::Always {
+            return Ok(());
+        }
+        self.close()?;
+        if pace != self.pace {
+            self.end_stretch()?;
+        }
+        self.pace = pace;
+        if pace == Pace::Always {
+            self.tracer.attach()?;
+            std::thread::sleep(LEAD_IN);
+            self.window = Some(self.tracer.begin()?);
+            self.stretch = Stretch::begin(self.tracer.tables()?);
+        }
+        Ok(())
+    }
+
+    /// Ends the window that is open, and detaches programs.
+    fn close(&mut self) -> Result<(), TraceError> {
+        if let Some(begin) = self.window.take() {
+            self.last = self.tracer.end()?;
+            self.stretch.add(&begin, &self.last);
+        }
+        self.tracer.detach(matches!(self.pace, Pace::Windows { with_irqs: true, .. }))
+    }
+
+    /// What was counted at one pace goes to the rest.
+    fn end_stretch(&mut self) -> Result<(), TraceError> {
+        let tables = self.tracer.tables()?;
+        let next = Stretch::begin(Tables::default());
+        let ended = std::mem::replace(&mut self.stretch, next);
+        self.stretch = ended.end(tables, self.pace == Pace::Always, &mut self.counted);
+        Ok(())
+    }
+
+    /// What was counted since the last reading, or since the beginning.
+    ///
+    /// # Errors
+    /// As [`Cost::observe`].
+    pub fn read(&mut self, host: &Host) -> Result<Cost, TraceError> {
+        self.read_on(host, false)
+    }
+
+    /// The same, and nothing is counted any more.
+    ///
+    /// # Errors
+    /// As [`Cost::observe`].
+    pub fn finish(mut self, host: &Host) -> Result<Cost, TraceError> {
+        self.read_on(host, true)
+    }
+
+    fn read_on(&mut self, host: &Host, is_last: bool) -> Result<Cost, TraceError> {
+        if self.pace != Pace::Always && self.stretch.is_empty() {
+            self.look_once()?;
+        }
+        if let Some(begin) = self.window.take() {
+            self.last = if is_last { self.tracer.end()? } else { self.tracer.tell()? };
+            self.stretch.add(&begin, &self.last);
+            self.window = Some(self.last.clone());
+        }
+        self.end_stretch()?;
+        let end = Instant::now();
+        self.end_timing();
+        let kernel = Kernel::observe(host);
+        let (events, process_ns) = (events(&self.last), process_ns());
+        let runs = |(cpu, now): (&u32, &i64)| (*cpu, now - self.events.get(cpu).unwrap_or(&0));
+        let account = Account {
+            runs: &events.iter().map(runs).collect(),
+            process_ns: process_ns.saturating_sub(self.process_ns),
+            kernel_begin: &self.kernel,
+            kernel_end: &kernel,
+            ns_a_run: &self.ns_a_run,
+            sees_calls_between_cpus: self.tracer.sees_calls_between_cpus(),
+        };
+        let mut cost = account.cost(&std::mem::take(&mut self.counted));
+        self.accounted.next(self.begin, end);
+        for victim in &mut cost.victims {
+            let cgroup = self.cgroups.entry((victim.pid, victim.cgroup_id));
+            victim.cgroup = cgroup.or_insert_with(|| cgroup::path(host, victim.pid)).clone();
+            victim.accounted_ns = self.accounted.of(host, victim.pid, victim.tid);
+        }
+        cost.notes.extend(windows::note(&cost));
+        cost.notes.extend(self.notes.iter().cloned());
+        (self.events, self.process_ns, self.kernel, self.begin) = (events, process_ns, kernel, end);
+        Ok(cost)
+    }
+
+    /// Programs are no longer timed, once they were for a while.
+    fn end_timing(&mut self) {
+        if self.timed.take().is_none() {
+            return;
+        }
+        self.ns_a_run = match (self.tracer.runs(), &self.call) {
+            (Ok(ran), Ok((call, clock_ns))) if ran.runs > 0 => {
+                let timed = ran.time.as_nanos() as f64 / ran.runs as f64;
+                Known::Value(call.way_ns + (timed - clock_ns).max(0.0))
+            }
+            (Ok(_), Ok(_)) => Known::unknown("no program ran while they were timed"),
+            (Ok(_), Err(why)) => Known::unknown(why.clone()),
+            (Err(error), _) => Known::unknown(error.to_string()),
+        };
+    }
+}
+
+/// How often programs ran until then.
+fn events(point: &Point) -> BTreeMap<u32, i64> {
+    point.told.iter().map(|(cpu, told)| (*cpu, told.events)).collect()
+}
+
+/// CPU time of this thread, which does all the work of a look, until now, ns.
+fn process_ns() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
+}
+
+fn online(host: &Host) -> Result<CpuSet, TraceError> {
+    const PATH: &str = "/sys/devices/system/cpu/online";
+    let text = host.read(PATH)?;
+    let garbled = |reason: String| HostError::Garbled { path: PATH.to_owned(), reason };
+    Ok(CpuSet::from_list(&text).map_err(|error| garbled(error.to_string()))?)
+}
+
+/// Interrupts of all network devices in sight. Those that are not, as in other network namespaces, are told by the NET_RX
+/// they bring.
+fn nic_irqs(host: &Host) -> Vec<u32> {
+    let names = host.list("/sys/class/net").unwrap_or_default();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let irq = Irq::observe(host, &names);
+    let vectors = irq.interfaces.iter().filter_map(|item| item.vectors.value()).flatten();
+    vectors.map(|vector| vector.irq).collect()
+}
+
+impl Kernel {
+    fn observe(host: &Host) -> Self {
+        Self { times: CpuTimes::observe(host), softnet: SoftnetCpu::observe(host) }
+    }
+}

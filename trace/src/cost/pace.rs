@@ -1,0 +1,149 @@
+//! For which part of the time programs are attached.
+//!
+//! Where softirqs are short and many, the calls of the programs alone take some per cent of a CPU. They are then attached in
+//! windows only, so rarely that what looking takes stays below [`BUDGET`] of each CPU, and what the windows saw stands for
+//! all of the time.
+
+use std::time::Duration;
+
+/// What looking may take of the CPU where it is most, as a share.
+pub(super) const BUDGET: f64 = 0.01;
+
+/// From window to window.
+pub(super) const PERIOD: Duration = Duration::from_millis(500);
+
+/// From when programs are attached to when it is counted. What a CPU does then is known: a softirq that began before they were
+/// has ended. NET_RX, the longest, ends after `netdev_budget_usecs`, two ticks unless somebody changed it (8 ms at 250 Hz;
+/// net/core/hotdata.c and `net_rx_action` of net/core/dev.c, Linux 6.18). What is left of one that lasts longer is taken for its thread's own.
+pub(super) const LEAD_IN: Duration = Duration::from_millis(10);
+
+/// How small a part windows may be of the time, the first that keeps the budget being taken. Fewer leave too little to tell from.
+const PARTS: [u32; 5] = [2, 4, 8, 16, 32];
+
+/// Programs that are attached more of the time again take this share of the budget at most, so that they are not the other
+/// way round a moment later.
+const SURE: f64 = 0.7;
+
+/// What a run takes where the kernel does not say, ns: about what it was on machines where it does.
+const USUAL_NS: f64 = 150.0;
+
+/// For which part of the time programs are attached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Pace {
+    /// All of it.
+    Always,
+    /// One part in so many, those of interrupts too or else always.
+    Windows { one_in: u32, with_irqs: bool },
+}
+
+/// How often programs run on a CPU while they are attached.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Rates {
+    /// All but those of interrupts, a second.
+    pub(super) often: f64,
+    /// Those of interrupts, a second.
+    pub(super) irqs: f64,
+    /// What a run takes, ns.
+    pub(super) ns_a_run: Option<f64>,
+}
+
+impl Pace {
+    /// The one that keeps the budget at these rates.
+    pub(super) fn for_rates(self, rates: &Rates) -> Self {
+        let share = |runs: f64| runs * rates.ns_a_run.unwrap_or(USUAL_NS) / 1e9;
+        let (often, irqs) = (share(rates.often), share(rates.irqs));
+        let wanted = Self::for_shares(often, irqs, 1.0);
+        // As it is, or rarer, at once; more only where there is room.
+        if wanted.part() > self.part() { Self::for_shares(often, irqs, SURE).at_least(self) } else { wanted }
+    }
+
+    fn for_shares(often: f64, irqs: f64, room: f64) -> Self {
+        let budget = BUDGET * room;
+        if often + irqs <= budget {
+            return Self::Always;
+        }
+        let with_irqs = irqs > budget / 4.0;
+        let (switched, stays) = if with_irqs { (often + irqs, 0.0) } else { (often, irqs) };
+        let lead_in = LEAD_IN.as_secs_f64() / PERIOD.as_secs_f64();
+        let keeps = |one_in: &&u32| switched * (1.0 / f64::from(**one_in) + lead_in) + stays <= budget;
+        let one_in = PARTS.iter().find(keeps).copied().unwrap_or(PARTS[PARTS.len() - 1]);
+        Self::Windows { one_in, with_irqs }
+    }
+
+    fn at_least(self, other: Self) -> Self {
+        if self.part() < other.part() { other } else { self }
+    }
+
+    /// The part of the time in which it is counted.
+    pub(super) fn part(self) -> f64 {
+        match self {
+            Self::Always => 1.0,
+            Self::Windows { one_in, .. } => 1.0 / f64::from(one_in),
+        }
+    }
+
+    /// How long a window is, without its lead-in.
+    pub(super) fn window(self) -> Duration {
+        PERIOD.mul_f64(self.part())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn rates(often: f64, irqs: f64) -> Rates {
+        Rates { often, irqs, ns_a_run: Some(100.0) }
+    }
+
+    #[test]
+    fn few_runs_are_all_counted() {
+        assert_eq!(Pace::Always.for_rates(&rates(50e3, 40e3)), Pace::Always);
+    }
+
+    #[test]
+    fn the_more_runs_the_shorter_the_windows() {
+        let pace = |often| Pace::Always.for_rates(&rates(often, 1e3));
+        assert_eq!(pace(150e3), Pace::Windows { one_in: 2, with_irqs: false });
+        assert_eq!(pace(800e3), Pace::Windows { one_in: 16, with_irqs: false });
+        assert_eq!(pace(9e6), Pace::Windows { one_in: 32, with_irqs: false });
+    }
+
+    #[test]
+    fn programs_of_interrupts_stay_where_they_run_seldom() {
+        let pace = Pace::Always.for_rates(&rates(1e3, 300e3));
+        assert!(matches!(pace, Pace::Windows { with_irqs: true, .. }), "{pace:?}");
+    }
+
+    #[test]
+    fn a_rate_at_the_limit_does_not_switch_back_and_forth() {
+        let below = rates(90e3, 0.0);
+        let windows = Pace::Windows { one_in: 2, with_irqs: false };
+        assert_eq!(Pace::Always.for_rates(&below), Pace::Always);
+        assert_eq!(windows.for_rates(&below), windows);
+        assert_eq!(windows.for_rates(&rates(60e3, 0.0)), Pace::Always);
+    }
+
+    proptest! {
+        #[test]
+        fn the_budget_is_kept_while_windows_are_not_at_their_shortest(
+            often in 0.0..5e6_f64,
+            irqs in 0.0..1e6_f64,
+            before in 0..6_usize,
+        ) {
+            let one_in = PARTS.get(before).copied();
+            let before = one_in.map_or(Pace::Always, |one_in| Pace::Windows { one_in, with_irqs: true });
+            let pace = before.for_rates(&rates(often, irqs));
+            let lead_in = LEAD_IN.as_secs_f64() / PERIOD.as_secs_f64();
+            let (switched, stays) = match pace {
+                Pace::Windows { with_irqs: false, .. } => (often, irqs),
+                _ => (often + irqs, 0.0),
+            };
+            let lead_in = if pace == Pace::Always { 0.0 } else { lead_in };
+            let taken = (switched * (pace.part() + lead_in) + stays) * 100.0 / 1e9;
+            let shortest = Pace::Windows { one_in: 32, with_irqs: true }.part();
+            prop_assert!(taken <= BUDGET * 1.0001 || pace.part() <= shortest, "{:?} {}", pace, taken);
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Sums, shares and quotients of what was counted.
+
+use std::collections::BTreeMap;
+
+use super::{Cost, CpuCost, Device, Group, Victim};
+
+impl Cost {
+    /// Victims by process: id of the process and name of its first thread seen, those that lost most first.
+    #[must_use]
+    pub fn by_process(&self) -> Vec<(u32, String, Group)> {
+        let mut processes: BTreeMap<u32, (&Victim, Group)> = BTreeMap::new();
+        for victim in &self.victims {
+            let (leader, group) = processes.entry(victim.pid).or_insert((victim, Group::default()));
+            group.add(victim);
+            if victim.tid == victim.pid {
+                *leader = victim;
+            }
+        }
+        let mut found: Vec<_> =
+            processes.into_iter().map(|(pid, (leader, group))| (pid, leader.comm.clone(), group)).collect();
+        found.sort_by_key(|(_, _, group)| std::cmp::Reverse(group.taken_ns));
+        found
+    }
+
+    /// Victims by cgroup, such as a container's: its path, or its number where that is not known; those that lost most
+    /// first.
+    #[must_use]
+    pub fn by_cgroup(&self) -> Vec<(String, Group)> {
+        let mut cgroups: BTreeMap<String, Group> = BTreeMap::new();
+        for victim in &self.victims {
+            let name = victim.cgroup.value().cloned();
+            let name = name.unwrap_or_else(|| format!("cgroup {}", victim.cgroup_id));
+            cgroups.entry(name).or_default().add(victim);
+        }
+        let mut found: Vec<_> = cgroups.into_iter().collect();
+        found.sort_by_key(|(_, group)| std::cmp::Reverse(group.taken_ns));
+        found
+    }
+
+    /// All CPUs together; its number means nothing.
+    #[must_use]
+    pub fn all_cpus(&self) -> CpuCost {
+        let mut all = CpuCost { time_squeezes: known(0), steal_ns: known(0), ..CpuCost::default() };
+        for cpu in &self.cpus {
+            all.add(cpu);
+        }
+        all
+    }
+}
+
+fn known(value: u64) -> linerate_host::Known<u64> {
+    linerate_host::Known::Value(value)
+}
+
+impl CpuCost {
+    /// Packet processing: NET_RX, NET_TX and interrupts for packets.
+    #[must_use]
+    pub fn packets_ns(&self) -> u64 {
+        self.net_rx_ns + self.net_tx_ns + self.nic_irq_ns
+    }
+
+    /// The sum of all parts, which should be `elapsed_ns`.
+    #[must_use]
+    pub fn counted_ns(&self) -> u64 {
+        self.idle_ns + self.tasks_ns + self.packets_ns() + self.other_softirq_ns + self.other_irq_ns
+    }
+
+    /// By how much the sum of the parts is off from what the clock says, as a share of it: above zero where something was
+    /// counted twice, below where something was missed.
+    #[must_use]
+    pub fn imbalance(&self) -> f64 {
+        ratio(self.counted_ns(), self.elapsed_ns).map_or(0.0, |ratio| ratio - 1.0)
+    }
+
+    /// Polls in a run of NET_RX; none without runs.
+    #[must_use]
+    pub fn polls_a_run(&self) -> Option<f64> {
+        ratio(self.polls, self.rx_runs)
+    }
+
+    /// What packet processing took for each packet; none without packets.
+    #[must_use]
+    pub fn ns_a_packet(&self) -> Option<f64> {
+        ratio(self.packets_ns(), self.packets)
+    }
+
+    fn add(&mut self, other: &Self) {
+        for (sum, part) in [
+            (&mut self.elapsed_ns, other.elapsed_ns),
+            (&mut self.traced_ns, other.traced_ns),
+            (&mut self.idle_ns, other.idle_ns),
+            (&mut self.tasks_ns, other.tasks_ns),
+            (&mut self.net_rx_ns, other.net_rx_ns),
+            (&mut self.net_tx_ns, other.net_tx_ns),
+            (&mut self.other_softirq_ns, other.other_softirq_ns),
+            (&mut self.nic_irq_ns, other.nic_irq_ns),
+            (&mut self.other_irq_ns, other.other_irq_ns),
+            (&mut self.in_ksoftirqd_ns, other.in_ksoftirqd_ns),
+            (&mut self.in_threads_ns, other.in_threads_ns),
+            (&mut self.from_idle_ns, other.from_idle_ns),
+            (&mut self.interrupts, other.interrupts),
+            (&mut self.rx_runs, other.rx_runs),
+            (&mut self.polls, other.polls),
+            (&mut self.packets, other.packets),
+            (&mut self.own_runs, other.own_runs),
+        ] {
+            *sum += part;
+        }
+        for (sum, part) in
+            [(&mut self.time_squeezes, &other.time_squeezes), (&mut self.steal_ns, &other.steal_ns)]
+        {
+            match (sum.value(), part.value()) {
+                (Some(known), Some(more)) => *sum = linerate_host::Known::Value(known + more),
+                (Some(_), None) => *sum = part.clone(),
+                (None, _) => {}
+            }
+        }
+    }
+}
+
+impl Victim {
+    /// What it had for its own work.
+    #[must_use]
+    pub fn had_ns(&self) -> u64 {
+        self.on_cpu_ns.saturating_sub(self.taken_ns).saturating_sub(self.taken_other_ns)
+    }
+
+    /// What packets took of the time it was scheduled, 0 to 1.
+    #[must_use]
+    pub fn taken_share(&self) -> f64 {
+        ratio(self.taken_ns, self.on_cpu_ns).unwrap_or(0.0)
+    }
+}
+
+impl Device {
+    /// Packets a poll; none without polls.
+    #[must_use]
+    pub fn packets_a_poll(&self) -> Option<f64> {
+        ratio(self.packets, self.polls)
+    }
+
+    /// Time a packet; none without packets.
+    #[must_use]
+    pub fn ns_a_packet(&self) -> Option<f64> {
+        ratio(self.taken_ns, self.packets)
+    }
+}
+
+impl Group {
+    fn add(&mut self, victim: &Victim) {
+        self.threads += 1;
+        self.on_cpu_ns += victim.on_cpu_ns;
+        self.taken_ns += victim.taken_ns;
+        self.taken_in_own_calls_ns += victim.taken_in_own_calls_ns.value().copied().unwrap_or(0);
+        self.taken_other_ns += victim.taken_other_ns;
+        self.accounted_ns += victim.accounted_ns.value().copied().unwrap_or(0);
+        self.unaccounted_threads += usize::from(victim.accounted_ns.value().is_none());
+    }
+
+    /// What they had for their own work.
+    #[must_use]
+    pub fn had_ns(&self) -> u64 {
+        self.on_cpu_ns.saturating_sub(self.taken_ns).saturating_sub(self.taken_other_ns)
+    }
+}
+
+fn ratio(part: u64, whole: u64) -> Option<f64> {
+    (whole > 0).then(|| part as f64 / whole as f64)
+}

@@ -1,0 +1,221 @@
+//! The BPF programs that count, loaded and attached.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use super::WHAT;
+use super::counted::{
+    POLLED_WORDS, Polled, PolledOn, TOLD_WORDS, TURNS_WORDS, Tables, ThreadOn, Told, Turns,
+};
+use crate::TraceError;
+use crate::programs::{At, Programs, Runs};
+
+static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/cost.bpf.o"));
+
+/// The program that begins, tells and ends.
+const LOOK: &str = "look";
+
+/// Interrupts that fit in `nic_irqs` of bpf/cost.bpf.c.
+const IRQS: usize = 8192;
+
+/// Ends before beginnings, so that no beginning is seen whose end is not.
+const OF_IRQS: [At; 12] = [
+    always("device_irq_ends", "irq_handler_exit"),
+    where_there_is("local_timer_ends", "local_timer_exit"),
+    where_there_is("call_function_single_ends", "call_function_single_exit"),
+    where_there_is("call_function_ends", "call_function_exit"),
+    where_there_is("reschedule_ends", "reschedule_exit"),
+    where_there_is("ipi_ends", "ipi_exit"),
+    always("device_irq_begins", "irq_handler_entry"),
+    where_there_is("local_timer_begins", "local_timer_entry"),
+    where_there_is("call_function_single_begins", "call_function_single_entry"),
+    where_there_is("call_function_begins", "call_function_entry"),
+    where_there_is("reschedule_begins", "reschedule_entry"),
+    where_there_is("ipi_begins", "ipi_entry"),
+];
+
+/// As before. These may run for every packet.
+const OFTEN: [At; 4] = [
+    always("softirq_ends", "softirq_exit"),
+    always("softirq_begins", "softirq_entry"),
+    always("poll_ends", "napi_poll"),
+    always("turn_changes", "sched_switch"),
+];
+
+/// The program that does nothing.
+const NOTHING: [At; 1] = [always("nothing", "task_rename")];
+
+const fn always(program: &'static str, tracepoint: &'static str) -> At {
+    At { program, tracepoint, since: "came with Linux 5.5 and CONFIG_DEBUG_INFO_BTF", optional: false }
+}
+
+/// One that belongs to some architectures.
+const fn where_there_is(program: &'static str, tracepoint: &'static str) -> At {
+    At { optional: true, ..always(program, tracepoint) }
+}
+
+/// What is wanted of the program `look`, as it has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wanted {
+    Watch = 0,
+    Begin = 1,
+    Tell = 2,
+    End = 3,
+}
+
+/// When a CPU was asked, by this process's clock.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct AskedAt {
+    pub(super) before: Instant,
+    pub(super) after: Instant,
+}
+
+impl AskedAt {
+    /// What passed until a later time, in which this process may have waited for its own CPU: as the kernel's clock has it
+    /// there, as far as this process's own clock bears it out.
+    pub(super) fn until(&self, later: &Self, told_ns: u64) -> u64 {
+        let between = |from: Instant, to: Instant| {
+            u64::try_from(to.saturating_duration_since(from).as_nanos()).unwrap_or(u64::MAX)
+        };
+        told_ns.clamp(between(self.after, later.before), between(self.before, later.after))
+    }
+}
+
+/// When each CPU was asked.
+pub(super) type Times = BTreeMap<u32, AskedAt>;
+
+/// What all CPUs told at a time.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Point {
+    pub(super) told: BTreeMap<u32, Told>,
+    pub(super) times: Times,
+}
+
+/// Programs that are loaded, and attached while it is counted. They go with this, or with the process.
+#[derive(Debug)]
+pub(super) struct Tracer {
+    programs: Programs,
+    /// Those that are watched.
+    cpus: Vec<u32>,
+}
+
+impl Tracer {
+    /// Loads the programs, for these CPUs. Those that are not online are left out.
+    pub(super) fn load(cpus: &[u32], nic_irqs: &[u32]) -> Result<Self, TraceError> {
+        let bits = bits(nic_irqs);
+        let mut programs = Programs::load(
+            WHAT,
+            OBJECT,
+            |loader| {
+                loader.override_global("nic_irqs", bits.as_slice(), true);
+            },
+            &[&NOTHING[..], &OF_IRQS, &OFTEN].concat(),
+        )?;
+        programs.load_to_run(WHAT, LOOK)?;
+        let mut tracer = Self { programs, cpus: cpus.to_vec() };
+        let watched = tracer.ask_all(Wanted::Watch)?;
+        tracer.cpus.retain(|cpu| watched.contains_key(cpu));
+        Ok(tracer)
+    }
+
+    /// Attaches the programs. Some time later it can be counted: interrupts and softirqs that run then were seen to begin.
+    pub(super) fn attach(&mut self) -> Result<(), TraceError> {
+        self.ask_all(Wanted::Watch)?;
+        self.programs.attach(WHAT, &OF_IRQS)?;
+        self.programs.attach(WHAT, &OFTEN)
+    }
+
+    /// Detaches them, those of interrupts only if it is wanted.
+    pub(super) fn detach(&mut self, with_irqs: bool) -> Result<(), TraceError> {
+        self.programs.detach(WHAT, &OFTEN)?;
+        if with_irqs { self.programs.detach(WHAT, &OF_IRQS) } else { Ok(()) }
+    }
+
+    /// Begins to count.
+    pub(super) fn begin(&self) -> Result<Point, TraceError> {
+        self.asked(Wanted::Begin)
+    }
+
+    /// What was counted until now.
+    pub(super) fn tell(&self) -> Result<Point, TraceError> {
+        self.asked(Wanted::Tell)
+    }
+
+    /// The same, and nothing is counted any more until it begins again.
+    pub(super) fn end(&self) -> Result<Point, TraceError> {
+        self.asked(Wanted::End)
+    }
+
+    fn asked(&self, wanted: Wanted) -> Result<Point, TraceError> {
+        let times = self.ask_all(wanted)?;
+        let told = self.programs.of_each_cpu::<[u64; TOLD_WORDS]>(WHAT, "tellings")?;
+        let numbered = (0..).zip(told).filter(|(cpu, _)| times.contains_key(cpu));
+        Ok(Point { told: numbered.map(|(cpu, words)| (cpu, Told::of(words))).collect(), times })
+    }
+
+    /// What was counted of threads and devices when it was last told, and before.
+    pub(super) fn tables(&self) -> Result<Tables, TraceError> {
+        let threads = self.programs.entries::<u64, [u64; TURNS_WORDS]>(WHAT, "threads")?;
+        let devices = self.programs.entries::<[u64; 2], [u64; POLLED_WORDS]>(WHAT, "devices")?;
+        Ok(Tables {
+            threads: threads.into_iter().map(|(key, turns)| (ThreadOn::of(key), Turns::of(turns))).collect(),
+            devices: devices
+                .into_iter()
+                .map(|(key, polled)| (PolledOn::of(key), Polled::of(polled)))
+                .collect(),
+        })
+    }
+
+    /// Whether interrupts that CPUs send each other can be seen here.
+    pub(super) fn sees_calls_between_cpus(&self) -> bool {
+        let lacks = |name| self.programs.lacking.iter().any(|at| at.program == name);
+        !lacks("call_function_single_begins") || !lacks("ipi_begins")
+    }
+
+    /// How often programs ran and for how long, while the kernel counted it.
+    pub(super) fn runs(&self) -> Result<Runs, TraceError> {
+        self.programs.runs(WHAT, &[&OF_IRQS[..], &OFTEN].concat())
+    }
+
+    /// The same of the program that does nothing.
+    pub(super) fn runs_of_nothing(&self) -> Result<Runs, TraceError> {
+        self.programs.runs(WHAT, &NOTHING)
+    }
+
+    /// Does something while the program that does nothing is attached.
+    pub(super) fn with_nothing<T>(&mut self, what: impl FnOnce() -> T) -> Result<T, TraceError> {
+        self.programs.attach(WHAT, &NOTHING)?;
+        let result = what();
+        self.programs.detach(WHAT, &NOTHING)?;
+        Ok(result)
+    }
+
+    /// On all CPUs that are watched and online.
+    fn ask_all(&self, wanted: Wanted) -> Result<Times, TraceError> {
+        let mut times = Times::new();
+        for cpu in &self.cpus {
+            if let Some(time) = self.ask(*cpu, wanted)? {
+                times.insert(*cpu, time);
+            }
+        }
+        Ok(times)
+    }
+
+    /// Runs the program on a CPU; none where it is not online.
+    fn ask(&self, cpu: u32, wanted: Wanted) -> Result<Option<AskedAt>, TraceError> {
+        let before = Instant::now();
+        let ran = self.programs.run(WHAT, LOOK, cpu, wanted as u64)?;
+        Ok(ran.filter(|told| *told != 0).map(|_| AskedAt { before, after: Instant::now() }))
+    }
+}
+
+/// A bit an interrupt.
+fn bits(irqs: &[u32]) -> Vec<u8> {
+    let mut bits = vec![0; IRQS / 8];
+    for irq in irqs {
+        if let Some(byte) = bits.get_mut((irq >> 3) as usize) {
+            *byte |= 1 << (irq & 7);
+        }
+    }
+    bits
+}

@@ -1,0 +1,163 @@
+//! What was counted in windows, brought up to the time that they stand for.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use linerate_host::Known;
+
+use super::Cost;
+use super::counted::{Counted, Span, Tables, Told};
+use super::pace::Rates;
+use super::tracer::Point;
+
+/// Windows from which a doubt can be told.
+const FEWEST: usize = 4;
+
+/// Of Student's distribution: the true mean is within so many standard errors of that of a few samples, 19 times out of 20.
+/// From 4 samples on, by degrees of freedom less three; for more the last.
+const STUDENT: [f64; 8] = [3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.2];
+
+/// A stretch of time in which programs were attached at one pace, in one window or several.
+#[derive(Debug)]
+pub(super) struct Stretch {
+    begin: Instant,
+    /// As they were when it began.
+    before: Tables,
+    spans: BTreeMap<u32, Span>,
+    windows: usize,
+}
+
+impl Stretch {
+    pub(super) fn begin(tables: Tables) -> Self {
+        Self { begin: Instant::now(), before: tables, spans: BTreeMap::new(), windows: 0 }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.windows == 0
+    }
+
+    /// Adds a window. A CPU that went offline or came online in it is left out.
+    pub(super) fn add(&mut self, begin: &Point, end: &Point) {
+        self.windows += 1;
+        for (cpu, told) in window(begin, end) {
+            let span = self.spans.entry(cpu).or_default();
+            let (Some(from), Some(to)) = (begin.times.get(&cpu), end.times.get(&cpu)) else { continue };
+            let traced_ns = from.until(to, u64::try_from(told.at).unwrap_or(0));
+            span.traced_ns += traced_ns;
+            span.shares.push(told.totals.packets() as f64 / traced_ns.max(1) as f64);
+            span.told += told;
+        }
+    }
+
+    /// Ends it, and adds it to what was counted before: as it was where it was all traced, else scaled to the time that passed.
+    /// What the tables are now is where the next begins.
+    pub(super) fn end(self, tables: Tables, all_traced: bool, counted: &mut Counted) -> Self {
+        let elapsed = nanoseconds(self.begin.elapsed());
+        let elapsed_of = |span: &Span| if all_traced { span.traced_ns } else { elapsed.max(span.traced_ns) };
+        let scale = |cpu: u32| {
+            let span = self.spans.get(&cpu).filter(|span| span.traced_ns > 0);
+            span.map_or(1.0, |span| elapsed_of(span) as f64 / span.traced_ns as f64)
+        };
+        let more = tables.since(&self.before);
+        counted.tables.add(&more, scale);
+        for (cpu, span) in &self.spans {
+            let sum = counted.cpus.entry(*cpu).or_default();
+            sum.elapsed_ns += elapsed_of(span);
+            sum.traced_ns += span.traced_ns;
+            sum.told += span.told.scaled(scale(*cpu));
+            if !all_traced {
+                sum.shares.extend(&span.shares);
+            }
+        }
+        Self::begin(tables)
+    }
+}
+
+/// What each CPU counted between two times.
+fn window(begin: &Point, end: &Point) -> impl Iterator<Item = (u32, Told)> {
+    end.told.iter().filter_map(|(cpu, told)| Some((*cpu, told.since(begin.told.get(cpu)?))))
+}
+
+/// How often programs ran on the CPU where they took most.
+pub(super) fn rates(begin: &Point, end: &Point, ns_a_run: Option<f64>) -> Rates {
+    let of = |told: Told| {
+        let seconds = told.at.max(1) as f64 / 1e9;
+        let irqs = told.irq_events as f64 / seconds;
+        Rates { often: told.events as f64 / seconds - irqs, irqs, ns_a_run }
+    };
+    let all = window(begin, end).map(|(_, told)| of(told));
+    let most = all.max_by(|one, other| (one.often + one.irqs).total_cmp(&(other.often + other.irqs)));
+    most.unwrap_or(Rates { often: 0.0, irqs: 0.0, ns_a_run })
+}
+
+/// What a reader should know where not all of the time was counted.
+pub(super) fn note(cost: &Cost) -> Option<String> {
+    let all = cost.all_cpus();
+    if all.traced_ns >= all.elapsed_ns {
+        return None;
+    }
+    let part = all.traced_ns as f64 / all.elapsed_ns as f64 * 100.0;
+    let most = cost.cpus.iter().max_by_key(|cpu| cpu.packets_ns())?;
+    let doubt = match &most.packets_share_doubt {
+        Known::Value(doubt) => {
+            format!(
+                "the share of packets on CPU {} is right within {:.1} points, 19 times out of 20",
+                most.cpu,
+                doubt * 100.0
+            )
+        }
+        Known::Unknown { why } => format!("how far shares may be off is not known: {why}"),
+    };
+    Some(format!(
+        "so that looking takes less, {part:.1} % of the time was looked at, in windows, and stands for the rest: {doubt}"
+    ))
+}
+
+impl Span {
+    /// How far the share of packets may be off for not all of the time having been counted, 19 times out of 20, 0 to 1; none
+    /// where too few windows tell.
+    pub(super) fn doubt(&self) -> Option<f64> {
+        if self.traced_ns >= self.elapsed_ns {
+            return Some(0.0);
+        }
+        let count = self.shares.len();
+        if count < FEWEST {
+            return None;
+        }
+        let mean = self.shares.iter().sum::<f64>() / count as f64;
+        let variance =
+            self.shares.iter().map(|share| (share - mean).powi(2)).sum::<f64>() / (count - 1) as f64;
+        let errors = STUDENT[(count - FEWEST).min(STUDENT.len() - 1)];
+        // Of what was counted nothing is in doubt.
+        let unseen = 1.0 - self.traced_ns as f64 / self.elapsed_ns as f64;
+        Some(errors * (variance / count as f64 * unseen).sqrt())
+    }
+}
+
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn span(shares: &[f64]) -> Span {
+        Span { elapsed_ns: 1_000_000, traced_ns: 10_000, shares: shares.to_vec(), ..Span::default() }
+    }
+
+    #[test]
+    fn windows_that_agree_leave_no_doubt_and_few_tell_nothing() {
+        assert_eq!(span(&[0.5; 9]).doubt(), Some(0.0));
+        assert_eq!(span(&[0.5; 3]).doubt(), None);
+        let whole = Span { traced_ns: 1_000_000, ..span(&[]) };
+        assert_eq!(whole.doubt(), Some(0.0));
+    }
+
+    #[test]
+    fn the_doubt_is_that_of_the_mean() {
+        let shares: Vec<f64> = (0..100).map(|at| if at % 2 == 0 { 0.4 } else { 0.6 }).collect();
+        let doubt = span(&shares).doubt().expect("a doubt");
+        assert!((doubt - 2.2 * 0.1005 / 10.0 * 0.99_f64.sqrt()).abs() < 1e-4, "{doubt}");
+    }
+}

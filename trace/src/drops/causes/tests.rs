@@ -1,0 +1,59 @@
+use std::collections::BTreeSet;
+
+use super::*;
+
+fn met(reason: Option<&str>, function: Option<&str>) -> (&'static str, Step) {
+    let met = of_skb(reason, function).expect("known");
+    (met.cause.name, met.step)
+}
+
+#[test]
+fn each_table_names_a_thing_once_and_only_causes_that_are() {
+    let names: BTreeSet<&str> = CAUSES.iter().map(|cause| cause.name).collect();
+    assert_eq!(names.len(), CAUSES.len());
+    for table in [reasons::REASONS, symbols::FUNCTIONS] {
+        let keys: BTreeSet<&str> = table.iter().map(|(key, ..)| *key).collect();
+        assert_eq!(keys.len(), table.len());
+        for (key, _, cause) in table {
+            assert!(named(cause).is_some(), "{key} is {cause}, which is no cause");
+        }
+    }
+}
+
+#[test]
+fn findings_are_rules_of_doctor() {
+    let rules: BTreeSet<&str> =
+        linerate_host::stage::STAGES.iter().flat_map(|stage| stage.rules).map(|rule| rule.id).collect();
+    for cause in CAUSES {
+        assert!(cause.finding.is_none_or(|id| rules.contains(id)), "{}: {:?}", cause.name, cause.finding);
+    }
+}
+
+#[test]
+fn a_reason_says_what_it_was() {
+    assert_eq!(met(Some("SOCKET_RCVBUFF"), Some("udp_queue_rcv_one_skb")), ("receive-buffer", Step::Socket));
+    assert_eq!(met(Some("NETFILTER_DROP"), Some("nf_hook_slow")), ("netfilter-rule", Step::Filter));
+    assert_eq!(met(Some("IP_RPFILTER"), None), ("rp-filter", Step::Route));
+}
+
+#[test]
+fn a_reason_of_several_stages_is_met_where_the_packet_fell() {
+    assert_eq!(met(Some("UDP_CSUM"), Some("__udp4_lib_rcv")), ("bad-checksum", Step::Socket));
+    assert_eq!(met(Some("UDP_CSUM"), Some("udp_recvmsg")), ("bad-checksum-read", Step::Application));
+    assert_eq!(met(Some("XDP"), Some("do_xdp_generic")), ("xdp-drop", Step::Ingress));
+    assert_eq!(met(Some("XDP"), Some("veth_xdp_rcv_skb")), ("xdp-drop", Step::Xdp));
+    assert_eq!(met(Some("PKT_TOO_SMALL"), Some("ip_rcv_core.isra.0")), ("bad-length", Step::Route));
+    // A function that the compiler put others into does not move what only one stage gives.
+    assert_eq!(met(Some("CPU_BACKLOG"), Some("nf_hook_slow")), ("backlog-full", Step::Softirq));
+}
+
+#[test]
+fn without_a_reason_the_function_says_it() {
+    for reason in [None, Some("NOT_SPECIFIED")] {
+        assert_eq!(met(reason, Some("udp_queue_rcv_one_skb.part.0")), ("receive-buffer", Step::Socket));
+        assert_eq!(met(reason, Some("nf_hook_slow")), ("netfilter-rule", Step::Filter));
+        assert_eq!(met(reason, Some("enqueue_to_backlog")), ("backlog-full", Step::Softirq));
+    }
+    assert_eq!(of_skb(Some("NOT_SPECIFIED"), Some("no_such_function")), None);
+    assert_eq!(of_skb(None, None), None);
+}

@@ -1,0 +1,107 @@
+//! The ledger: what came into each stage, what left it, and what was lost in between, by name.
+
+mod account;
+mod checks;
+mod device;
+mod divide;
+mod entry;
+mod evidence;
+mod fallen;
+mod gaps;
+mod make;
+mod unseen;
+mod way;
+
+use serde::{Deserialize, Serialize};
+
+pub use account::GeneratorSaid;
+pub use entry::{Entry, Exactness, Loss, Step};
+pub use evidence::{Evidence, Grown, Kind, Waiting};
+
+/// What became of packets over a time, of one network namespace.
+///
+/// An entry's `packets_in` less its losses, what was cut off and what waits is its `packets_out`; where the packets that
+/// were really seen to leave it are fewer or more, the difference is `unaccounted`. A packet is in one loss at most.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Ledger {
+    /// Whose packets: a line for a person.
+    pub subject: String,
+    /// For how long they were counted, s.
+    pub seconds: f64,
+    /// The way in: requests to the ports, or all that is received where no port was named.
+    pub requests: Way,
+    /// The way out: replies from the ports, or all that is sent.
+    pub replies: Way,
+    /// Losses that were not on either way: of packets that could not be read, or that were only passing through.
+    pub elsewhere: Vec<Loss>,
+    /// What a reader should know, one line each: counters that disagree, tracepoints the kernel lacks.
+    pub notes: Vec<String>,
+}
+
+/// One direction, as a packet travels it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Way {
+    /// The stages in a packet's order.
+    pub stages: Vec<Entry>,
+}
+
+impl Ledger {
+    /// Packets that were lost by name, on both ways; see [`Entry::lost`].
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.requests.lost().saturating_add(self.replies.lost())
+    }
+
+    /// Whether nothing is unaccounted for on either way, in any stage where both sides are known.
+    #[must_use]
+    pub fn is_balanced(&self) -> bool {
+        self.requests.is_balanced() && self.replies.is_balanced()
+    }
+}
+
+impl Way {
+    /// Packets lost by name; see [`Entry::lost`].
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.stages.iter().map(Entry::lost).fold(0, u64::saturating_add)
+    }
+
+    /// What is unaccounted for in each stage where that is known, without sign, added up.
+    #[must_use]
+    pub fn unaccounted(&self) -> u64 {
+        let known = self.stages.iter().filter_map(|entry| entry.unaccounted.value());
+        known.map(|packets| packets.unsigned_abs()).fold(0, u64::saturating_add)
+    }
+
+    /// Whether nothing is unaccounted for, where that is known.
+    #[must_use]
+    pub fn is_balanced(&self) -> bool {
+        self.unaccounted() == 0
+    }
+
+    /// What came into the first stage where that is known.
+    #[must_use]
+    pub fn packets_in(&self) -> Option<u64> {
+        self.stages.iter().find_map(|entry| entry.packets_in.value().copied())
+    }
+
+    /// What left the last stage where that is known.
+    #[must_use]
+    pub fn packets_out(&self) -> Option<u64> {
+        self.stages.iter().rev().find_map(|entry| entry.packets_out.value().copied())
+    }
+
+    /// The line of a stage.
+    #[must_use]
+    pub fn entry(&self, step: Step) -> Option<&Entry> {
+        self.stages.iter().find(|entry| entry.stage == step)
+    }
+
+    /// All losses with the stage where they were.
+    pub fn losses(&self) -> impl Iterator<Item = (Step, &Loss)> {
+        self.stages.iter().flat_map(|entry| entry.losses.iter().map(move |loss| (entry.stage, loss)))
+    }
+}
+
+#[cfg(test)]
+mod tests;

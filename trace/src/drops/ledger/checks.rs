@@ -1,0 +1,120 @@
+//! What the kernel's own counters say of losses that were seen: the same packets, counted a second time elsewhere.
+
+use super::evidence::Evidence;
+use super::fallen::Fallen;
+use crate::drops::seen::{Direction, Network, Point};
+
+/// A counter that should agree with losses.
+struct Check {
+    counters: &'static [&'static str],
+    losses: &'static [&'static str],
+    /// Whether it counts UDP only, and so nothing but what is looked at where all UDP is.
+    udp_only: bool,
+}
+
+const CHECKS: &[Check] = &[
+    Check {
+        counters: &["Udp.RcvbufErrors", "Udp6RcvbufErrors"],
+        losses: &["receive-buffer"],
+        udp_only: true,
+    },
+    Check { counters: &["Udp.MemErrors", "Udp6MemErrors"], losses: &["udp-memory"], udp_only: true },
+    Check { counters: &["Udp.NoPorts", "Udp6NoPorts"], losses: &["no-socket"], udp_only: true },
+    Check {
+        counters: &["Udp.InCsumErrors", "Udp6InCsumErrors"],
+        losses: &["bad-checksum", "bad-checksum-read"],
+        udp_only: true,
+    },
+    Check { counters: &["TcpExt.IPReversePathFilter"], losses: &["rp-filter"], udp_only: false },
+];
+
+/// What a reader should know of how well the evidence holds.
+pub(super) fn notes(evidence: &Evidence, fallen: &[Fallen]) -> Vec<String> {
+    let mut notes = evidence.unread.clone();
+    notes.extend(seen_badly(evidence));
+    // Counters are of one namespace, and a counter that could not be read is no counter at zero.
+    if evidence.unread.is_empty() && evidence.subject.network != Network::All {
+        notes.extend(CHECKS.iter().filter_map(|check| disagrees(evidence, fallen, check)));
+    }
+    notes.extend(refused(evidence, fallen));
+    notes.extend(clashes(evidence, fallen));
+    notes.extend(of_generator(evidence));
+    notes
+}
+
+fn disagrees(evidence: &Evidence, fallen: &[Fallen], check: &Check) -> Option<String> {
+    let counted = check.counters.iter().map(|name| evidence.grown(name)).fold(0, u64::saturating_add);
+    let seen = lost(fallen, check.losses);
+    let all_counted = check.udp_only && !evidence.is_narrowed();
+    let differ = if all_counted { counted != seen } else { counted < seen };
+    let (counters, losses) = (check.counters.join(" and "), check.losses.join(" and "));
+    differ.then(|| format!("{counters} grew by {counted}, but {seen} packets were seen lost as {losses}"))
+}
+
+fn lost(fallen: &[Fallen], names: &[&str]) -> u64 {
+    let these = fallen.iter().filter(|fallen| names.contains(&fallen.loss.name.as_str()));
+    these.map(|fallen| fallen.loss.packets).fold(0, u64::saturating_add)
+}
+
+fn refused(evidence: &Evidence, fallen: &[Fallen]) -> Option<String> {
+    let refused = [Direction::Request, Direction::Reply].iter().try_fold(0_u64, |sum, direction| {
+        Some(sum.saturating_add(evidence.passed(Point::Refused, *direction).into_value()?))
+    })?;
+    let seen = lost(fallen, &["receive-buffer", "udp-memory"]);
+    (refused != seen).then(|| {
+        format!("udp_fail_queue_rcv_skb told of {refused} packets, kfree_skb of {seen} that found no room at a socket")
+    })
+}
+
+/// Of what connection tracking dropped, the counter of clashes tells how many were not for want of room; it counts those that
+/// were resolved as well (nf_ct_resolve_clash, net/netfilter/nf_conntrack_core.c, Linux 6.18).
+fn clashes(evidence: &Evidence, fallen: &[Fallen]) -> Option<String> {
+    let clashes = evidence.grown("conntrack insert_failed");
+    let seen = lost(fallen, &["conntrack-full"]);
+    (clashes > 0 && seen > 0).then(|| {
+        format!("up to {clashes} of the packets lost as conntrack-full may have clashed with another of their flow instead")
+    })
+}
+
+/// What the tracepoints did not see, or not well.
+fn seen_badly(evidence: &Evidence) -> Vec<String> {
+    let seen = &evidence.seen;
+    let mut notes: Vec<String> =
+        seen.lacking.iter().map(|lacking| format!("this kernel lacks {lacking}")).collect();
+    notes.extend(seen.notes.iter().cloned());
+    if seen.missed > 0 {
+        notes.push(format!(
+            "{} events were not counted: what is told of packets is at least that",
+            seen.missed
+        ));
+    }
+    if seen.fragments_packets > 0 {
+        let fragments = seen.fragments_packets;
+        notes.push(format!(
+            "{fragments} fragments without ports passed, of whom is not known; they are in no number"
+        ));
+    }
+    if seen.unparsed_packets > 0 {
+        let packets = seen.unparsed_packets;
+        notes.push(format!("the ports of {packets} packets could not be read; they are in no number"));
+    }
+    if let Some(unknown) =
+        evidence.passed(Point::LengthUnknown, Direction::Request).value().filter(|count| **count > 0)
+    {
+        notes.push(format!("whether {unknown} of the datagrams that were read were cut off is not known"));
+    }
+    notes
+}
+
+fn of_generator(evidence: &Evidence) -> Vec<String> {
+    let Some(said) = &evidence.generator else { return Vec::new() };
+    let mut notes = Vec::new();
+    if said.duplicate > 0 {
+        notes
+            .push(format!("the generator got {} replies to requests that had been answered", said.duplicate));
+    }
+    if said.foreign > 0 {
+        notes.push(format!("the generator got {} replies that matched no request", said.foreign));
+    }
+    notes
+}

@@ -1,0 +1,37 @@
+//! Losses that only counters of devices tell, since there was no socket buffer, or none any more.
+
+use super::evidence::{Evidence, Grown, Kind};
+use super::{Exactness, Loss};
+use crate::drops::causes;
+
+/// What counters of these kinds tell, less what tracepoints saw of it: where a driver drops a socket buffer, both count.
+pub(super) fn losses(evidence: &Evidence, kinds: &[(Kind, &str)], seen: &[Loss]) -> Vec<Loss> {
+    let mut found = Vec::new();
+    for (kind, name) in kinds {
+        let Some(cause) = causes::named(name) else { continue };
+        let mut seen: u64 = seen
+            .iter()
+            .filter(|loss| loss.name == *name)
+            .map(|loss| loss.packets)
+            .fold(0, u64::saturating_add);
+        for grown in evidence.of_kind(*kind) {
+            let both = seen.min(grown.packets);
+            seen -= both;
+            if grown.packets > both {
+                let mut loss = Loss::of(cause, grown.packets - both, Exactness::OfDevice, source(grown));
+                loss.place = Some(grown.place.clone());
+                found.push(loss);
+            }
+        }
+    }
+    found
+}
+
+/// Counter and file, without saying its name twice.
+pub(super) fn source(grown: &Grown) -> String {
+    if grown.read_from.ends_with(&grown.name) {
+        grown.read_from.clone()
+    } else {
+        format!("{} {}", grown.read_from, grown.name)
+    }
+}

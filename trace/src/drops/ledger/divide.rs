@@ -1,0 +1,101 @@
+//! Losses that the kernel gives one reason for and that its own counters tell apart.
+
+use super::evidence::Evidence;
+use super::fallen::Fallen;
+use super::{Loss, Step};
+use crate::drops::causes;
+use crate::drops::seen::Direction;
+
+/// A part of a loss that a counter tells.
+struct Part {
+    /// The loss as its reason or function has it.
+    whole: &'static str,
+    /// Whether only where the kernel gave no reason.
+    without_reason: bool,
+    /// The function in which none of the part falls.
+    but_not_in: Option<&'static str>,
+    /// What the part is.
+    part: &'static str,
+    /// The counters that tell how much.
+    counters: &'static [&'static str],
+}
+
+const PARTS: &[Part] = &[
+    // A packet that finds no entry is NF_DROP like one that a rule drops. `drop` counts it (nf_conntrack_in,
+    // net/netfilter/nf_conntrack_core.c, Linux 6.18). What a rule of nftables drops falls in nft_do_chain (since Linux 6.7).
+    Part {
+        whole: "netfilter-rule",
+        without_reason: false,
+        but_not_in: Some("nft_do_chain"),
+        part: "conntrack-full",
+        counters: &["conntrack drop"],
+    },
+    // Each is in `dropped` as well (enqueue_to_backlog, net/core/dev.c, Linux 6.18).
+    Part {
+        whole: "backlog-full",
+        without_reason: false,
+        but_not_in: None,
+        part: "flow-limit",
+        counters: &["flow_limit"],
+    },
+    // ip_rcv_finish_core (net/ipv4/ip_input.c) drops what has no valid source in one place; before Linux 5.17 without reason.
+    Part {
+        whole: "martian",
+        without_reason: true,
+        but_not_in: None,
+        part: "rp-filter",
+        counters: &["TcpExt.IPReversePathFilter"],
+    },
+    // __udp4_lib_rcv and __udp6_lib_rcv drop these in one place with what finds no socket.
+    Part {
+        whole: "no-socket",
+        without_reason: true,
+        but_not_in: None,
+        part: "bad-checksum",
+        counters: &["Udp.InCsumErrors", "Udp6InCsumErrors"],
+    },
+    Part {
+        whole: "receive-buffer",
+        without_reason: true,
+        but_not_in: None,
+        part: "udp-memory",
+        counters: &["Udp.MemErrors", "Udp6MemErrors"],
+    },
+];
+
+/// Divides losses by what counters say. The counters are of the whole network namespace or host: a part is never more than
+/// the loss that it is of, and what is left keeps its name.
+pub(super) fn divided(evidence: &Evidence, mut fallen: Vec<Fallen>) -> Vec<Fallen> {
+    for part in PARTS {
+        let Some(cause) = causes::named(part.part) else { continue };
+        let mut left: u64 =
+            part.counters.iter().map(|name| evidence.grown(name)).fold(0, u64::saturating_add);
+        let mut parts = Vec::new();
+        for whole in fallen.iter_mut().filter(|whole| is_divided(part, whole)) {
+            let packets = left.min(whole.loss.packets);
+            if packets == 0 {
+                continue;
+            }
+            left -= packets;
+            whole.loss.packets -= packets;
+            let source =
+                format!("{}, of which {} counts these", whole.loss.source, part.counters.join(" and "));
+            let mut loss = Loss::of(cause, packets, whole.loss.exactness, source);
+            loss.symbol.clone_from(&whole.loss.symbol);
+            loss.place.clone_from(&whole.loss.place);
+            if whole.step == Step::Filter {
+                loss.place = Some("conntrack".to_owned());
+            }
+            parts.push(Fallen { loss, ..whole.clone() });
+        }
+        fallen.extend(parts);
+    }
+    fallen
+}
+
+fn is_divided(part: &Part, whole: &Fallen) -> bool {
+    // Replies are tracked as well, but by the entry that their request made.
+    let request = whole.direction == Direction::Request || part.whole != "netfilter-rule";
+    let elsewhere = part.but_not_in.is_some_and(|function| whole.loss.symbol.as_deref() == Some(function));
+    whole.loss.name == part.whole && (!part.without_reason || !whole.has_reason) && request && !elsewhere
+}

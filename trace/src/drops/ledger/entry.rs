@@ -1,0 +1,142 @@
+//! A line of the ledger.
+
+use std::fmt;
+
+use linerate_host::{Known, StageName};
+use serde::{Deserialize, Serialize};
+
+/// A place on a packet's way that has a line in the ledger. Both ways use the same names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Step {
+    /// What sends requests and gets replies.
+    Generator,
+    /// Between the generator and this host's device, either way.
+    Wire,
+    /// The device, its rings and its driver.
+    Link,
+    /// XDP programs in the driver.
+    Xdp,
+    /// The backlog of a CPU.
+    Softirq,
+    /// Generic XDP, tc ingress and netfilter's ingress hook; on the way out tc egress.
+    Ingress,
+    /// Netfilter and connection tracking.
+    Filter,
+    /// Validation of headers, and where the packet is for or how it gets there.
+    Route,
+    /// The socket's lookup and its receive buffer.
+    Socket,
+    /// The program that reads and sends.
+    Application,
+    /// The queueing discipline.
+    Transmit,
+}
+
+/// What passed a stage.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Entry {
+    /// The stage.
+    pub stage: Step,
+    /// Packets that came in.
+    pub packets_in: Known<u64>,
+    /// Packets that left it for the next.
+    pub packets_out: Known<u64>,
+    /// What was lost here.
+    pub losses: Vec<Loss>,
+    /// Packets that came in and were still here at the end: neither lost nor passed on. Negative where what had waited before
+    /// has left.
+    pub waiting: i64,
+    /// Packets in that neither left, nor were lost by name, nor wait; negative where more left than came in. Unknown where
+    /// one side is.
+    pub unaccounted: Known<i64>,
+    /// Where those may have gone: a line each, the likeliest first. Empty where nothing is unaccounted for.
+    pub likely: Vec<String>,
+}
+
+/// Packets that were lost in one way at one place.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Loss {
+    /// What happened, as a stable id such as `netfilter-rule`, `conntrack-full` or `receive-buffer`.
+    pub name: String,
+    /// The same in words, one line.
+    pub what: String,
+    /// How many.
+    pub packets: u64,
+    /// What the number is worth.
+    pub exactness: Exactness,
+    /// The device, queue, socket or rule; none where only the host is known.
+    pub place: Option<String>,
+    /// The kernel function where it fell; none where no tracepoint saw it.
+    pub symbol: Option<String>,
+    /// What counted it: `kfree_skb reason NETFILTER_DROP`, `/proc/net/snmp Udp.RcvbufErrors`.
+    pub source: String,
+    /// What to do about it; empty where nothing need be.
+    pub remedy: String,
+    /// The rule of doctor that looks for its cause, such as `socket.receive-drops`.
+    pub finding: Option<String>,
+}
+
+/// What a number of lost packets is worth.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Exactness {
+    /// Each packet of the subject was counted, and no other.
+    Exact,
+    /// A device or the whole host counts it, of all packets and not only the subject's.
+    OfDevice,
+    /// Not every packet was seen.
+    Sampled,
+}
+
+impl Step {
+    /// The stage of [`linerate_host::stage`] that it belongs to; none where the host has none.
+    #[must_use]
+    pub fn stage(self) -> Option<StageName> {
+        match self {
+            Step::Generator | Step::Wire => None,
+            Step::Link => Some(StageName::Link),
+            Step::Xdp | Step::Ingress | Step::Filter => Some(StageName::Filter),
+            Step::Softirq => Some(StageName::Softirq),
+            Step::Route => Some(StageName::Route),
+            Step::Socket => Some(StageName::Socket),
+            Step::Application => Some(StageName::Thread),
+            Step::Transmit => Some(StageName::Transmit),
+        }
+    }
+
+    /// Its name, as in JSON.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Step::Generator => "generator",
+            Step::Wire => "wire",
+            Step::Link => "link",
+            Step::Xdp => "xdp",
+            Step::Softirq => "softirq",
+            Step::Ingress => "ingress",
+            Step::Filter => "filter",
+            Step::Route => "route",
+            Step::Socket => "socket",
+            Step::Application => "application",
+            Step::Transmit => "transmit",
+        }
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl Entry {
+    /// Packets of the subject lost here. What a device counts of all packets is in it where it is known how many of them came
+    /// in, and so how many are missing: then that is divided already.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        let divided = self.packets_in.value().is_some();
+        let own = self.losses.iter().filter(|loss| divided || loss.exactness != Exactness::OfDevice);
+        own.map(|loss| loss.packets).fold(0, u64::saturating_add)
+    }
+}

@@ -1,0 +1,149 @@
+//! What a ledger is made of.
+
+use linerate_host::Known;
+use serde::{Deserialize, Serialize};
+
+use super::GeneratorSaid;
+use crate::drops::seen::{Direction, Point, Seen, Subject};
+
+/// All that is known of packets over a time. A ledger is a pure function of it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Evidence {
+    /// Whose packets.
+    pub subject: Subject,
+    /// What tracepoints saw in that time.
+    pub seen: Seen,
+    /// By how much counters of the host and its devices grew; those that did not are left out.
+    pub grown: Vec<Grown>,
+    /// The same of what sockets dropped, read later than tracepoints at the beginning and before them at the end: all of it
+    /// was while they told.
+    pub within: Vec<Grown>,
+    /// What waited at the beginning.
+    pub waited: Waiting,
+    /// What waits at the end.
+    pub waiting: Waiting,
+    /// Functions at netfilter's hooks that are not the kernel's own, such as `chain inet filter input`; empty where unknown.
+    pub chains: Vec<String>,
+    /// What the generator says, where it is ours.
+    pub generator: Option<GeneratorSaid>,
+    /// What could not be read, one line each.
+    pub unread: Vec<String>,
+}
+
+/// A counter that grew.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Grown {
+    /// Where: `eth0`, `cpu 2`, `host`, `conntrack`, `udp 0.0.0.0:53 (named) ino 812`.
+    pub place: String,
+    /// Its name at its source.
+    pub name: String,
+    /// What it counts.
+    pub kind: Kind,
+    /// By how many.
+    pub packets: u64,
+    /// The file, or the call to the kernel.
+    pub read_from: String,
+}
+
+/// What a counter is good for in a ledger.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// Frames that ended in the device or its driver before there was a socket buffer: no tracepoint tells of them.
+    DeviceLost,
+    /// Frames that came damaged.
+    DeviceDamaged,
+    /// Packets beyond an instance's allowance.
+    DeviceAllowance,
+    /// Frames that an XDP program dropped.
+    XdpDropped,
+    /// Frames of which an XDP program, or what it wanted, failed.
+    XdpFailed,
+    /// Frames that an XDP program sent back or elsewhere.
+    XdpTaken,
+    /// Frames that a device did not send.
+    DeviceUnsent,
+    /// Anything else: what others are checked against, or divided by.
+    Other,
+}
+
+/// What is queued.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Waiting {
+    /// Bytes of memory charged to the subject's sockets by what is not read yet, together; none where unknown.
+    pub sockets_bytes: Option<u64>,
+    /// Packets in queueing disciplines.
+    pub disciplines_packets: u64,
+    /// Packets in CPUs' backlogs.
+    pub backlogs_packets: u64,
+}
+
+/// Less memory than the smallest datagram is charged with: its socket buffer and its data (SKB_TRUESIZE, Linux 6.18, is
+/// over 700 bytes; 512 leaves room for other kernels).
+const LEAST_CHARGE_BYTES: u64 = 512;
+
+impl Waiting {
+    /// How many datagrams can at most be in the sockets.
+    pub(super) fn most_datagrams(&self) -> u64 {
+        self.sockets_bytes.map_or(0, |bytes| bytes.div_ceil(LEAST_CHARGE_BYTES))
+    }
+}
+
+impl Evidence {
+    /// By how much counters of this name grew, at all places; a name with a space in it has its place before it.
+    pub(super) fn grown(&self, name: &str) -> u64 {
+        let (place, name) = name.split_once(' ').map_or((None, name), |(place, name)| (Some(place), name));
+        let these = self.grown.iter().filter(|grown| grown.name == name);
+        let these = these.filter(|grown| place.is_none_or(|place| grown.place == place));
+        these.map(|grown| grown.packets).fold(0, u64::saturating_add)
+    }
+
+    /// Counters of a kind, the largest first.
+    pub(super) fn of_kind(&self, kind: Kind) -> Vec<&Grown> {
+        let mut these: Vec<&Grown> = self.grown.iter().filter(|grown| grown.kind == kind).collect();
+        these.sort_by_key(|grown| std::cmp::Reverse(grown.packets));
+        these
+    }
+
+    /// Whether only part of the traffic is looked at, of which the kernel's own counters do not tell apart.
+    pub(super) fn is_narrowed(&self) -> bool {
+        !self.subject.ports.is_empty() || self.subject.peer.is_some()
+    }
+
+    /// Packets that passed a point; unknown where the kernel has no tracepoint there.
+    pub(super) fn passed(&self, point: Point, direction: Direction) -> Known<u64> {
+        if let Some(peer) = self.subject.peer.filter(|_| is_at_socket(point)) {
+            return Known::unknown(format!("a socket does not say which of its datagrams are of {peer}"));
+        }
+        let tracepoints = tracepoints(point);
+        let lacking =
+            self.seen.lacking.iter().find(|lacking| tracepoints.iter().any(|name| lacking.contains(name)));
+        match lacking {
+            Some(lacking) => Known::unknown(format!("this kernel lacks {lacking}")),
+            None => Known::Value(self.seen.packets(point, direction)),
+        }
+    }
+}
+
+/// Whether it is a socket that tells of it, and not the packet.
+fn is_at_socket(point: Point) -> bool {
+    use Point::{Delivered, LengthUnknown, Read, Refused, SendFailed, Sent, Truncated};
+    matches!(point, Delivered | Refused | Read | Truncated | LengthUnknown | Sent | SendFailed)
+}
+
+/// The tracepoints without which a point does not count. `Arrived` is seen at several, of which a device uses some.
+fn tracepoints(point: Point) -> &'static [&'static str] {
+    match point {
+        Point::Arrived => &["napi_gro_receive_entry", "netif_receive_skb_entry"],
+        Point::Received => &[],
+        Point::Delivered => &["sk_data_ready"],
+        Point::Refused => &["udp_fail_queue_rcv_skb"],
+        Point::Read | Point::Truncated | Point::LengthUnknown => &["sock_recv_length"],
+        Point::Sent | Point::SendFailed => &["sock_send_length"],
+        Point::Queued => &["net_dev_queue"],
+        Point::Started => &["net_dev_start_xmit"],
+        Point::Transmitted | Point::Busy => &["net_dev_xmit"],
+    }
+}

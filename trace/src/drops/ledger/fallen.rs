@@ -1,0 +1,129 @@
+//! Packets that tracepoints saw fall, as losses of a stage.
+
+use super::evidence::Evidence;
+use super::{Exactness, Loss, Step};
+use crate::drops::causes::{self, Cause, Met};
+use crate::drops::seen::{Direction, Lost};
+
+/// A loss and where on which way it was.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Fallen {
+    pub(super) direction: Direction,
+    pub(super) step: Step,
+    /// The port asked for that it was of; 0 where none was.
+    pub(super) port: u16,
+    /// Whether the kernel said why.
+    pub(super) has_reason: bool,
+    pub(super) loss: Loss,
+}
+
+impl Loss {
+    /// A loss of a known cause.
+    pub(super) fn of(cause: &Cause, packets: u64, exactness: Exactness, source: String) -> Self {
+        Self {
+            name: cause.name.to_owned(),
+            what: cause.what.to_owned(),
+            packets,
+            exactness,
+            place: None,
+            symbol: None,
+            source,
+            remedy: cause.remedy.to_owned(),
+            finding: cause.finding.map(str::to_owned),
+        }
+    }
+}
+
+/// All that fell, those of the same cause, function and place together, the largest first.
+pub(super) fn fallen(evidence: &Evidence) -> Vec<Fallen> {
+    let mut found: Vec<Fallen> = Vec::new();
+    for lost in &evidence.seen.lost {
+        let fallen = of_lost(evidence, lost);
+        let same = found.iter_mut().find(|other| is_same(other, &fallen));
+        match same {
+            Some(other) => other.loss.packets = other.loss.packets.saturating_add(fallen.loss.packets),
+            None => found.push(fallen),
+        }
+    }
+    let mut found = super::divide::divided(evidence, found);
+    found.retain(|fallen| fallen.loss.packets > 0);
+    found.sort_by_key(|fallen| std::cmp::Reverse(fallen.loss.packets));
+    found
+}
+
+fn is_same(one: &Fallen, other: &Fallen) -> bool {
+    (one.direction, one.step, one.port) == (other.direction, other.step, other.port)
+        && one.loss.name == other.loss.name
+        && one.loss.symbol == other.loss.symbol
+        && one.loss.place == other.loss.place
+        && one.loss.source == other.loss.source
+}
+
+fn of_lost(evidence: &Evidence, lost: &Lost) -> Fallen {
+    let reason = lost.reason.as_deref();
+    let function = lost.function.as_deref();
+    let source = match &lost.reason {
+        Some(reason) => format!("kfree_skb reason {reason}"),
+        None => "kfree_skb".to_owned(),
+    };
+    // An event that was not counted may have been such a one.
+    let exactness = if evidence.seen.missed == 0 { Exactness::Exact } else { Exactness::Sampled };
+    let (step, mut loss) = match causes::of_skb(reason, function) {
+        Some(Met { step, cause }) => (step, Loss::of(cause, lost.packets, exactness, source)),
+        None => unnamed(lost, reason, exactness, source),
+    };
+    loss.symbol = function.map(str::to_owned);
+    loss.place = place(evidence, lost, step);
+    let has_reason = reason.is_some_and(|reason| reason != causes::NO_REASON);
+    Fallen { direction: lost.direction, step, port: lost.port, has_reason, loss }
+}
+
+/// A loss whose reason is not in the tables: it goes by that reason's own name.
+fn unnamed(lost: &Lost, reason: Option<&str>, exactness: Exactness, source: String) -> (Step, Loss) {
+    let step = match lost.direction {
+        Direction::Request => Step::Route,
+        Direction::Reply => Step::Transmit,
+    };
+    let unknown = causes::unknown();
+    let mut loss = Loss::of(unknown, lost.packets, exactness, source);
+    if let Some(reason) = reason.filter(|reason| *reason != causes::NO_REASON) {
+        loss.name = reason.to_lowercase().replace('_', "-");
+        loss.what = format!("the kernel dropped it for the reason {reason}");
+    }
+    (step, loss)
+}
+
+fn place(evidence: &Evidence, lost: &Lost, step: Step) -> Option<String> {
+    match step {
+        Step::Socket | Step::Application if lost.port != 0 => Some(sockets(evidence, lost.port)),
+        Step::Filter => match evidence.chains.as_slice() {
+            [chain] => Some(chain.clone()),
+            _ => device(evidence, lost),
+        },
+        _ => device(evidence, lost),
+    }
+}
+
+/// The sockets of a port that counted losses, the one with the most first; else the port.
+fn sockets(evidence: &Evidence, port: u16) -> String {
+    let of_port =
+        evidence.grown.iter().filter(|grown| grown.name == "drops" && is_of_port(&grown.place, port));
+    let mut lossy: Vec<_> = of_port.collect();
+    lossy.sort_by_key(|grown| std::cmp::Reverse(grown.packets));
+    match lossy.as_slice() {
+        [] => format!("port {port}"),
+        [one] => one.place.clone(),
+        [most, others @ ..] => format!("{} ({} of them) and {} more", most.place, most.packets, others.len()),
+    }
+}
+
+/// Whether a socket's name is one of this port.
+pub(super) fn is_of_port(place: &str, port: u16) -> bool {
+    let behind = format!(":{port}");
+    place.split(' ').any(|word| word.ends_with(&behind))
+}
+
+fn device(evidence: &Evidence, lost: &Lost) -> Option<String> {
+    let index = lost.device?;
+    Some(evidence.seen.devices.get(&index).cloned().unwrap_or_else(|| format!("device {index}")))
+}

@@ -1,0 +1,323 @@
+mod balance;
+mod unseen;
+
+use linerate_host::Known;
+
+use super::*;
+use crate::drops::seen::{Direction, Lost, Passed, Point, Seen, Subject};
+
+use Direction::{Reply, Request};
+
+fn passed(point: Point, direction: Direction, packets: u64) -> Passed {
+    Passed { point, direction, network: 1, device: None, packets }
+}
+
+fn lost(direction: Direction, reason: &str, function: &str, packets: u64) -> Lost {
+    Lost {
+        direction,
+        reason: Some(reason.to_owned()),
+        function: Some(function.to_owned()),
+        location: format!("{function}+0x1f"),
+        network: 1,
+        device: Some(2),
+        port: 0,
+        packets,
+    }
+}
+
+fn grown(place: &str, name: &str, kind: Kind, packets: u64) -> Grown {
+    let (place, name) = (place.to_owned(), name.to_owned());
+    Grown { read_from: format!("/somewhere/{name}"), place, name, kind, packets }
+}
+
+/// Counts at each point in a packet's order: those of requests, then those of replies.
+fn evidence(requests: [u64; 4], replies: [u64; 3]) -> Evidence {
+    let at = [Point::Arrived, Point::Received, Point::Delivered, Point::Read];
+    let mut counts: Vec<Passed> =
+        at.into_iter().zip(requests).map(|(point, packets)| passed(point, Request, packets)).collect();
+    let at = [Point::Sent, Point::Queued, Point::Transmitted];
+    counts.extend(at.into_iter().zip(replies).map(|(point, packets)| passed(point, Reply, packets)));
+    let subject = Subject { ports: vec![53], ..Subject::default() };
+    let devices = [(2, "eth0".to_owned())].into();
+    Evidence {
+        subject,
+        seen: Seen { seconds: 1.0, passed: counts, devices, ..Seen::default() },
+        ..Evidence::default()
+    }
+}
+
+fn said(sent: u64, answered: u64) -> GeneratorSaid {
+    GeneratorSaid { sent, answered, lost: sent - answered, ..GeneratorSaid::default() }
+}
+
+/// The only loss there is.
+fn only(ledger: &Ledger) -> (Step, &Loss) {
+    let all: Vec<_> = ledger.requests.losses().chain(ledger.replies.losses()).collect();
+    assert_eq!(all.len(), 1, "{all:#?}");
+    all[0]
+}
+
+#[test]
+fn a_clean_run_balances() {
+    let evidence = Evidence { generator: Some(said(1000, 1000)), ..evidence([1000; 4], [1000; 3]) };
+    let ledger = Ledger::make(&evidence);
+    assert!(ledger.is_balanced(), "{ledger:#?}");
+    assert_eq!((ledger.lost(), ledger.requests.losses().count()), (0, 0));
+    assert_eq!((ledger.requests.packets_in(), ledger.replies.packets_out()), (Some(1000), Some(1000)));
+    assert_eq!(ledger.notes, Vec::<String>::new());
+    assert_eq!(ledger.subject, "UDP port 53");
+}
+
+#[test]
+fn a_rule_of_netfilter_and_a_full_table_are_told_apart() {
+    let mut evidence = evidence([100, 100, 70, 70], [70; 3]);
+    evidence.seen.lost = vec![lost(Request, "NETFILTER_DROP", "nf_hook_slow", 30)];
+    let ledger = Ledger::make(&evidence);
+    let (step, loss) = only(&ledger);
+    assert_eq!((step, loss.name.as_str(), loss.packets), (Step::Filter, "netfilter-rule", 30));
+    assert_eq!((loss.symbol.as_deref(), loss.exactness), (Some("nf_hook_slow"), Exactness::Exact));
+    assert!(ledger.is_balanced());
+
+    evidence.grown =
+        vec![grown("conntrack", "drop", Kind::Other, 20), grown("eth0 pfifo", "drop", Kind::Other, 9)];
+    let ledger = Ledger::make(&evidence);
+    let told: Vec<_> = ledger.requests.losses().map(|(_, loss)| (loss.name.as_str(), loss.packets)).collect();
+    assert_eq!(told, [("conntrack-full", 20), ("netfilter-rule", 10)]);
+    assert!(ledger.is_balanced());
+    assert_eq!(ledger.lost(), 30);
+
+    // Where rules drop in a function of their own, the rest is connection tracking's.
+    evidence.seen.lost[0].packets = 18;
+    evidence.seen.lost.push(lost(Request, "NETFILTER_DROP", "nft_do_chain", 12));
+    let ledger = Ledger::make(&evidence);
+    let told: Vec<_> = ledger.requests.losses().map(|(_, loss)| (loss.name.as_str(), loss.packets)).collect();
+    assert_eq!(told, [("conntrack-full", 18), ("netfilter-rule", 12)]);
+}
+
+#[test]
+fn the_flow_limit_is_part_of_the_backlog() {
+    let mut evidence = evidence([100, 60, 60, 60], [60; 3]);
+    evidence.seen.lost = vec![lost(Request, "CPU_BACKLOG", "enqueue_to_backlog", 40)];
+    evidence.grown = vec![grown("cpu 1", "flow_limit", Kind::Other, 40)];
+    let ledger = Ledger::make(&evidence);
+    let (step, loss) = only(&ledger);
+    assert_eq!((step, loss.name.as_str(), loss.packets), (Step::Softirq, "flow-limit", 40));
+    assert_eq!(loss.place.as_deref(), Some("eth0"));
+    assert!(ledger.is_balanced());
+}
+
+#[test]
+fn what_xdp_drops_before_there_is_a_socket_buffer_is_the_devices() {
+    let mut evidence = evidence([900; 4], [900; 3]);
+    evidence.generator = Some(said(1000, 900));
+    evidence.grown = vec![grown("eth0", "rx_queue_0_xdp_drops", Kind::XdpDropped, 103)];
+    let ledger = Ledger::make(&evidence);
+    let (step, loss) = only(&ledger);
+    // Three were others'.
+    assert_eq!((step, loss.name.as_str(), loss.packets), (Step::Xdp, "xdp-drop", 100));
+    assert_eq!((loss.exactness, ledger.lost()), (Exactness::OfDevice, 100));
+    assert!(loss.source.contains("100 of 103"), "{}", loss.source);
+    assert!(ledger.is_balanced());
+}
+
+#[test]
+fn a_drop_that_a_driver_counts_and_a_tracepoint_sees_is_one() {
+    let mut evidence = evidence([900; 4], [900; 3]);
+    evidence.generator = Some(said(1000, 900));
+    evidence.seen.lost = vec![lost(Request, "NOT_SPECIFIED", "veth_xdp_rcv_skb", 100)];
+    evidence.grown = vec![grown("eth0", "rx_queue_0_xdp_drops", Kind::XdpDropped, 100)];
+    let ledger = Ledger::make(&evidence);
+    let (step, loss) = only(&ledger);
+    assert_eq!((step, loss.name.as_str(), loss.packets), (Step::Xdp, "xdp-drop", 100));
+    assert_eq!(loss.exactness, Exactness::Exact);
+    assert!(ledger.is_balanced());
+}
+
+#[test]
+fn without_a_generator_what_a_device_lost_is_told_and_not_added() {
+    let mut evidence = evidence([900; 4], [900; 3]);
+    evidence.grown = vec![grown("eth0", "rx_missed_errors", Kind::DeviceLost, 50)];
+    let ledger = Ledger::make(&evidence);
+    let (step, loss) = only(&ledger);
+    assert_eq!((step, loss.name.as_str(), loss.packets), (Step::Link, "device-lost", 50));
+    assert_eq!((ledger.lost(), ledger.is_balanced()), (0, true));
+}
+
+#[test]
+fn what_no_count_explains_is_unaccounted_with_what_may_be_behind_it() {
+    let mut evidence = evidence([1000, 1000, 800, 800], [800; 3]);
+    evidence.grown = vec![grown("host", "Ip.ForwDatagrams", Kind::Other, 200)];
+    let ledger = Ledger::make(&evidence);
+    let socket = ledger.requests.entry(Step::Socket).expect("an entry");
+    assert_eq!(socket.unaccounted, Known::Value(200));
+    assert_eq!(socket.likely[0], "host: /somewhere/Ip.ForwDatagrams grew by 200");
+    assert!(!ledger.is_balanced());
+    assert_eq!((ledger.requests.unaccounted(), ledger.lost()), (200, 0));
+}
+
+#[test]
+fn datagrams_that_are_not_read_yet_wait() {
+    let mut evidence = evidence([10, 10, 10, 7], [7; 3]);
+    evidence.waiting.sockets_bytes = Some(3 * 768);
+    let ledger = Ledger::make(&evidence);
+    let entry = ledger.requests.entry(Step::Application).expect("an entry");
+    assert_eq!((entry.waiting, &entry.unaccounted), (3, &Known::Value(0)));
+    // Were the socket empty, they would be missing.
+    evidence.waiting.sockets_bytes = Some(0);
+    assert_eq!(Ledger::make(&evidence).requests.unaccounted(), 3);
+    // Those that had waited before are read now.
+    let mut later = evidence;
+    later.seen.passed[2].packets = 4;
+    later.waited.sockets_bytes = Some(3 * 768);
+    later.seen.passed[0].packets = 4;
+    later.seen.passed[1].packets = 4;
+    let ledger = Ledger::make(&later);
+    assert_eq!(ledger.requests.entry(Step::Application).map(|entry| entry.waiting), Some(-3));
+    assert!(ledger.is_balanced());
+}
+
+#[test]
+fn what_the_application_cuts_or_does_not_answer_is_its_loss() {
+    let mut evidence = evidence([100; 4], [80; 3]);
+    evidence.seen.passed.push(passed(Point::Truncated, Request, 5));
+    let ledger = Ledger::make(&evidence);
+    let told: Vec<_> = ledger.requests.losses().chain(ledger.replies.losses()).collect();
+    let told: Vec<_> = told.iter().map(|(step, loss)| (*step, loss.name.as_str(), loss.packets)).collect();
+    assert_eq!(told, [(Step::Application, "truncated", 5), (Step::Application, "not-answered", 15)]);
+    assert!(ledger.is_balanced(), "{ledger:#?}");
+}
+
+#[test]
+fn a_reply_that_a_rule_drops_is_not_a_failed_send_too() {
+    let mut evidence = evidence([100; 4], [60, 60, 60]);
+    evidence.seen.passed.push(passed(Point::SendFailed, Reply, 40));
+    evidence.seen.lost = vec![lost(Reply, "NETFILTER_DROP", "nf_hook_slow", 30)];
+    let ledger = Ledger::make(&evidence);
+    let told: Vec<_> =
+        ledger.replies.losses().map(|(step, loss)| (step, loss.name.as_str(), loss.packets)).collect();
+    assert_eq!(told, [(Step::Application, "send-failed", 10), (Step::Filter, "netfilter-rule", 30)]);
+    assert!(ledger.is_balanced(), "{ledger:#?}");
+}
+
+#[test]
+fn replies_that_do_not_reach_the_generator_are_lost_on_the_way() {
+    let generator = GeneratorSaid { late: 2, ..said(100, 90) };
+    let evidence = Evidence { generator: Some(generator), ..evidence([100; 4], [100; 3]) };
+    let ledger = Ledger::make(&evidence);
+    let told: Vec<_> =
+        ledger.replies.losses().map(|(step, loss)| (step, loss.name.as_str(), loss.packets)).collect();
+    assert_eq!(told, [(Step::Wire, "reply-lost", 8), (Step::Generator, "reply-late", 2)]);
+    assert!(ledger.is_balanced());
+    assert_eq!(ledger.replies.packets_out(), Some(90));
+}
+
+#[test]
+fn a_full_qdisc_loses_replies() {
+    let mut evidence = evidence([100; 4], [100, 100, 40]);
+    evidence.seen.lost = vec![lost(Reply, "QDISC_DROP", "__dev_queue_xmit", 55)];
+    evidence.waiting.disciplines_packets = 5;
+    let ledger = Ledger::make(&evidence);
+    let (step, loss) = only(&ledger);
+    assert_eq!((step, loss.name.as_str(), loss.packets), (Step::Transmit, "qdisc-drop", 55));
+    assert_eq!(ledger.replies.entry(Step::Transmit).map(|entry| entry.waiting), Some(5));
+    assert!(ledger.is_balanced());
+}
+
+#[test]
+fn where_the_kernel_has_no_tracepoint_the_next_count_is_what_is_compared() {
+    let mut evidence = evidence([100, 100, 0, 90], [90; 3]);
+    evidence.seen.passed.remove(2);
+    evidence.seen.lacking = vec!["tracepoint sk_data_ready, which came with Linux 6.3".to_owned()];
+    evidence.seen.lost = vec![lost(Request, "SOCKET_RCVBUFF", "udp_queue_rcv_one_skb", 10)];
+    let ledger = Ledger::make(&evidence);
+    let socket = ledger.requests.entry(Step::Socket).expect("an entry");
+    assert_eq!(socket.packets_out, Known::Value(90));
+    assert!(socket.unaccounted.why().is_some_and(|why| why.contains("sk_data_ready")));
+    assert!(ledger.is_balanced());
+    assert!(ledger.notes[0].contains("sk_data_ready"));
+}
+
+#[test]
+fn a_reason_in_no_table_goes_by_its_own_name() {
+    let mut evidence = evidence([100, 100, 90, 90], [90; 3]);
+    evidence.seen.lost =
+        vec![lost(Request, "BRAND_NEW", "brand_new", 7), lost(Request, "NOT_SPECIFIED", "brand_new", 3)];
+    let ledger = Ledger::make(&evidence);
+    let told: Vec<_> = ledger.requests.losses().map(|(_, loss)| (loss.name.as_str(), loss.packets)).collect();
+    assert_eq!(told, [("brand-new", 7), ("unknown", 3)]);
+    assert!(ledger.is_balanced());
+}
+
+#[test]
+fn counters_that_disagree_with_what_was_seen_are_noted() {
+    let mut evidence = evidence([100, 100, 90, 90], [90; 3]);
+    evidence.seen.lost = vec![lost(Request, "SOCKET_RCVBUFF", "udp_queue_rcv_one_skb", 10)];
+    evidence.seen.passed.push(passed(Point::Refused, Request, 10));
+    // Other ports may have lost more.
+    evidence.grown = vec![grown("host", "Udp.RcvbufErrors", Kind::Other, 12)];
+    assert_eq!(Ledger::make(&evidence).notes, Vec::<String>::new());
+    evidence.subject.ports.clear();
+    assert_eq!(
+        Ledger::make(&evidence).notes,
+        ["Udp.RcvbufErrors and Udp6RcvbufErrors grew by 12, but 10 packets were seen lost as receive-buffer"]
+    );
+}
+
+#[test]
+fn a_full_buffer_is_that_of_the_socket_that_counted_losses() {
+    let mut evidence = evidence([100, 100, 90, 90], [90; 3]);
+    evidence.seen.lost =
+        vec![Lost { port: 53, ..lost(Request, "SOCKET_RCVBUFF", "udp_queue_rcv_one_skb", 10) }];
+    let place = |evidence: &Evidence| only(&Ledger::make(evidence)).1.place.clone();
+    assert_eq!(place(&evidence).as_deref(), Some("port 53"));
+    let drops = |socket: &str, packets| grown(socket, "drops", Kind::Other, packets);
+    evidence.grown =
+        vec![drops("udp 0.0.0.0:53 (named) ino 812", 3), drops("udp 0.0.0.0:530 (other) ino 9", 90)];
+    assert_eq!(place(&evidence).as_deref(), Some("udp 0.0.0.0:53 (named) ino 812"));
+    evidence.grown.push(drops("udp 0.0.0.0:53 (named) ino 813", 7));
+    assert_eq!(place(&evidence).as_deref(), Some("udp 0.0.0.0:53 (named) ino 813 (7 of them) and 1 more"));
+}
+
+/// Of Linux 6.18: a rule of nftables, a socket that nobody reads, a port without one, and a server that reads eight bytes.
+#[test]
+fn the_books_of_captured_evidence_balance() {
+    let evidence: Evidence = serde_json::from_str(include_str!("tests/captured.json")).expect("evidence");
+    let ledger = Ledger::make(&evidence);
+    assert!(ledger.is_balanced(), "{ledger:#?}");
+    assert_eq!(ledger.notes, Vec::<String>::new());
+    let told: Vec<_> = ledger.requests.losses().map(|(_, loss)| (loss.name.as_str(), loss.packets)).collect();
+    assert_eq!(told, [("netfilter-rule", 30), ("receive-buffer", 61), ("no-socket", 50), ("truncated", 100)]);
+    let read = ledger.requests.entry(Step::Application).expect("an entry");
+    assert_eq!((read.waiting, ledger.replies.packets_out(), ledger.replies.lost()), (9, Some(101), 0));
+}
+
+#[test]
+fn what_a_socket_tells_is_not_of_a_peer() {
+    let mut evidence = evidence([100, 100, 0, 0], [0, 90, 90]);
+    evidence.subject.peer = Some(std::net::Ipv4Addr::LOCALHOST.into());
+    evidence.seen.lost = vec![lost(Request, "SOCKET_RCVBUFF", "udp_queue_rcv_one_skb", 10)];
+    let ledger = Ledger::make(&evidence);
+    assert!(ledger.is_balanced(), "{ledger:#?}");
+    let told: Vec<_> = ledger.requests.losses().map(|(_, loss)| (loss.name.as_str(), loss.packets)).collect();
+    assert_eq!((told, ledger.replies.packets_out()), (vec![("receive-buffer", 10)], Some(90)));
+}
+
+#[test]
+fn events_that_were_not_counted_make_a_number_a_sample() {
+    let mut evidence = evidence([100, 100, 90, 90], [90; 3]);
+    evidence.seen.lost = vec![lost(Request, "NO_SOCKET", "__udp4_lib_rcv", 10)];
+    evidence.seen.missed = 3;
+    let ledger = Ledger::make(&evidence);
+    assert_eq!(only(&ledger).1.exactness, Exactness::Sampled);
+    assert!(ledger.notes[0].starts_with("3 events were not counted"));
+}
+
+#[test]
+fn losses_that_are_on_neither_way_are_elsewhere() {
+    let mut evidence = evidence([100; 4], [100; 3]);
+    // A client on this host that does not read its replies.
+    evidence.seen.lost = vec![lost(Reply, "SOCKET_RCVBUFF", "udp_queue_rcv_one_skb", 10)];
+    let ledger = Ledger::make(&evidence);
+    assert_eq!(ledger.elsewhere.len(), 1);
+    assert_eq!((ledger.elsewhere[0].packets, ledger.lost()), (10, 0));
+}

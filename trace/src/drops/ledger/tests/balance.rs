@@ -1,0 +1,168 @@
+//! Whatever is lost wherever: the books balance if all of it was counted, and only then.
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// Losses at each stage between two points: reason and function.
+type Way = &'static [&'static [(&'static str, &'static str)]];
+
+/// On the way in, before `Arrived`, `Received`, `Delivered` and `Read`.
+const IN: Way = &[
+    &[("NOT_SPECIFIED", "veth_xdp_rcv_skb"), ("NOMEM", "veth_convert_skb_to_xdp_buff")],
+    &[("CPU_BACKLOG", "enqueue_to_backlog")],
+    &[
+        ("XDP", "do_xdp_generic"),
+        ("TC_INGRESS", "__netif_receive_skb_core"),
+        ("NETFILTER_DROP", "nf_hook_slow"),
+        ("IP_RPFILTER", "ip_rcv_finish_core"),
+        ("NO_SOCKET", "__udp4_lib_rcv"),
+        ("SOCKET_RCVBUFF", "udp_queue_rcv_one_skb"),
+        ("PROTO_MEM", "udp_queue_rcv_one_skb"),
+        ("OF_THE_FUTURE", "of_the_future"),
+    ],
+    &[("UDP_CSUM", "udp_recvmsg"), ("QUEUE_PURGE", "inet_sock_destruct")],
+];
+
+/// On the way out, before `Queued` and `Transmitted`.
+const OUT: Way = &[
+    &[
+        ("NETFILTER_DROP", "nf_hook_slow"),
+        ("NEIGH_FAILED", "arp_error_report"),
+        ("TC_EGRESS", "__dev_queue_xmit"),
+    ],
+    &[("QDISC_DROP", "__dev_queue_xmit"), ("FQ_FLOW_LIMIT", "__dev_queue_xmit")],
+];
+
+/// How many are lost at each place.
+fn losses(way: Way) -> impl Strategy<Value = Vec<Vec<u64>>> {
+    let of_leg = |leg: &&'static [_]| {
+        prop::collection::vec(prop_oneof![3 => Just(0), 1 => 1_u64..1_000_000], leg.len())
+    };
+    way.iter().map(of_leg).collect::<Vec<_>>()
+}
+
+/// What is left after each leg, and the losses as they are seen.
+fn travel(way: Way, direction: Direction, mut left: u64, losses: &[Vec<u64>]) -> (Vec<u64>, Vec<Lost>) {
+    let mut counts = Vec::new();
+    let mut fell = Vec::new();
+    for (leg, losses) in way.iter().zip(losses) {
+        for ((reason, function), packets) in leg.iter().zip(losses) {
+            left -= packets;
+            fell.push(lost(direction, reason, function, *packets));
+        }
+        counts.push(left);
+    }
+    (counts, fell)
+}
+
+/// A run of which everything is known.
+#[derive(Debug, Clone)]
+struct Run {
+    evidence: Evidence,
+    lost: u64,
+}
+
+fn run() -> impl Strategy<Value = Run> {
+    let parts = (0_u64..1_000_000, 0_u64..1_000_000, 0_u64..1_000_000, 0_u64..1_000_000);
+    (100_000_000_u64..1_000_000_000, losses(IN), losses(OUT), parts).prop_map(
+        |(sent, of_in, of_out, parts)| {
+            let (hardware, silent, on_wire, conntrack) = parts;
+            let (counts, mut fell) = travel(IN, Request, sent - hardware, &of_in);
+            let (replies, fell_out) = travel(OUT, Reply, counts[3] - silent, &of_out);
+            fell.extend(fell_out);
+            let mut evidence = evidence(
+                [counts[0], counts[1], counts[2], counts[3]],
+                [counts[3] - silent, replies[0], replies[1]],
+            );
+            let answered = replies[1] - on_wire;
+            evidence.generator = Some(said(sent, answered));
+            evidence.seen.lost = fell;
+            evidence.grown = vec![
+                grown("eth0", "rx_missed_errors", Kind::DeviceLost, hardware),
+                grown("conntrack", "drop", Kind::Other, conntrack),
+                // The same packets a second time.
+                grown("host", "Udp.RcvbufErrors", Kind::Other, of_in[2][5]),
+                grown("eth0", "rx_queue_0_xdp_drops", Kind::XdpDropped, of_in[0][0]),
+            ];
+            Run { evidence, lost: sent - answered }
+        },
+    )
+}
+
+/// In is out, and lost, and waiting, and unaccounted for, in each stage of which that is known; and out of a stage is in of
+/// the next.
+fn adds_up(ledger: &Ledger) -> Result<(), TestCaseError> {
+    for way in [&ledger.requests, &ledger.replies] {
+        for entry in &way.stages {
+            let known = entry.packets_in.value().zip(entry.packets_out.value());
+            let Some((came, left)) = known else { continue };
+            let gap = entry.unaccounted.value().copied().unwrap_or_default();
+            let total =
+                i128::from(*left) + i128::from(entry.lost()) + i128::from(entry.waiting) + i128::from(gap);
+            prop_assert_eq!(i128::from(*came), total, "{:?}", entry);
+        }
+        for pair in way.stages.windows(2) {
+            prop_assert_eq!(&pair[0].packets_out, &pair[1].packets_in);
+        }
+    }
+    Ok(())
+}
+
+proptest! {
+    #[test]
+    fn complete_evidence_balances_and_counts_nothing_twice(run in run()) {
+        let ledger = Ledger::make(&run.evidence);
+        adds_up(&ledger)?;
+        prop_assert!(ledger.is_balanced(), "{:#?}", ledger);
+        prop_assert_eq!(ledger.lost(), run.lost);
+        prop_assert!(ledger.elsewhere.is_empty());
+    }
+
+    #[test]
+    fn what_is_left_out_is_unaccounted_for(run in run(), which in any::<prop::sample::Index>()) {
+        let mut evidence = run.evidence;
+        let forgotten = evidence.seen.lost.remove(which.index(evidence.seen.lost.len()));
+        // What nothing tells of: without these, the counter that tells of the same takes its place.
+        evidence.grown.retain(|grown| grown.kind == Kind::DeviceLost);
+        let ledger = Ledger::make(&evidence);
+        adds_up(&ledger)?;
+        // A driver's counter may stand for it, and a call that failed.
+        prop_assert!(ledger.lost() + ledger.requests.unaccounted() + ledger.replies.unaccounted() == run.lost);
+        prop_assert_eq!(ledger.requests.unaccounted() + ledger.replies.unaccounted(), forgotten.packets);
+    }
+
+    #[test]
+    fn whatever_the_evidence_is_stages_add_up(
+        counts in prop::array::uniform7(0_u64..1000),
+        sent in 0_u64..1000,
+        answered in 0_u64..1000,
+        fell in prop::collection::vec((any::<bool>(), 0_usize..6, 0_u64..500), 0..12),
+        waits in (0_u64..9, 0_u64..9, 0_u64..9000, 0_u64..9000),
+    ) {
+        const REASONS: [(&str, &str); 6] = [
+            ("NETFILTER_DROP", "nf_hook_slow"), ("SOCKET_RCVBUFF", "x"), ("CPU_BACKLOG", "y"),
+            ("QDISC_DROP", "z"), ("NOT_SPECIFIED", "veth_xdp_rcv_skb"), ("NEW", "new"),
+        ];
+        let [a, b, c, d, e, f, g] = counts;
+        let mut evidence = evidence([a, b, c, d], [e, f, g]);
+        evidence.generator = Some(GeneratorSaid { sent, answered, late: answered / 3, ..GeneratorSaid::default() });
+        evidence.seen.lost = fell
+            .iter()
+            .map(|(reply, which, packets)| {
+                let direction = if *reply { Reply } else { Request };
+                lost(direction, REASONS[*which].0, REASONS[*which].1, *packets)
+            })
+            .collect();
+        evidence.waited.disciplines_packets = waits.0;
+        evidence.waiting.backlogs_packets = waits.1;
+        evidence.waited.sockets_bytes = Some(waits.2);
+        evidence.waiting.sockets_bytes = Some(waits.3);
+        let ledger = Ledger::make(&evidence);
+        adds_up(&ledger)?;
+        let told: u64 = ledger.requests.losses().chain(ledger.replies.losses()).map(|(_, loss)| loss)
+            .chain(&ledger.elsewhere).filter(|loss| loss.source.starts_with("kfree_skb"))
+            .map(|loss| loss.packets).sum();
+        prop_assert_eq!(told, fell.iter().map(|(.., packets)| packets).sum::<u64>());
+    }
+}

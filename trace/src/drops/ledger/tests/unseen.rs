@@ -1,0 +1,86 @@
+//! Packets that no tracepoint told of.
+
+use super::*;
+
+/// A run in which 40 of 100 packets were dropped by the socket, and `hidden` of these were seen at no point.
+fn hiding(hidden: u64, points: [u64; 2]) -> Evidence {
+    let mut evidence = evidence([100 - points[0], 100 - points[1], 60, 60], [60; 3]);
+    evidence.generator = Some(said(100, 60));
+    evidence.seen.lost =
+        vec![Lost { port: 53, ..lost(Request, "SOCKET_RCVBUFF", "udp_queue_rcv_one_skb", 40 - hidden) }];
+    evidence.seen.passed.push(passed(Point::Refused, Request, 40 - hidden));
+    let place = "udp 0.0.0.0:53 (named) ino 812";
+    evidence.within = vec![grown(place, "drops", Kind::Other, 40)];
+    evidence.grown =
+        vec![grown(place, "drops", Kind::Other, 45), grown("host", "Udp.RcvbufErrors", Kind::Other, 50)];
+    evidence
+}
+
+#[test]
+fn what_a_socket_drops_unseen_is_known_by_its_own_count() {
+    // Hidden from the backlog on, from the driver on, and all of them.
+    for (hidden, points) in [(30, [0, 30]), (30, [30, 30]), (40, [20, 40])] {
+        let ledger = Ledger::make(&hiding(hidden, points));
+        let (step, loss) = only(&ledger);
+        assert_eq!((step, loss.name.as_str(), loss.packets), (Step::Socket, "receive-buffer", 40));
+        assert_eq!(loss.exactness, Exactness::Exact);
+        assert!(loss.source.contains("the socket's own count"), "{}", loss.source);
+        assert_eq!(loss.place.as_deref(), Some("udp 0.0.0.0:53 (named) ino 812"));
+        assert!(ledger.is_balanced(), "{ledger:#?}");
+        assert_eq!(ledger.notes.len(), 1, "{:?}", ledger.notes);
+        assert!(ledger.notes[0].contains(&format!("dropped {hidden} packets that no tracepoint")));
+    }
+}
+
+#[test]
+fn what_else_a_socket_drops_unseen_has_the_name_of_its_counter_or_none() {
+    let mut evidence = hiding(30, [30, 30]);
+    evidence.grown = vec![
+        grown("host", "Udp.RcvbufErrors", Kind::Other, 18),
+        grown("host", "Udp6MemErrors", Kind::Other, 15),
+    ];
+    let ledger = Ledger::make(&evidence);
+    let mut told: Vec<_> =
+        ledger.requests.losses().map(|(_, loss)| (loss.name.as_str(), loss.packets)).collect();
+    told.sort_unstable();
+    assert_eq!(told, [("receive-buffer", 18), ("udp-memory", 15), ("unknown", 7)]);
+    assert!(ledger.is_balanced(), "{ledger:#?}");
+}
+
+#[test]
+fn a_gap_that_no_socket_accounts_for_stays_one() {
+    // Of 30 that are missing sockets count 10, and those of another port do not matter.
+    let mut evidence = hiding(30, [0, 30]);
+    evidence.within[0].packets = 20;
+    evidence.within.push(grown("udp 0.0.0.0:530 (other) ino 9", "drops", Kind::Other, 500));
+    let ledger = Ledger::make(&evidence);
+    assert_eq!(only(&ledger).1.packets, 20);
+    assert_eq!(ledger.requests.entry(Step::Softirq).map(|entry| &entry.unaccounted), Some(&Known::Value(20)));
+    // Where the datagrams of others reach the same sockets, they tell nothing.
+    evidence.subject.peer = Some(std::net::Ipv4Addr::LOCALHOST.into());
+    assert_eq!(only(&Ledger::make(&evidence)).1.packets, 10);
+}
+
+#[test]
+fn what_was_read_has_been_delivered() {
+    // Forty were hidden, of which five can have waited from before.
+    let mut evidence = evidence([60, 60, 60, 100], [100; 3]);
+    evidence.waited.sockets_bytes = Some(5 * 512);
+    evidence.generator = Some(said(95, 95));
+    let ledger = Ledger::make(&evidence);
+    let socket = ledger.requests.entry(Step::Socket).expect("an entry");
+    assert_eq!((socket.packets_in.value(), socket.packets_out.value()), (Some(&95), Some(&95)));
+    assert_eq!(ledger.requests.entry(Step::Application).map(|entry| entry.waiting), Some(-5));
+    assert_eq!(ledger.requests.unaccounted(), 0, "{ledger:#?}");
+    assert!(ledger.notes[0].starts_with("35 packets were read"), "{:?}", ledger.notes);
+    // What waited is not known: it may be all of them.
+    evidence.waited.sockets_bytes = None;
+    assert_eq!(Ledger::make(&evidence).requests.entry(Step::Socket).unwrap().packets_out, Known::Value(60));
+}
+
+#[test]
+fn what_sockets_count_adds_nothing_where_all_was_seen() {
+    let ledger = Ledger::make(&hiding(0, [0, 0]));
+    assert_eq!((only(&ledger).1.packets, ledger.notes.len()), (40, 0));
+    assert!(ledger.is_balanced());
+}

@@ -1,0 +1,174 @@
+//! Packets that no tracepoint told of, known by what their sockets say.
+//!
+//! A kernel may leave programs at tracepoints out for a time: some do while a softirq runs on top of certain tasks. Neither
+//! is such a packet seen to come then, nor to fall. Its socket counts what it drops all the same (`sk_drops`, Linux 2.6.31),
+//! and what is read is seen in the reader's own call. Either proves that the packet passed all that is before the socket.
+
+use super::evidence::{Evidence, Grown};
+use super::fallen::{Fallen, is_of_port};
+use super::{Exactness, Loss, Step};
+use crate::drops::causes;
+use crate::drops::seen::{Direction, Passed, Point};
+
+/// Losses that a socket counts itself (net/ipv4/udp.c, Linux 6.18), or may: what was seen of them is in its count.
+const BY_SOCKETS: &[&str] =
+    &["receive-buffer", "udp-memory", "socket-filter", "bad-checksum", "bad-checksum-read", "policy"];
+
+/// What a socket's drops were, by counters of the network namespace.
+const NAMED: [(&str, [&str; 2]); 3] = [
+    ("receive-buffer", ["Udp.RcvbufErrors", "Udp6RcvbufErrors"]),
+    ("udp-memory", ["Udp.MemErrors", "Udp6MemErrors"]),
+    ("bad-checksum", ["Udp.InCsumErrors", "Udp6InCsumErrors"]),
+];
+
+/// Evidence and losses with what sockets prove beyond what was seen, and what is to be said of it.
+pub(super) struct Completed {
+    pub(super) evidence: Evidence,
+    pub(super) fallen: Vec<Fallen>,
+    pub(super) notes: Vec<String>,
+}
+
+/// Completes evidence. Without a proof it stays what it is.
+pub(super) fn completed(evidence: &Evidence, mut fallen: Vec<Fallen>) -> Completed {
+    let mut evidence = evidence.clone();
+    let mut notes = Vec::new();
+    let Dropped { all: dropped, refused } = dropped(&evidence, &mut fallen);
+    add(&mut evidence, Point::Refused, refused);
+    if dropped > 0 {
+        notes.push(format!(
+            "the sockets dropped {dropped} packets that no tracepoint told of, as where the kernel runs no programs; \
+             their own counts are used"
+        ));
+    }
+    let read = read(&evidence);
+    if read > 0 {
+        add(&mut evidence, Point::Delivered, read);
+        notes.push(format!(
+            "{read} packets were read that no tracepoint told of before, as where the kernel runs no programs; they are \
+             counted as delivered"
+        ));
+    }
+    let proved = dropped.saturating_add(read);
+    if proved > 0 {
+        pass(&mut evidence, &fallen, proved);
+        fallen.sort_by_key(|fallen| std::cmp::Reverse(fallen.loss.packets));
+    }
+    Completed { evidence, fallen, notes }
+}
+
+/// What sockets counted and nothing else saw.
+#[derive(Default)]
+struct Dropped {
+    all: u64,
+    /// Those of them that found no room.
+    refused: u64,
+}
+
+/// Adds to losses what sockets counted and nothing else saw.
+fn dropped(evidence: &Evidence, fallen: &mut Vec<Fallen>) -> Dropped {
+    // Whose the datagrams were a socket does not count.
+    let mut dropped = Dropped::default();
+    if evidence.subject.peer.is_some() {
+        return dropped;
+    }
+    let mut left = NAMED.map(|(name, counters)| {
+        let counted = counters.iter().map(|name| evidence.grown(name)).fold(0, u64::saturating_add);
+        let seen = fallen.iter().filter(|fallen| fallen.loss.name == name).map(|fallen| fallen.loss.packets);
+        (name, counted.saturating_sub(seen.fold(0, u64::saturating_add)))
+    });
+    let ports = match evidence.subject.ports.as_slice() {
+        [] => &[0],
+        ports => ports,
+    };
+    for port in ports {
+        let (mut unseen, most) = unseen(evidence, fallen, *port);
+        dropped.all = dropped.all.saturating_add(unseen);
+        for (name, left) in &mut left {
+            let packets = unseen.min(*left);
+            (unseen, *left) = (unseen - packets, *left - packets);
+            insert(fallen, name, packets, *port, most);
+            if *name != "bad-checksum" {
+                dropped.refused = dropped.refused.saturating_add(packets);
+            }
+        }
+        insert(fallen, "unknown", unseen, *port, most);
+    }
+    dropped
+}
+
+/// What the sockets of a port counted beyond what was seen, and the socket that counted most.
+fn unseen<'e>(evidence: &'e Evidence, fallen: &[Fallen], port: u16) -> (u64, Option<&'e Grown>) {
+    let here = evidence.within.iter().filter(|grown| port == 0 || is_of_port(&grown.place, port));
+    let counted = here.clone().map(|grown| grown.packets).fold(0, u64::saturating_add);
+    let seen = fallen.iter().filter(|fallen| {
+        (fallen.direction, fallen.port) == (Direction::Request, port)
+            && BY_SOCKETS.contains(&fallen.loss.name.as_str())
+    });
+    let seen = seen.map(|fallen| fallen.loss.packets).fold(0, u64::saturating_add);
+    (counted.saturating_sub(seen), here.max_by_key(|grown| grown.packets))
+}
+
+/// Adds packets to a loss, or makes it one.
+fn insert(fallen: &mut Vec<Fallen>, name: &str, packets: u64, port: u16, most: Option<&Grown>) {
+    if packets == 0 {
+        return;
+    }
+    let at = (Direction::Request, Step::Socket, port);
+    let same = fallen
+        .iter_mut()
+        .find(|other| (other.direction, other.step, other.port) == at && other.loss.name == name);
+    if let Some(Fallen { loss, .. }) = same {
+        loss.packets = loss.packets.saturating_add(packets);
+        loss.source = format!("{}, and {packets} more by the socket's own count", loss.source);
+        return;
+    }
+    let cause = causes::named(name).unwrap_or_else(causes::unknown);
+    let source = "the socket's own count of drops".to_owned();
+    let mut loss = Loss::of(cause, packets, Exactness::Exact, source);
+    loss.place = most.map(|grown| grown.place.clone());
+    fallen.push(Fallen { direction: at.0, step: at.1, port, has_reason: false, loss });
+}
+
+/// Datagrams that were read and neither seen to be delivered nor can have waited from before.
+fn read(evidence: &Evidence) -> u64 {
+    let at = |point| evidence.passed(point, Direction::Request).into_value();
+    let counts =
+        at(Point::Read).zip(at(Point::Delivered)).filter(|_| evidence.waited.sockets_bytes.is_some());
+    counts.map_or(0, |(read, delivered)| {
+        read.saturating_sub(delivered).saturating_sub(evidence.waited.most_datagrams())
+    })
+}
+
+/// Has proved packets pass the points before the socket, as far as these lack packets for what came behind them.
+fn pass(evidence: &mut Evidence, fallen: &[Fallen], proved: u64) {
+    let lost = |steps: &[Step]| {
+        let these = fallen
+            .iter()
+            .filter(|fallen| fallen.direction == Direction::Request && steps.contains(&fallen.step));
+        these.map(|fallen| fallen.loss.packets).fold(0, u64::saturating_add)
+    };
+    let at = |evidence: &Evidence, point| evidence.passed(point, Direction::Request).into_value();
+    let behind = lost(&[Step::Ingress, Step::Filter, Step::Route, Step::Socket]);
+    let legs = [
+        (Point::Received, Point::Delivered, behind, 0),
+        (Point::Arrived, Point::Received, lost(&[Step::Softirq]), evidence.waited.backlogs_packets),
+    ];
+    for (point, next, lost, waited) in legs {
+        let Some((here, left)) = at(evidence, point).zip(at(evidence, next)) else { return };
+        let lacking = left.saturating_add(lost).saturating_sub(waited).saturating_sub(here);
+        add(evidence, point, lacking.min(proved));
+    }
+}
+
+/// Has packets pass a point.
+fn add(evidence: &mut Evidence, point: Point, packets: u64) {
+    let passed = &mut evidence.seen.passed;
+    let same = passed.iter_mut().find(|other| (other.point, other.direction) == (point, Direction::Request));
+    match same {
+        Some(same) => same.packets = same.packets.saturating_add(packets),
+        None if packets > 0 => {
+            passed.push(Passed { point, direction: Direction::Request, network: 0, device: None, packets });
+        }
+        None => {}
+    }
+}

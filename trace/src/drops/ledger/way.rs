@@ -1,0 +1,118 @@
+//! One way of packets, balanced from one place where they are counted to the next.
+
+use linerate_host::Known;
+
+use super::{Entry, Exactness, Loss, Step, Way};
+
+/// A stage before it is balanced.
+#[derive(Debug)]
+pub(super) struct Leg {
+    pub(super) step: Step,
+    pub(super) losses: Vec<Loss>,
+    /// How many packets can at most be waiting here at the end, and could at the beginning.
+    pub(super) can_wait: u64,
+    pub(super) could_wait: u64,
+    /// Packets that left it; none where nothing counts them between this stage and the next.
+    pub(super) out: Option<Known<u64>>,
+}
+
+impl Leg {
+    /// A stage behind which nothing counts packets.
+    pub(super) fn of(step: Step, losses: Vec<Loss>) -> Self {
+        Self { step, losses, can_wait: 0, could_wait: 0, out: None }
+    }
+
+    /// A stage behind which packets are counted.
+    pub(super) fn counted(step: Step, losses: Vec<Loss>, out: Known<u64>) -> Self {
+        Self { out: Some(out), ..Self::of(step, losses) }
+    }
+
+    /// The same where packets can wait.
+    pub(super) fn waiting(self, could_wait: u64, can_wait: u64) -> Self {
+        Self { could_wait, can_wait, ..self }
+    }
+}
+
+/// Balances legs one after the other. `first` is what came into the first.
+pub(super) fn balanced(first: Known<u64>, legs: Vec<Leg>) -> Way {
+    let mut current = first;
+    let mut stages = Vec::new();
+    for leg in legs {
+        let entry = entry(current, leg);
+        current = entry.packets_out.clone();
+        stages.push(entry);
+    }
+    Way { stages }
+}
+
+fn entry(packets_in: Known<u64>, leg: Leg) -> Entry {
+    let mut entry = Entry {
+        stage: leg.step,
+        packets_in,
+        packets_out: Known::unknown(""),
+        losses: leg.losses,
+        waiting: 0,
+        unaccounted: Known::unknown(""),
+        likely: Vec::new(),
+    };
+    let came = match &entry.packets_in {
+        Known::Value(came) => Known::Value(*came),
+        Known::Unknown { why } => Known::unknown(why.clone()),
+    };
+    match (came, leg.out) {
+        (Known::Value(came), Some(Known::Value(out))) => {
+            let missing = difference(came, entry.lost(), out);
+            entry.waiting = missing.clamp(-signed(leg.could_wait), signed(leg.can_wait));
+            entry.unaccounted = Known::Value(missing - entry.waiting);
+            entry.packets_out = Known::Value(out);
+        }
+        (Known::Value(came), Some(Known::Unknown { why })) => {
+            derive(&mut entry, came, &why);
+        }
+        (Known::Value(came), None) => {
+            derive(&mut entry, came, "told with the next stage that counts packets");
+        }
+        (Known::Unknown { why }, out) => {
+            entry.unaccounted = Known::unknown(why.clone());
+            entry.packets_out = out.unwrap_or(Known::Unknown { why });
+        }
+    }
+    entry
+}
+
+/// What leaves a stage is what came in and was not lost. More losses than packets are told here: the next stage cannot
+/// get fewer than none.
+fn derive(entry: &mut Entry, came: u64, why: &str) {
+    let missing = difference(came, entry.lost(), 0);
+    entry.packets_out = Known::Value(missing.max(0).unsigned_abs());
+    entry.unaccounted = if missing < 0 { Known::Value(missing) } else { Known::unknown(why) };
+}
+
+fn difference(came: u64, lost: u64, out: u64) -> i64 {
+    signed(came).saturating_sub(signed(lost)).saturating_sub(signed(out))
+}
+
+fn signed(packets: u64) -> i64 {
+    i64::try_from(packets).unwrap_or(i64::MAX)
+}
+
+/// What a device's counters tell of packets that are missing behind it: the counters in their order, of each as much as is
+/// missing still. Where it is not known how many are missing, all of each.
+pub(super) fn attributed(losses: Vec<Loss>, missing: Option<u64>) -> Vec<Loss> {
+    let Some(mut missing) = missing else { return losses };
+    let mut attributed = Vec::new();
+    for mut loss in losses {
+        if loss.exactness == Exactness::OfDevice {
+            let all = loss.packets;
+            loss.packets = all.min(missing);
+            missing -= loss.packets;
+            if loss.packets < all {
+                loss.source = format!("{}, {} of {all} that it counts", loss.source, loss.packets);
+            }
+        }
+        if loss.packets > 0 {
+            attributed.push(loss);
+        }
+    }
+    attributed
+}

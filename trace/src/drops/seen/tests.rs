@@ -1,0 +1,208 @@
+//! Losses of known count in a lab, and a clean run. The numbers are exact.
+
+use std::io::Write as _;
+use std::net::{SocketAddr, UdpSocket};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use linerate_host::Host;
+use linerate_lab::{Lab, LabHost};
+
+use super::*;
+
+/// Nothing here takes longer unless something is wrong.
+const DEADLINE: Duration = Duration::from_secs(10);
+
+const PORT: u16 = 5300;
+
+fn skip(test: &str, why: &str) {
+    let _ = std::io::stderr().write_all(format!("\nSKIP {test}: {why}\n").as_bytes());
+}
+
+/// A lab; none where there can be none, or where nothing can be traced.
+fn lab(test: &str) -> Option<Lab> {
+    let lab = Lab::builder().start().map_err(|error| error.to_string());
+    let looked = lab.and_then(|lab| {
+        let look = lab.receiver().run(|| Look::start(&Host::live(), &Subject::default()));
+        look.map_err(|error| error.to_string())?.map(|_| lab).map_err(|error| error.to_string())
+    });
+    looked.inspect_err(|why| skip(test, why)).ok()
+}
+
+fn subject(ports: &[u16]) -> Subject {
+    Subject { ports: ports.to_vec(), ..Subject::default() }
+}
+
+fn watch(host: &LabHost, subject: &Subject) -> Look {
+    host.run(|| Look::start(&Host::live(), subject)).unwrap().unwrap()
+}
+
+fn socket(host: &LabHost, address: &str) -> UdpSocket {
+    let socket = host.run(|| UdpSocket::bind(address)).unwrap().unwrap();
+    socket.set_read_timeout(Some(DEADLINE)).unwrap();
+    socket
+}
+
+fn address(lab: &Lab, port: u16) -> SocketAddr {
+    let link = &lab.links()[0];
+    SocketAddr::new(link.receiver.ipv4[0].into(), port)
+}
+
+/// Reads until what was counted satisfies, or the deadline is over.
+fn until(look: &Look, is_all: impl Fn(&Seen) -> bool) -> Seen {
+    let begin = Instant::now();
+    loop {
+        let seen = look.read(&Host::live()).unwrap();
+        if is_all(&seen) || begin.elapsed() > DEADLINE {
+            assert_eq!(seen.missed, 0, "{seen:#?}");
+            return seen;
+        }
+        std::thread::yield_now();
+    }
+}
+
+fn send(socket: &UdpSocket, to: SocketAddr, lengths: impl IntoIterator<Item = usize>) {
+    for length in lengths {
+        socket.send_to(&vec![7; length], to).unwrap();
+    }
+}
+
+/// Losses whose network namespace is known. What waits in a socket that closes belongs to none any more, so that the sockets of
+/// other tests show here, if they have the same port.
+fn lost_here(seen: &Seen) -> Vec<Lost> {
+    seen.lost.iter().filter(|lost| lost.network != 0).cloned().collect()
+}
+
+use Direction::{Reply, Request};
+
+#[test]
+fn what_nobody_listens_to_is_lost_for_that_reason() {
+    let Some(lab) = lab("what_nobody_listens_to_is_lost_for_that_reason") else { return };
+    let look = watch(lab.receiver(), &subject(&[PORT]));
+    let sender = socket(&lab.senders()[0], "0.0.0.0:0");
+    send(&sender, address(&lab, PORT), [32; 100]);
+    let seen = until(&look, |seen| seen.lost_for("NO_SOCKET", Request) >= 100);
+    assert_eq!(seen.lost_for("NO_SOCKET", Request), 100, "{seen:#?}");
+    assert_eq!(lost_here(&seen).iter().map(|lost| lost.packets).sum::<u64>(), 100, "{seen:#?}");
+    for point in [Point::Arrived, Point::Received] {
+        assert_eq!(seen.packets(point, Request), 100, "{point:?}: {seen:#?}");
+    }
+    assert_eq!(seen.packets(Point::Delivered, Request), 0);
+    assert_eq!(lost_here(&until(&look, |_| true).since(&seen)), []);
+}
+
+#[test]
+fn transactions_are_seen_at_each_point() {
+    let Some(lab) = lab("transactions_are_seen_at_each_point") else { return };
+    let server = socket(lab.receiver(), "0.0.0.0:5300");
+    let sender = socket(&lab.senders()[0], "0.0.0.0:0");
+    let look = watch(lab.receiver(), &subject(&[PORT]));
+    let other_end = watch(&lab.senders()[0], &subject(&[PORT]));
+    let unrelated = watch(lab.receiver(), &subject(&[PORT + 1]));
+    let mut buffer = [0; 100];
+    for _ in 0..200 {
+        send(&sender, address(&lab, PORT), [40]);
+        let (length, from) = server.recv_from(&mut buffer).unwrap();
+        server.send_to(&buffer[..length], from).unwrap();
+        sender.recv_from(&mut buffer).unwrap();
+    }
+    let seen = until(&look, |_| true);
+    for point in [Point::Arrived, Point::Received, Point::Delivered, Point::Read] {
+        assert_eq!(seen.packets(point, Request), 200, "{point:?}: {seen:#?}");
+    }
+    for point in [Point::Sent, Point::Queued, Point::Started, Point::Transmitted] {
+        assert_eq!(seen.packets(point, Reply), 200, "{point:?}: {seen:#?}");
+    }
+    assert_eq!((seen.packets(Point::Truncated, Request), lost_here(&seen)), (0, vec![]), "{seen:#?}");
+    let seen = until(&other_end, |_| true);
+    assert_eq!(seen.packets(Point::Transmitted, Request), 200, "{seen:#?}");
+    assert_eq!(seen.packets(Point::Received, Reply), 200, "{seen:#?}");
+    assert_eq!(seen.packets(Point::Delivered, Request), 0, "a client's socket is no server's: {seen:#?}");
+    let seen = until(&unrelated, |_| true);
+    assert_eq!((seen.passed, seen.lost), (vec![], vec![]));
+}
+
+#[test]
+fn a_full_buffer_and_a_short_one_are_told_apart() {
+    let Some(lab) = lab("a_full_buffer_and_a_short_one_are_told_apart") else { return };
+    let server = socket(lab.receiver(), "0.0.0.0:5300");
+    let sender = socket(&lab.senders()[0], "0.0.0.0:0");
+    let look = watch(lab.receiver(), &subject(&[PORT]));
+    // Some are longer than what reads them, some just as long.
+    send(&sender, address(&lab, PORT), [10, 100, 20, 50, 100, 0, 51, 3]);
+    until(&look, |seen| seen.packets(Point::Delivered, Request) == 8);
+    let mut buffer = [0; 50];
+    for _ in 0..8 {
+        server.recv_from(&mut buffer).unwrap();
+    }
+    let seen = until(&look, |_| true);
+    let count = |point| seen.packets(point, Request);
+    let found = (count(Point::Read), count(Point::Truncated), count(Point::LengthUnknown));
+    assert_eq!(found, (8, 3, 0), "{seen:#?}");
+    rustix::net::sockopt::set_socket_recv_buffer_size(&server, 4096).unwrap();
+    send(&sender, address(&lab, PORT), [100; 500]);
+    let full = until(&look, |now| {
+        let new = now.since(&seen);
+        new.packets(Point::Delivered, Request) + new.packets(Point::Refused, Request) >= 500
+    })
+    .since(&seen);
+    let refused = full.packets(Point::Refused, Request);
+    assert!(refused > 400, "{full:#?}");
+    assert_eq!(full.packets(Point::Delivered, Request), 500 - refused, "{full:#?}");
+    assert_eq!(full.lost_for("SOCKET_RCVBUFF", Request), refused, "{full:#?}");
+}
+
+#[test]
+fn a_netfilter_rule_is_named() {
+    let Some(lab) = lab("a_netfilter_rule_is_named") else { return };
+    let rules = "add table inet t; add chain inet t c { type filter hook input priority 0; }; \
+                 add rule inet t c udp dport 5300 numgen inc mod 10 0 drop";
+    let mut nft = Command::new("nft");
+    nft.arg(rules);
+    let made = lab.receiver().spawn(nft).is_ok_and(|mut nft| nft.wait().is_ok_and(|status| status.success()));
+    if !made {
+        return skip("a_netfilter_rule_is_named", "nft cannot set rules here");
+    }
+    let _server = socket(lab.receiver(), "0.0.0.0:5300");
+    let sender = socket(&lab.senders()[0], "0.0.0.0:0");
+    let look = watch(lab.receiver(), &subject(&[PORT]));
+    send(&sender, address(&lab, PORT), [32; 100]);
+    let seen = until(&look, |seen| {
+        seen.packets(Point::Delivered, Request) + seen.lost_for("NETFILTER_DROP", Request) >= 100
+    });
+    assert_eq!(seen.packets(Point::Delivered, Request), 90, "{seen:#?}");
+    let [lost] = &lost_here(&seen)[..] else { panic!("{seen:#?}") };
+    assert_eq!((lost.packets, lost.reason.as_deref(), lost.port), (10, Some("NETFILTER_DROP"), PORT));
+    assert!(lost.device.is_some(), "{lost:?}");
+}
+
+#[test]
+fn ipv6_and_all_ports_are_seen() {
+    let Some(lab) = lab("ipv6_and_all_ports_are_seen") else { return };
+    let bound = lab.receiver().run(|| UdpSocket::bind("[::1]:5300")).unwrap();
+    let Ok(server) = bound else {
+        return skip("ipv6_and_all_ports_are_seen", "no IPv6 here");
+    };
+    let client = socket(lab.receiver(), "[::1]:0");
+    let one = watch(lab.receiver(), &subject(&[PORT]));
+    let all = watch(lab.receiver(), &Subject::default());
+    let peer = Subject { peer: Some("::1".parse().unwrap()), ..subject(&[PORT]) };
+    let peer = watch(lab.receiver(), &peer);
+    let stranger = Subject { peer: Some("2001:db8::1".parse().unwrap()), ..subject(&[PORT]) };
+    let stranger = watch(lab.receiver(), &stranger);
+    send(&client, server.local_addr().unwrap(), [32; 20]);
+    send(&client, "[::1]:9".parse().unwrap(), [32; 5]);
+    let seen = until(&one, |seen| seen.packets(Point::Delivered, Request) >= 20);
+    assert_eq!(seen.packets(Point::Arrived, Request), 20, "{seen:#?}");
+    assert_eq!(seen.packets(Point::Received, Request), 20, "{seen:#?}");
+    assert_eq!(seen.packets(Point::Delivered, Request), 20, "{seen:#?}");
+    assert_eq!(lost_here(&seen), []);
+    let seen = until(&all, |seen| seen.lost_for("NO_SOCKET", Request) >= 5);
+    assert_eq!(seen.packets(Point::Transmitted, Reply), 25, "{seen:#?}");
+    assert_eq!(seen.packets(Point::Received, Request), 25, "{seen:#?}");
+    assert_eq!(seen.lost_for("NO_SOCKET", Request), 5, "{seen:#?}");
+    let seen = until(&peer, |_| true);
+    assert_eq!(seen.packets(Point::Received, Request), 20, "{seen:#?}");
+    assert!(seen.unseen.contains(&Point::Delivered));
+    assert_eq!(until(&stranger, |_| true).passed, []);
+}

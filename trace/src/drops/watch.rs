@@ -1,0 +1,102 @@
+//! Evidence of what happens now: what tracepoints see, and counters before and after.
+
+mod reading;
+
+use std::time::Duration;
+
+use linerate_host::Host;
+
+use super::ledger::Evidence;
+use super::seen::{Look, Seen, Subject};
+use crate::TraceError;
+use crate::window;
+use reading::{Drops, Reading};
+
+/// All that is read at one time.
+#[derive(Debug, Clone)]
+struct Moment {
+    reading: Reading,
+    /// What sockets have dropped, read before `seen`.
+    before: Drops,
+    seen: Seen,
+    /// The same, read after `seen`.
+    after: Drops,
+}
+
+/// A look at packets that goes on until this is dropped.
+#[derive(Debug)]
+pub struct Watch {
+    look: Look,
+    subject: Subject,
+    interfaces: Vec<String>,
+    first: Moment,
+    last: Moment,
+}
+
+impl Watch {
+    /// Begins to count, for the calling thread's network namespace; `host` has to be of the same. `interfaces` are those whose
+    /// counters are read, by name; none: as [`linerate_host::Scope`] chooses.
+    ///
+    /// # Errors
+    /// [`TraceError`] when the programs cannot be loaded. Counters that cannot be read are told with the evidence.
+    pub fn start(host: &Host, subject: &Subject, interfaces: &[String]) -> Result<Self, TraceError> {
+        // Before anything is seen, so that whatever counts it has it as well.
+        let reading = Reading::of(host, subject, interfaces);
+        let look = Look::start(host, subject)?;
+        let seen = look.read(host)?;
+        let after = Drops::of(host, subject, interfaces);
+        let first = Moment { before: reading.drops(), reading, seen, after };
+        let last = first.clone();
+        Ok(Self { look, subject: subject.clone(), interfaces: interfaces.to_vec(), first, last })
+    }
+
+    /// All since it began.
+    ///
+    /// # Errors
+    /// [`TraceError`] when the kernel's tables cannot be read.
+    pub fn total(&mut self, host: &Host) -> Result<Evidence, TraceError> {
+        self.last = self.now(host)?;
+        Ok(self.evidence(&self.first))
+    }
+
+    /// What came since the last lap, or the beginning.
+    ///
+    /// # Errors
+    /// [`TraceError`] when the kernel's tables cannot be read.
+    pub fn lap(&mut self, host: &Host) -> Result<Evidence, TraceError> {
+        let now = self.now(host)?;
+        let earlier = std::mem::replace(&mut self.last, now);
+        Ok(self.evidence(&earlier))
+    }
+
+    fn now(&self, host: &Host) -> Result<Moment, TraceError> {
+        let before = Drops::of(host, &self.subject, &self.interfaces);
+        let seen = self.look.read(host)?;
+        let reading = Reading::of(host, &self.subject, &self.interfaces);
+        Ok(Moment { before, seen, after: reading.drops(), reading })
+    }
+
+    fn evidence(&self, earlier: &Moment) -> Evidence {
+        let now = &self.last;
+        let seen = now.seen.since(&earlier.seen);
+        let mut evidence = now.reading.since(&earlier.reading, self.subject.clone(), seen);
+        evidence.within = now.before.since(&earlier.after);
+        evidence
+    }
+}
+
+/// Looks for a time, or until `stop` says so; see [`Watch::start`]. [`Ledger::make`](super::Ledger::make) makes a ledger of it.
+///
+/// # Errors
+/// [`TraceError`] when the programs cannot be loaded or read.
+pub fn observe(
+    host: &Host,
+    subject: &Subject,
+    interfaces: &[String],
+    duration: Duration,
+    stop: &dyn Fn() -> bool,
+) -> Result<Evidence, TraceError> {
+    let mut watch = Watch::start(host, subject, interfaces)?;
+    window::wait(duration, stop);
+    watch.total(host)
+}

@@ -1,0 +1,194 @@
+//! Two profiles side by side: what grew and what shrank.
+
+use std::collections::BTreeMap;
+
+use inferno::flamegraph::color::{BackgroundColor, Color};
+use serde::{Deserialize, Serialize};
+
+use super::draw::{self, Picture};
+use super::fold::{self, View};
+use super::profile::{Event, Frame, Profile};
+use crate::TraceError;
+
+/// Parts of a CPU in the lines that are drawn: whole numbers, fine enough for one sample in a long run.
+const PARTS: f64 = 1e6;
+
+/// What changed between two profiles. Everything is by CPU time, so that they may be of different length and frequency.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Difference {
+    /// CPUs' worth of time in the view before: 1.0 is one CPU all the time.
+    pub before_cpus: f64,
+    /// The same after.
+    pub after_cpus: f64,
+    /// Functions by how much they changed, most first.
+    pub functions: Vec<Change>,
+    /// What makes the two hard to compare, such as different events.
+    pub notes: Vec<String>,
+}
+
+/// How a function's own time changed: without those it calls.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Change {
+    /// Which.
+    pub function: Frame,
+    /// CPUs' worth of time in it before: 0.25 is a quarter of a CPU.
+    pub before_cpus: f64,
+    /// The same after.
+    pub after_cpus: f64,
+}
+
+impl Change {
+    /// Grown (above zero) or shrunk, in CPUs' worth of time.
+    pub fn cpus(&self) -> f64 {
+        self.after_cpus - self.before_cpus
+    }
+}
+
+impl Difference {
+    /// Compares what two profiles have in a view.
+    pub fn between(before: &Profile, after: &Profile, view: View) -> Self {
+        let (earlier, later) = (own(before, view), own(after, view));
+        let names: BTreeMap<&Frame, ()> =
+            earlier.keys().chain(later.keys()).map(|frame| (*frame, ())).collect();
+        let time = |of: &BTreeMap<&Frame, f64>, frame| of.get(frame).copied().unwrap_or(0.0);
+        let mut functions: Vec<Change> = names
+            .into_keys()
+            .map(|frame| Change {
+                function: frame.clone(),
+                before_cpus: time(&earlier, frame),
+                after_cpus: time(&later, frame),
+            })
+            .collect();
+        // A stable sort: those that changed as much stay in the order of their names.
+        functions.sort_by(|a, b| b.cpus().abs().total_cmp(&a.cpus().abs()));
+        Self {
+            before_cpus: view.stacks(before).map(|stack| cpus(before, stack.samples)).sum(),
+            after_cpus: view.stacks(after).map(|stack| cpus(after, stack.samples)).sum(),
+            functions,
+            notes: notes(before, after),
+        }
+    }
+}
+
+/// CPUs' worth of time that so many samples stand for.
+fn cpus(profile: &Profile, samples: u64) -> f64 {
+    samples as f64 / (profile.seconds * f64::from(profile.frequency_hz))
+}
+
+/// Time in each function without those it calls.
+fn own(profile: &Profile, view: View) -> BTreeMap<&Frame, f64> {
+    let mut own = BTreeMap::new();
+    for stack in view.stacks(profile) {
+        if let Some(frame) = profile.frames_of(stack).next_back() {
+            *own.entry(frame).or_default() += cpus(profile, stack.samples);
+        }
+    }
+    own
+}
+
+fn notes(before: &Profile, after: &Profile) -> Vec<String> {
+    let mut notes = Vec::new();
+    let event = |profile: &Profile| match profile.event {
+        Event::CpuCycles => "cycles",
+        Event::CpuClock { .. } => "the CPU clock",
+    };
+    if event(before) != event(after) {
+        notes.push(format!(
+            "one samples {}, the other {}: sections with interrupts off are not comparable",
+            event(before),
+            event(after)
+        ));
+    }
+    if before.cpus.len() != after.cpus.len() {
+        notes.push(format!("{} CPUs were sampled before, {} after", before.cpus.len(), after.cpus.len()));
+    }
+    for (profile, which) in [(before, "before"), (after, "after")] {
+        if profile.lost() > 0 {
+            notes.push(format!("{} samples were lost {which}", profile.lost()));
+        }
+    }
+    notes
+}
+
+/// The flame graph of `after`, a function red where it takes more time itself than `before`, blue where less. What is gone altogether has no width;
+/// [`Difference::functions`] has it. None if the view has no samples.
+///
+/// # Errors
+/// If it cannot be drawn.
+pub fn svg(before: &Profile, after: &Profile, picture: &Picture) -> Result<Option<String>, TraceError> {
+    let mut lines: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+    let parts = |profile, samples| (cpus(profile, samples) * PARTS).round() as u64;
+    for (stack, samples) in fold::lines(before, picture.view, draw::USER) {
+        lines.entry(stack).or_default().0 = parts(before, samples);
+    }
+    for (stack, samples) in fold::lines(after, picture.view, draw::USER) {
+        lines.entry(stack).or_default().1 = parts(after, samples);
+    }
+    if lines.values().all(|(_, after)| *after == 0) {
+        return Ok(None);
+    }
+    let lines: Vec<String> =
+        lines.into_iter().map(|(stack, (before, after))| format!("{stack} {before} {after}")).collect();
+    let mut options = draw::options(picture);
+    options.count_name = "millionths of a CPU".to_owned();
+    // Else what is as before could not be told from the paper.
+    options.bgcolors = Some(BackgroundColor::Flat(Color { r: 226, g: 226, b: 226 }));
+    let drawn = draw::draw(&mut options, &lines)?;
+    let meaning = [
+        ("more time in the function itself than before", (255, 90, 90)),
+        ("as before", (250, 250, 250)),
+        ("less", (90, 90, 255)),
+    ];
+    Ok(Some(draw::finish(&drawn, picture, meaning.into_iter())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flame::specimen::profile;
+
+    const BEFORE: &str = "40 x task main;aes\n20 x softirq main;handle_softirqs;net_rx_action\n";
+
+    #[test]
+    fn equal_profiles_do_not_differ() {
+        let one = profile(BEFORE);
+        // Twice as long with twice the samples is the same.
+        let mut long = profile(&BEFORE.replace("40 ", "80 ").replace("20 ", "40 "));
+        long.seconds *= 2.0;
+        for other in [&one, &long] {
+            let difference = Difference::between(&one, other, View::default());
+            assert!(difference.functions.iter().all(|change| change.cpus() == 0.0), "{difference:?}");
+            assert!((difference.before_cpus - 0.6).abs() < 1e-9 && difference.notes.is_empty());
+            let drawn = svg(&one, other, &Picture::default()).unwrap().unwrap();
+            assert!(drawn.contains("0.00%)") && !drawn.contains("; +") && !drawn.contains("; -"), "{drawn}");
+        }
+    }
+
+    #[test]
+    fn what_changed_most_comes_first() {
+        let after = profile("38 x task main;aes\n50 x softirq main;handle_softirqs;nf_hook_slow\n");
+        let difference = Difference::between(&profile(BEFORE), &after, View::default());
+        let names: Vec<(&str, i64)> = difference
+            .functions
+            .iter()
+            .map(|change| (change.function.name.as_str(), (change.cpus() * 100.0).round() as i64))
+            .collect();
+        assert_eq!(names, [("nf_hook_slow", 50), ("net_rx_action", -20), ("aes", -2)]);
+        let irq = View { irq_only: true, ..View::default() };
+        assert!((Difference::between(&profile(BEFORE), &after, irq).after_cpus - 0.5).abs() < 1e-9);
+        let drawn = svg(&profile(BEFORE), &after, &Picture::default()).unwrap().unwrap();
+        crate::flame::draw::tests::well_formed(&drawn).unwrap();
+    }
+
+    #[test]
+    fn what_is_not_comparable_is_told() {
+        let mut clock = profile(BEFORE);
+        clock.event = Event::CpuClock { why: "no PMU".to_owned() };
+        clock.cpus[0].lost = 3;
+        let notes = Difference::between(&profile(BEFORE), &clock, View::default()).notes;
+        assert!(
+            notes[0].contains("the CPU clock") && notes[1].contains("3 samples were lost after"),
+            "{notes:?}"
+        );
+    }
+}

@@ -1,0 +1,160 @@
+//! Profiles as flame graphs in SVG.
+
+mod palette;
+
+use std::io;
+
+use inferno::flamegraph::color::{BackgroundColor, Color, PaletteMap};
+use inferno::flamegraph::{Options, TextTruncateDirection, from_lines};
+
+pub use self::palette::{Part, legend};
+use super::fold::{self, View};
+use super::profile::Profile;
+use crate::TraceError;
+
+/// Functions narrower than this part of the picture, in percent, are left out: nobody could see them, and files stay small.
+const NARROWEST: f64 = 0.1;
+
+/// Functions of user space in a stack that are drawn: those that call themselves over and over would make it very high.
+pub(super) const USER: usize = 16;
+
+/// Width of what is for a page, and of the other before its script runs.
+const WIDTH: usize = 1200;
+
+/// Room for the legend below the graph, in pixels.
+const LEGEND: usize = 28;
+
+/// What is drawn, beside the profile.
+#[derive(Debug, Clone, Default)]
+pub struct Picture {
+    /// Above it.
+    pub title: String,
+    /// Below the title: what, where, for how long.
+    pub subtitle: Option<String>,
+    /// Which part.
+    pub view: View,
+    /// Whether it is a file of its own, with the script that zooms and searches (which asks nobody for anything). Otherwise it
+    /// is an element for a page: without script, and without what only the beginning of a file may have.
+    pub interactive: bool,
+}
+
+/// The flame graph of a profile: width is time, colours are [parts](legend) of the packet path. The same for the same profile.
+/// None if the view has no samples.
+///
+/// # Errors
+/// If it cannot be drawn.
+pub fn svg(profile: &Profile, picture: &Picture) -> Result<Option<String>, TraceError> {
+    let lines: Vec<String> = fold::lines(profile, picture.view, USER)
+        .into_iter()
+        .map(|(stack, samples)| format!("{stack} {samples}"))
+        .collect();
+    if lines.is_empty() {
+        return Ok(None);
+    }
+    let mut colours = colours(profile, picture.view);
+    let mut options = options(picture);
+    options.palette_map = Some(&mut colours);
+    let drawn = draw(&mut options, &lines)?;
+    Ok(Some(finish(&drawn, picture, legend().map(|part| (part.name, part.colour)))))
+}
+
+/// What all pictures have in common.
+pub(super) fn options(picture: &Picture) -> Options<'static> {
+    let mut options = Options::default();
+    options.title.clone_from(&picture.title);
+    options.subtitle.clone_from(&picture.subtitle);
+    options.deterministic = true;
+    options.bgcolors = Some(BackgroundColor::Flat(Color { r: 255, g: 255, b: 255 }));
+    options.min_width = NARROWEST;
+    options.text_truncate_direction = TextTruncateDirection::Right;
+    options.no_javascript = !picture.interactive;
+    options.image_width = (!picture.interactive).then_some(WIDTH);
+    options
+}
+
+/// Draws folded lines.
+pub(super) fn draw(options: &mut Options<'_>, lines: &[String]) -> Result<String, TraceError> {
+    let failed = |source| TraceError::Kernel { what: "drawing a flame graph", source };
+    let mut svg = Vec::new();
+    from_lines(options, lines.iter().map(String::as_str), &mut svg).map_err(failed)?;
+    String::from_utf8(svg).map_err(|error| failed(io::Error::other(error)))
+}
+
+/// The colour of each name that may be in the graph. Roots are threads, contexts or CPUs, and get that of what is no function.
+fn colours(profile: &Profile, view: View) -> PaletteMap {
+    let mut colours = PaletteMap::default();
+    let grey = Color { r: 200, g: 200, b: 204 };
+    for (stack, _) in fold::lines(profile, view, USER) {
+        for root in stack.split(';').take(1 + usize::from(view.per_cpu)) {
+            colours.insert(root, grey);
+        }
+    }
+    colours.insert("", grey);
+    colours.insert(fold::LEFT_OUT, grey);
+    for frame in &profile.frames {
+        colours.insert(fold::label(frame), palette::colour(frame));
+    }
+    colours
+}
+
+/// The picture with the meaning of its colours at the bottom; for a page, without what only a file has.
+pub(super) fn finish<'n>(
+    svg: &str,
+    picture: &Picture,
+    entries: impl Iterator<Item = (&'n str, (u8, u8, u8))>,
+) -> String {
+    let svg = with_legend(svg, entries);
+    if picture.interactive {
+        return svg;
+    }
+    let svg = svg.find("<svg").map_or(svg.as_str(), |begin| &svg[begin..]);
+    let svg = without(svg, "<script", "</script>");
+    let svg = without(&svg, "<text id=\"search\"", "</text>");
+    svg.replacen(" onload=\"init(evt)\"", "", 1)
+}
+
+/// Without the first part that begins and ends like this.
+fn without(text: &str, begin: &str, end: &str) -> String {
+    let cut = text.find(begin).and_then(|from| Some((from, from + text[from..].find(end)? + end.len())));
+    cut.map_or_else(|| text.to_owned(), |(from, to)| format!("{}{}", &text[..from], &text[to..]))
+}
+
+/// The picture, a little higher, with the meaning of its colours at the bottom.
+fn with_legend<'n>(svg: &str, entries: impl Iterator<Item = (&'n str, (u8, u8, u8))>) -> String {
+    let parts = svg.split_once("xmlns=").and_then(|(head, body)| {
+        Some((head, body.trim_end().strip_suffix("</svg>")?, attribute(head, "height")?))
+    });
+    let Some((head, body, height)) = parts else { return svg.to_owned() };
+    let higher = height + LEGEND;
+    let head = head.replacen(&format!("height=\"{height}\""), &format!("height=\"{higher}\""), 1).replacen(
+        &format!(" {height}\""),
+        &format!(" {higher}\""),
+        1,
+    );
+    let mut text = format!(
+        "{head}xmlns={body}<g id=\"legend\">\
+         <rect x=\"0\" y=\"{height}\" width=\"100%\" height=\"{LEGEND}\" fill=\"rgb(255,255,255)\"/>"
+    );
+    let (mut x, y) = (10, height + 4);
+    for (name, (r, g, b)) in entries {
+        text.push_str(&format!(
+            "<rect x=\"{x}\" y=\"{y}\" width=\"12\" height=\"12\" fill=\"rgb({r},{g},{b})\" stroke=\"rgb(150,150,150)\"/>\
+             <text x=\"{}\" y=\"{}\" style=\"font-size:10px\" fill=\"rgb(0,0,0)\">{name}</text>",
+            x + 16,
+            y + 10
+        ));
+        // A letter of the graph's font is six pixels wide at this size.
+        x += 16 + name.len() * 6 + 14;
+    }
+    text.push_str("</g></svg>");
+    text
+}
+
+/// A number among an element's attributes.
+fn attribute(element: &str, name: &str) -> Option<usize> {
+    let (_, after) = element.split_once(&format!(" {name}=\""))?;
+    after.split_once('"')?.0.parse().ok()
+}
+
+#[cfg(test)]
+pub(super) mod tests;

@@ -1,0 +1,195 @@
+//! Stacks as lines of text, `root;function;function 12`, which many tools read.
+
+use std::collections::BTreeMap;
+
+use super::profile::{Context, Frame, FrameKind, Profile, Stack};
+
+/// Stands for functions that are not shown.
+pub(super) const LEFT_OUT: &str = "...";
+
+/// Which part of a profile is wanted, and how.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct View {
+    /// Only what ran in interrupt context, each stack from where that begins, below the name of its [`Context`].
+    pub irq_only: bool,
+    /// Idle samples too.
+    pub idle: bool,
+    /// Only this CPU.
+    pub cpu: Option<u32>,
+    /// A root a CPU.
+    pub per_cpu: bool,
+}
+
+impl View {
+    /// Whether a stack of this context on this CPU is in it.
+    pub fn has(&self, context: Context, cpu: u32) -> bool {
+        self.cpu.is_none_or(|only| only == cpu)
+            && (self.idle || context != Context::Idle)
+            && (!self.irq_only || context.is_interrupt())
+    }
+
+    /// The stacks that are in it.
+    pub fn stacks<'p>(&self, profile: &'p Profile) -> impl Iterator<Item = &'p Stack> {
+        profile.stacks.iter().filter(move |stack| self.has(stack.context, stack.cpu))
+    }
+}
+
+/// How a function is called where there is nothing beside its name: that of its module, in brackets, if it has none.
+pub fn label(frame: &Frame) -> String {
+    if frame.name != Frame::UNKNOWN {
+        return clean(&frame.name);
+    }
+    match (&frame.module, frame.kind) {
+        (Some(module), _) => clean(&format!("[{module}]")),
+        (None, FrameKind::Kernel) => "[kernel]".to_owned(),
+        (None, FrameKind::User) => Frame::UNKNOWN.to_owned(),
+    }
+}
+
+/// The stacks of a view, folded: sorted lines, none twice.
+pub fn folded(profile: &Profile, view: View) -> String {
+    let mut text = String::new();
+    for (stack, samples) in lines(profile, view, usize::MAX) {
+        text.push_str(&format!("{stack} {samples}\n"));
+    }
+    text
+}
+
+/// Those lines, and how often each stack was there; of functions in user space at most so many a stack, half of them the
+/// outermost, half the innermost.
+pub(super) fn lines(profile: &Profile, view: View, user: usize) -> BTreeMap<String, u64> {
+    let labels: Vec<String> = profile.frames.iter().map(label).collect();
+    // Of one width, so that they are in order.
+    let digits = profile.cpus.iter().map(|cpu| cpu.cpu).max().unwrap_or(0).to_string().len();
+    let mut lines = BTreeMap::new();
+    for stack in view.stacks(profile) {
+        let mut parts: Vec<String> = Vec::new();
+        if view.per_cpu {
+            parts.push(format!("CPU {:0digits$}", stack.cpu));
+        }
+        let begin = if view.irq_only {
+            parts.push(stack.context.describe().to_owned());
+            stack.entry as usize
+        } else {
+            parts.push(clean(&stack.comm));
+            0
+        };
+        let frames = &stack.frames[begin..];
+        let in_user = frames
+            .iter()
+            .take_while(|index| profile.frames[**index as usize].kind == FrameKind::User)
+            .count();
+        let left_out = if in_user > user { user / 2..in_user - user / 2 } else { 0..0 };
+        for (place, index) in frames.iter().enumerate() {
+            if place == left_out.start && !left_out.is_empty() {
+                parts.push(LEFT_OUT.to_owned());
+            }
+            if !left_out.contains(&place) {
+                parts.push(labels[*index as usize].clone());
+            }
+        }
+        *lines.entry(parts.join(";")).or_default() += stack.samples;
+    }
+    lines
+}
+
+/// Without what means something in a line.
+fn clean(name: &str) -> String {
+    name.chars()
+        .map(|character| match character {
+            ';' => ':',
+            character if character.is_control() => '?',
+            character => character,
+        })
+        .collect()
+}
+
+/// A stack of folded text: functions, the root first, and samples.
+pub type Line = (Vec<String>, u64);
+
+/// Reads folded text. Empty lines and those that begin with `#` say nothing.
+///
+/// # Errors
+/// If a line does not end in a number of samples; which one, for a person.
+pub fn parse(text: &str) -> Result<Vec<Line>, String> {
+    let lines = text.lines().enumerate();
+    let telling = lines.filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#'));
+    telling
+        .map(|(index, line)| {
+            let split = line.trim_end().rsplit_once(' ');
+            let parsed = split.and_then(|(stack, samples)| Some((stack, samples.parse().ok()?)));
+            let (stack, samples) = parsed.ok_or_else(|| {
+                format!("line {} does not end in a number of samples: {line:.60}", index + 1)
+            })?;
+            Ok((stack.split(';').map(str::to_owned).collect(), samples))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::flame::specimen::profile;
+
+    #[test]
+    fn a_view_cuts_what_ran_in_interrupt_context() {
+        let profile = profile(
+            "2 openssl task main;aes\n\
+             3 openssl softirq main;asm_common_interrupt;handle_softirqs;net_rx_action\n\
+             5 swapper idle do_idle\n",
+        );
+        let irq = View { irq_only: true, ..View::default() };
+        assert_eq!(folded(&profile, irq), "softirq after an interrupt;handle_softirqs;net_rx_action 3\n");
+        assert_eq!(
+            folded(&profile, View::default()),
+            "openssl;main;aes 2\nopenssl;main;asm_common_interrupt;handle_softirqs;net_rx_action 3\n"
+        );
+        let all = View { idle: true, per_cpu: true, ..View::default() };
+        assert!(folded(&profile, all).contains("CPU 0;swapper;do_idle 5\n"));
+        assert_eq!(folded(&profile, View { cpu: Some(1), ..View::default() }), "");
+    }
+
+    #[test]
+    fn deep_stacks_are_drawn_with_their_ends() {
+        let mut profile = profile("1 x task a;b;c;d;e;f;k\n");
+        for frame in &mut profile.frames[..6] {
+            frame.kind = FrameKind::User;
+        }
+        let line = |user| lines(&profile, View::default(), user).into_keys().next().unwrap();
+        assert_eq!(line(4), "x;a;b;...;e;f;k");
+        assert_eq!(line(6), "x;a;b;c;d;e;f;k");
+    }
+
+    #[test]
+    fn bad_lines_are_named() {
+        assert_eq!(parse("# nothing\n\na;b 3\n").unwrap(), [(vec!["a".to_owned(), "b".to_owned()], 3)]);
+        assert_eq!(parse("a 1\na;b\n").unwrap_err(), "line 2 does not end in a number of samples: a;b");
+        assert!(parse("a -1").is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_folded_reads_the_same(comm in "\\PC{0,16}", names in prop::collection::vec("\\PC{1,12}", 1..6), samples in 1u64..1000) {
+            let mut profile = profile("1 x task y\n");
+            profile.frames = names
+                .iter()
+                .map(|name| Frame { name: name.clone(), module: None, kind: FrameKind::User })
+                .collect();
+            profile.stacks[0] = Stack {
+                frames: (0..names.len() as u32).collect(),
+                comm: comm.clone(),
+                samples,
+                ..profile.stacks[0].clone()
+            };
+            let read = parse(&format!("# a remark\n{}", folded(&profile, View::default()))).unwrap();
+            let mut expected = vec![clean(&comm)];
+            expected.extend(profile.frames.iter().map(label));
+            // A line that begins with # is a remark.
+            if !comm.starts_with('#') {
+                prop_assert_eq!(read, vec![(expected, samples)]);
+            }
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Profiles that were saved, which somebody may have changed since.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use super::{Context, CpuProfile, Event, Frame, Profile, Stack};
+
+/// A [`Profile`] as it is in a file.
+#[derive(Deserialize)]
+pub(super) struct Saved {
+    seconds: f64,
+    event: Event,
+    frequency_hz: u32,
+    cpus: Vec<CpuProfile>,
+    frames: Vec<Frame>,
+    stacks: Vec<Stack>,
+    #[serde(default)]
+    notes: Vec<String>,
+}
+
+impl TryFrom<Saved> for Profile {
+    type Error = String;
+
+    /// Refuses what does not fit together, so that nobody who reads a profile has to look.
+    fn try_from(saved: Saved) -> Result<Self, String> {
+        let Saved { seconds, event, frequency_hz, cpus, frames, stacks, notes } = saved;
+        if !(seconds > 0.0 && seconds.is_finite() && frequency_hz > 0) {
+            return Err("a profile without a time or a frequency".to_owned());
+        }
+        let mut sums: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
+        for stack in &stacks {
+            if let Some(index) = stack.frames.iter().find(|index| **index as usize >= frames.len()) {
+                return Err(format!("a stack of a profile has function {index} of {}", frames.len()));
+            }
+            if stack.entry as usize > stack.frames.len() {
+                return Err(format!("a stack of a profile begins behind its end, at {}", stack.entry));
+            }
+            let (samples, idle) = sums.entry(stack.cpu).or_default();
+            *samples = samples.checked_add(stack.samples).ok_or("a profile with too many samples")?;
+            *idle += if stack.context == Context::Idle { stack.samples } else { 0 };
+        }
+        let told: BTreeMap<u32, (u64, u64)> =
+            cpus.iter().filter(|cpu| cpu.samples > 0).map(|cpu| (cpu.cpu, (cpu.samples, cpu.idle))).collect();
+        sums.retain(|_, (samples, _)| *samples > 0);
+        if told != sums {
+            return Err("a profile whose stacks are not as many as its CPUs' samples".to_owned());
+        }
+        Ok(Self { seconds, event, frequency_hz, cpus, frames, stacks, notes })
+    }
+}
+
+/// For the fuzzer.
+pub(crate) fn any_profile(bytes: &[u8]) {
+    if let Ok(profile) = serde_json::from_slice::<Profile>(bytes) {
+        _ = (profile.busy(), profile.lost());
+        for stack in &profile.stacks {
+            _ = profile.frames_of(stack).count();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flame::specimen::profile;
+
+    #[test]
+    fn what_was_saved_reads_the_same() {
+        let profile =
+            profile("2 openssl task main;aes\n3 x softirq main;handle_softirqs;net_rx_action\n5 y idle z\n");
+        let text = serde_json::to_string(&profile).unwrap();
+        assert_eq!(serde_json::from_str::<Profile>(&text).unwrap(), profile);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        let good = profile("2 openssl task main;aes\n");
+        let refused = |change: fn(&mut Profile)| {
+            let mut bad = good.clone();
+            change(&mut bad);
+            serde_json::from_str::<Profile>(&serde_json::to_string(&bad).unwrap()).unwrap_err().to_string()
+        };
+        assert!(refused(|bad| bad.stacks[0].frames[1] = 2).contains("function 2 of 2"));
+        assert!(refused(|bad| bad.stacks[0].entry = 3).contains("behind its end"));
+        assert!(refused(|bad| bad.stacks[0].samples = 3).contains("not as many"));
+        assert!(refused(|bad| bad.cpus[0].idle = 1).contains("not as many"));
+        assert!(refused(|bad| bad.frequency_hz = 0).contains("frequency"));
+    }
+}

@@ -1,0 +1,250 @@
+//! Sampling: an event a CPU, a ring a CPU, emptied while it runs.
+//!
+//! The kernel writes each sample into its CPU's ring without waking anybody; the rings are emptied [every so
+//! often](DRAIN), and samples are put together at once, so that a long run takes no more memory than a short one with
+//! as many different stacks.
+
+mod context;
+mod event;
+mod mappings;
+mod names;
+mod tally;
+
+use std::time::{Duration, Instant};
+
+use linerate_host::{CpuSet, Host};
+use perf_event::Sampler;
+use perf_event::data::Record;
+
+pub(crate) use self::mappings::any_mappings;
+
+use self::event::{Opened, kernel_failed};
+use self::names::Names;
+use self::tally::{Sample, Tally};
+use super::profile::{Asked, Context, CpuProfile, Event, Profile, Stack};
+use crate::{TraceError, window};
+
+/// How often rings are emptied. At 999 Hz a CPU's ring has room for ten times that of the deepest stacks.
+const DRAIN: Duration = Duration::from_millis(50);
+
+/// How often new stacks get their names: processes may end, and their names with them.
+const NAME: Duration = Duration::from_secs(1);
+
+/// Less than this part of the samples asked for is told: who shares the CPU with us took the rest.
+const ENOUGH: f64 = 0.9;
+
+/// From this part of all samples that are not idle on, our own are told.
+const NOTABLE: f64 = 0.01;
+
+/// Where the kernel lists CPUs that run.
+const ONLINE: &str = "/sys/devices/system/cpu/online";
+
+/// What is done, for errors.
+const WHAT: &str = "sampling CPUs";
+
+/// [`Profile::observe`].
+pub(super) fn observe(host: &Host, asked: &Asked, stop: &dyn Fn() -> bool) -> Result<Profile, TraceError> {
+    observe_with(host, asked, stop, &event::RINGS)
+}
+
+fn observe_with(
+    host: &Host,
+    asked: &Asked,
+    stop: &dyn Fn() -> bool,
+    rings: &[usize],
+) -> Result<Profile, TraceError> {
+    let Opened { event, mut samplers } = event::open(&cpus(host, asked)?, asked.frequency_hz, rings)?;
+    let lost = vec![0; samplers.len()];
+    let mut run = Run { tally: Tally::default(), names: Names::new(host)?, lost, throttled: 0 };
+    for (_, sampler) in &mut samplers {
+        sampler.enable().map_err(|error| kernel_failed(&error))?;
+    }
+    let begin = Instant::now();
+    run.look(host, &mut samplers, asked.duration, stop);
+    for (_, sampler) in &mut samplers {
+        sampler.disable().map_err(|error| kernel_failed(&error))?;
+    }
+    let seconds = begin.elapsed().as_secs_f64();
+    run.drain(&mut samplers);
+    run.tally.name(host, &mut run.names);
+    Ok(run.into_profile(seconds, event, asked.frequency_hz, &mut samplers))
+}
+
+/// The CPUs to sample: those online, of those asked for.
+fn cpus(host: &Host, asked: &Asked) -> Result<Vec<u32>, TraceError> {
+    let text = host.read(ONLINE)?;
+    let online = CpuSet::from_list(text.trim()).map_err(|error| refused(format!("{ONLINE}: {error}")))?;
+    let Some(wanted) = &asked.cpus else { return Ok(online.iter().collect()) };
+    if let Some(offline) = wanted.iter().find(|cpu| !online.contains(**cpu)) {
+        return Err(refused(format!("CPU {offline} is not online ({ONLINE}: {})", text.trim())));
+    }
+    let mut wanted = wanted.clone();
+    wanted.sort_unstable();
+    wanted.dedup();
+    Ok(wanted)
+}
+
+fn refused(why: String) -> TraceError {
+    TraceError::Kernel { what: WHAT, source: std::io::Error::other(why) }
+}
+
+/// What comes together while it runs.
+struct Run {
+    tally: Tally,
+    names: Names,
+    /// Samples without room, an item a sampler.
+    lost: Vec<u64>,
+    /// How often the kernel stopped a CPU's samples since they were too many.
+    throttled: u64,
+}
+
+impl Run {
+    /// Empties rings, and looks up names, until the time is over.
+    fn look(
+        &mut self,
+        host: &Host,
+        samplers: &mut [(u32, Sampler)],
+        duration: Duration,
+        stop: &dyn Fn() -> bool,
+    ) {
+        let begin = Instant::now();
+        let mut named = begin;
+        while !stop() && begin.elapsed() < duration {
+            window::wait(DRAIN.min(duration.saturating_sub(begin.elapsed())), stop);
+            self.drain(samplers);
+            // Not at the end, which it would put off: what is left is named when nothing is sampled any more.
+            if named.elapsed() >= NAME && begin.elapsed() + NAME < duration {
+                self.tally.name(host, &mut self.names);
+                named = Instant::now();
+            }
+        }
+    }
+
+    fn drain(&mut self, samplers: &mut [(u32, Sampler)]) {
+        for (index, (cpu, sampler)) in samplers.iter_mut().enumerate() {
+            while let Some(record) = sampler.next_record() {
+                match record.parse_record() {
+                    Ok(Record::Sample(sample)) => self.tally.add(Sample {
+                        cpu: *cpu,
+                        pid: sample.pid().unwrap_or(0),
+                        thread: sample.tid().unwrap_or(0),
+                        chain: sample.callchain().unwrap_or_default(),
+                    }),
+                    Ok(Record::Lost(lost)) => self.lost[index] += lost.lost,
+                    Ok(Record::LostSamples(lost)) => self.lost[index] += lost.lost,
+                    Ok(Record::Throttle(_)) => self.throttled += 1,
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    fn into_profile(
+        self,
+        seconds: f64,
+        event: Event,
+        frequency_hz: u32,
+        samplers: &mut [(u32, Sampler)],
+    ) -> Profile {
+        let mut stacks = self.tally.into_stacks();
+        let cpus: Vec<CpuProfile> = samplers
+            .iter_mut()
+            .zip(&self.lost)
+            .map(|((cpu, sampler), told)| {
+                let (mut samples, mut idle) = (0, 0);
+                for stack in stacks.iter().filter(|stack| stack.cpu == *cpu) {
+                    samples += stack.samples;
+                    idle += if stack.context == Context::Idle { stack.samples } else { 0 };
+                }
+                // Records of losses come with the next sample there is room for; the counter knows the last ones too.
+                let counted = sampler.read_full().ok().and_then(|count| count.lost());
+                CpuProfile { cpu: *cpu, samples, idle, lost: counted.unwrap_or(0).max(*told) }
+            })
+            .collect();
+        let cpus = match event {
+            Event::CpuCycles => halted(cpus, &mut stacks, seconds * f64::from(frequency_hz)),
+            Event::CpuClock { .. } => cpus,
+        };
+        let mut notes = limits(&event);
+        notes.extend(self.names.notes());
+        if self.throttled > 0 {
+            notes.push(format!(
+                "the kernel paused the samples {} times, since they were too many",
+                self.throttled
+            ));
+        }
+        notes.extend(own_cost(&stacks));
+        if event != Event::CpuCycles {
+            notes.extend(shortfall(&cpus, seconds, frequency_hz));
+        }
+        Profile { seconds, event, frequency_hz, cpus, frames: self.names.into_frames(), stacks, notes }
+    }
+}
+
+/// What this event cannot see.
+fn limits(event: &Event) -> Vec<String> {
+    match event {
+        Event::CpuCycles => vec![
+            "sampled by cycles: a CPU that is halted has none, so that what is missing to the time counts as idle; at a higher \
+             or lower clock than that of the beginning, a sample is shorter or longer"
+                .to_owned(),
+        ],
+        Event::CpuClock { why } => vec![format!(
+            "sampled by a timer, since {why}: what runs with interrupts off is charged to where they are switched on again, \
+             and interrupt handlers are not seen"
+        )],
+    }
+}
+
+/// CPUs with the samples as idle ones that are missing to those `asked` for, since they had no cycles to make them.
+fn halted(mut cpus: Vec<CpuProfile>, stacks: &mut Vec<Stack>, asked: f64) -> Vec<CpuProfile> {
+    for cpu in &mut cpus {
+        let missing = (asked.round() as u64).saturating_sub(cpu.samples + cpu.lost);
+        if missing > 0 {
+            cpu.samples += missing;
+            cpu.idle += missing;
+            stacks.push(Stack {
+                frames: Vec::new(),
+                context: Context::Idle,
+                entry: 0,
+                cpu: cpu.cpu,
+                pid: 0,
+                comm: "swapper".to_owned(),
+                samples: missing,
+            });
+        }
+    }
+    stacks.sort_by_key(|stack| std::cmp::Reverse(stack.samples));
+    cpus
+}
+
+/// What of it was this process, which drains rings and looks up names.
+fn own_cost(stacks: &[Stack]) -> Option<String> {
+    let samples = |own: bool| -> u64 {
+        let busy = stacks.iter().filter(|stack| stack.context != Context::Idle);
+        busy.filter(|stack| !own || stack.pid == std::process::id()).map(|stack| stack.samples).sum()
+    };
+    let share = samples(true) as f64 / samples(false) as f64;
+    (share >= NOTABLE).then(|| format!("{:.1} % of the samples are linerate's own process", share * 100.0))
+}
+
+/// Whether samples are missing that nobody counted.
+fn shortfall(cpus: &[CpuProfile], seconds: f64, frequency_hz: u32) -> Option<String> {
+    let asked = seconds * f64::from(frequency_hz);
+    let short = |cpu: &&CpuProfile| ((cpu.samples + cpu.lost) as f64) < asked * ENOUGH;
+    let (count, worst) = (
+        cpus.iter().filter(short).count(),
+        cpus.iter().filter(short).min_by_key(|cpu| cpu.samples + cpu.lost)?,
+    );
+    let ratio = (worst.samples + worst.lost) as f64 / asked;
+    Some(format!(
+        "{count} of {} CPUs gave fewer samples than asked for, CPU {} {:.0} %: it stood still (hypervisor, deep sleep), or had \
+         interrupts off for long",
+        cpus.len(),
+        worst.cpu,
+        ratio * 100.0
+    ))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,171 @@
+//! Opening the event of each CPU.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use perf_event::events::{Hardware, Software};
+use perf_event::{Builder, ReadFormat, SampleFlag, Sampler};
+
+use super::{WHAT, refused};
+use crate::TraceError;
+use crate::flame::profile::Event;
+
+/// Room for samples a CPU, in bytes, and what an ordinary user may have (`kernel.perf_event_mlock_kb`, 516 with the ring's
+/// first page).
+pub(super) const RINGS: [usize; 2] = [2 << 20, 512 << 10];
+
+/// What is told instead of cycles.
+const NO_CYCLES: &str = "this machine has no cycle counter for us (virtual machine without a PMU?)";
+
+/// For how long cycles are counted to learn how many a second has; of that the first half is for the CPU to speed up.
+const SPIN: Duration = Duration::from_millis(20);
+
+/// Cycles a second that a CPU may have; a counter that tells anything else does not count.
+const SPEEDS_HZ: std::ops::Range<f64> = 1e8..2e10;
+
+/// Samplers, stopped, one a CPU.
+pub(super) struct Opened {
+    pub(super) event: Event,
+    pub(super) samplers: Vec<(u32, Sampler)>,
+}
+
+/// What makes a sample.
+#[derive(Debug, Clone, Copy)]
+enum Pace {
+    /// So many cycles. Not a frequency of them: that makes samples of CPUs that do little stand for less than those of others.
+    Cycles(u64),
+    /// The clock, so often a second.
+    Clock(u32),
+}
+
+/// Opens cycles on these CPUs, or the clock where there are no cycles to be had, with the first of these rings that may be had.
+pub(super) fn open(cpus: &[u32], frequency_hz: u32, rings: &[usize]) -> Result<Opened, TraceError> {
+    let why = match speed() {
+        Ok(hz) => match open_all(cpus, Pace::Cycles((hz / f64::from(frequency_hz)) as u64), rings) {
+            Ok(samplers) => return Ok(Opened { event: Event::CpuCycles, samplers }),
+            Err(error) => explain(&error),
+        },
+        Err(why) => why,
+    };
+    let samplers = open_all(cpus, Pace::Clock(frequency_hz), rings).map_err(|error| kernel_failed(&error))?;
+    Ok(Opened { event: Event::CpuClock { why }, samplers })
+}
+
+/// Cycles a second of a CPU at work, or why they cannot be counted.
+fn speed() -> Result<f64, String> {
+    let hz = rate(Hardware::CPU_CYCLES).map_err(|error| explain(&error))?;
+    if SPEEDS_HZ.contains(&hz) {
+        Ok(hz)
+    } else {
+        Err("this machine's cycle counter is there and does not count".to_owned())
+    }
+}
+
+/// How many events this thread has in a second in which it has a CPU.
+fn rate(event: impl perf_event::events::Event) -> io::Result<f64> {
+    let mut builder = Builder::new(event);
+    builder.include_kernel().read_format(ReadFormat::TOTAL_TIME_RUNNING);
+    let mut counter = builder.build()?;
+    let mut count = || -> io::Result<(u64, Duration)> {
+        let begin = Instant::now();
+        counter.reset()?;
+        counter.enable()?;
+        while begin.elapsed() < SPIN / 2 {
+            std::hint::spin_loop();
+        }
+        counter.disable()?;
+        let data = counter.read_full()?;
+        Ok((data.count(), data.time_running().unwrap_or_default()))
+    };
+    // A reset does not begin the time anew.
+    let (_, before) = count()?;
+    let (events, after) = count()?;
+    Ok(events as f64 / after.saturating_sub(before).as_secs_f64())
+}
+
+fn explain(error: &io::Error) -> String {
+    match error.raw_os_error() {
+        Some(libc::ENOENT | libc::EOPNOTSUPP | libc::ENODEV) => NO_CYCLES.to_owned(),
+        Some(libc::EBUSY) => "somebody else has the cycle counter".to_owned(),
+        _ => format!("the cycle counter cannot be had ({error})"),
+    }
+}
+
+fn open_all(cpus: &[u32], pace: Pace, rings: &[usize]) -> io::Result<Vec<(u32, Sampler)>> {
+    cpus.iter().map(|cpu| Ok((*cpu, open_on(*cpu, pace, rings)?))).collect()
+}
+
+fn open_on(cpu: u32, pace: Pace, rings: &[usize]) -> io::Result<Sampler> {
+    let mut last = io::Error::from_raw_os_error(libc::ENOMEM);
+    for ring in rings.iter().copied() {
+        let mut builder = builder(cpu, pace, ring);
+        let counter = match builder.read_format(ReadFormat::LOST).build() {
+            // The count of losses came with Linux 6.0; records of them are older.
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+                builder.read_format(ReadFormat::empty()).build()?
+            }
+            opened => opened?,
+        };
+        match counter.sampled(ring) {
+            Ok(sampler) => return Ok(sampler),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+fn builder(cpu: u32, pace: Pace, ring: usize) -> Builder<'static> {
+    let mut builder = match pace {
+        Pace::Cycles(_) => Builder::new(Hardware::CPU_CYCLES),
+        Pace::Clock(_) => Builder::new(Software::CPU_CLOCK),
+    };
+    match pace {
+        Pace::Cycles(period) => builder.sample_period(period).exclude_guest(true),
+        Pace::Clock(frequency_hz) => builder.sample_frequency(u64::from(frequency_hz)),
+    };
+    builder
+        .any_pid()
+        .one_cpu(cpu as usize)
+        .include_kernel()
+        .sample(SampleFlag::TID | SampleFlag::CALLCHAIN)
+        // Nobody waits for it: rings are looked into now and then.
+        .wakeup_watermark(ring / 2);
+    builder
+}
+
+/// Why perf events cannot be had.
+pub(super) fn kernel_failed(error: &io::Error) -> TraceError {
+    match error.raw_os_error() {
+        Some(libc::EACCES | libc::EPERM) => {
+            TraceError::NotPermitted { what: WHAT, capabilities: "CAP_PERFMON" }
+        }
+        Some(libc::ENOSYS) => TraceError::NotHere {
+            what: WHAT,
+            feature: "perf events".to_owned(),
+            since: "come with CONFIG_PERF_EVENTS",
+        },
+        Some(libc::EINVAL) => refused(
+            "the kernel does not sample this often: ask for less, or raise kernel.perf_event_max_sample_rate"
+                .to_owned(),
+        ),
+        Some(libc::EMFILE | libc::ENFILE) => {
+            refused("too few open files for an event a CPU: raise RLIMIT_NOFILE (ulimit -n)".to_owned())
+        }
+        _ => refused(format!("perf_event_open: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_is_that_of_the_time_it_was_counted() {
+        match rate(Software::TASK_CLOCK) {
+            Ok(ns) => assert!((ns / 1e9 - 1.0).abs() < 0.1, "{ns} ns a second"),
+            Err(error) => {
+                super::super::tests::skip("a_rate_is_that_of_the_time_it_was_counted", &error.to_string());
+            }
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! What a process has mapped where: for functions without a name at least the file is known, and what is no code is no
+//! function.
+
+/// A part of a process's memory that may be executed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Mapping {
+    begin: u64,
+    end: u64,
+    /// The file, or what the kernel calls it, without brackets: `vdso`. Nothing for what is no file's, such as code made at run
+    /// time.
+    name: Option<String>,
+}
+
+/// Reads the executable ones of /proc/PID/maps:
+/// `55e0c6a6e000-55e0c6a70000 r-xp 00002000 fd:01 1234    /usr/bin/openssl (deleted)`. Lines of another shape are left out.
+pub(super) fn parse(text: &str) -> Vec<Mapping> {
+    text.lines().filter_map(mapping).collect()
+}
+
+fn mapping(line: &str) -> Option<Mapping> {
+    let (range, rest) = line.split_once(' ')?;
+    let (begin, end) = range.split_once('-')?;
+    let mut rest = rest.splitn(5, ' ');
+    let executable = rest.next()?.contains('x');
+    let name = rest.nth(3).unwrap_or_default().trim_start();
+    let name = name.strip_suffix(" (deleted)").unwrap_or(name).trim_matches(['[', ']']);
+    let mapping = Mapping {
+        begin: u64::from_str_radix(begin, 16).ok()?,
+        end: u64::from_str_radix(end, 16).ok()?,
+        name: (!name.is_empty()).then(|| name.to_owned()),
+    };
+    executable.then_some(mapping)
+}
+
+/// What an address belongs to; nothing if it is no code.
+pub(super) fn at(mappings: &[Mapping], address: u64) -> Option<Option<&str>> {
+    // The kernel lists them in order.
+    let after = mappings.partition_point(|mapping| mapping.begin <= address);
+    let found = mappings.get(after.checked_sub(1)?)?;
+    (address < found.end).then_some(found.name.as_deref())
+}
+
+/// For the fuzzer.
+pub(crate) fn any_mappings(text: &str) {
+    _ = at(&parse(text), 0x1000);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_belong_to_files() {
+        let mappings = parse(
+            "55e0c6a6e000-55e0c6a70000 r-xp 00002000 fd:01 1234                       /usr/my bin/openssl (deleted)\n\
+             55e0c6a70000-55e0c6a71000 rw-p 00004000 fd:01 1234                       /usr/my bin/openssl\n\
+             7f1000000000-7f1000021000 rwxp 00000000 00:00 0 \n\
+             7ffe1a9f0000-7ffe1a9f2000 r-xp 00000000 00:00 0                          [vdso]\n\
+             nonsense\n",
+        );
+        assert_eq!(mappings.len(), 3);
+        assert_eq!(at(&mappings, 0x55e0_c6a6_e000), Some(Some("/usr/my bin/openssl")));
+        assert_eq!(at(&mappings, 0x55e0_c6a7_0000), None, "data");
+        assert_eq!(at(&mappings, 0x7ffe_1a9f_0010), Some(Some("vdso")));
+        assert_eq!(at(&mappings, 0x7f10_0000_0010), Some(None));
+    }
+}

@@ -1,0 +1,217 @@
+//! Names of sampled addresses.
+
+use std::collections::HashMap;
+
+use blazesym::symbolize::source::{Process, Source};
+use blazesym::symbolize::{Input, Symbolized, Symbolizer};
+use linerate_host::{Host, Known};
+
+use super::mappings;
+use crate::TraceError;
+use crate::flame::profile::{Frame, FrameKind};
+use crate::symbols::Symbols;
+
+/// How often addresses of a process are tried that fail together.
+const TRIES: u32 = 64;
+
+/// What compilers add to the names of parts and copies of a function.
+const SUFFIXES: [&str; 5] = [".cold", ".isra.", ".constprop.", ".part.", ".llvm."];
+
+/// The functions met so far, and where their addresses are.
+pub(super) struct Names {
+    symbols: Symbols,
+    symbolizer: Symbolizer,
+    frames: Vec<Frame>,
+    indices: HashMap<Frame, u32>,
+    kernel: HashMap<u64, u32>,
+    /// None where there is no code.
+    user: HashMap<(u32, u64), Option<u32>>,
+    threads: HashMap<(u32, u32), String>,
+    /// Processes whose functions could not be told, and why.
+    nameless: HashMap<u32, String>,
+    /// Why the first functions of others could not.
+    nameless_files: Option<String>,
+}
+
+impl Names {
+    pub(super) fn new(host: &Host) -> Result<Self, TraceError> {
+        let symbolizer = Symbolizer::builder()
+            .enable_code_info(false)
+            .enable_inlined_fns(false)
+            .enable_auto_reload(false)
+            .build();
+        Ok(Self {
+            symbols: Symbols::kernel(host)?,
+            symbolizer,
+            frames: Vec::new(),
+            indices: HashMap::new(),
+            kernel: HashMap::new(),
+            user: HashMap::new(),
+            threads: HashMap::new(),
+            nameless: HashMap::new(),
+            nameless_files: None,
+        })
+    }
+
+    pub(super) fn frame(&self, index: u32) -> &Frame {
+        &self.frames[index as usize]
+    }
+
+    pub(super) fn into_frames(self) -> Vec<Frame> {
+        self.frames
+    }
+
+    /// What has no names, and why.
+    pub(super) fn notes(&self) -> Vec<String> {
+        let mut notes: Vec<String> = Vec::new();
+        if let Some(why) = self.symbols.why_unknown() {
+            notes.push(format!(
+                "kernel functions have no names, and interrupts are not told from tasks: {why}"
+            ));
+        }
+        // By number, so that the same run tells the same.
+        if let Some((pid, why)) = self.nameless.iter().min() {
+            let count = self.nameless.len();
+            notes.push(format!("functions of {count} processes have no names, such as {pid}: {why}"));
+        }
+        notes.extend(self.nameless_files.iter().map(|why| format!("some functions have no names: {why}")));
+        notes
+    }
+
+    /// The function at a kernel address.
+    pub(super) fn kernel(&mut self, address: u64) -> u32 {
+        if let Some(index) = self.kernel.get(&address) {
+            return *index;
+        }
+        let (name, module) = match self.symbols.name(address) {
+            Known::Value(symbol) => (plain(&symbol.name).to_owned(), symbol.module),
+            Known::Unknown { .. } => (Frame::UNKNOWN.to_owned(), None),
+        };
+        let index = self.index(Frame { name, module, kind: FrameKind::Kernel });
+        self.kernel.insert(address, index);
+        index
+    }
+
+    /// The function at an address of a process, one of those [met](Self::meet). None if there is no code: where programs keep no
+    /// frame pointers, what is taken for callers may be anything.
+    pub(super) fn user(&mut self, pid: u32, address: u64) -> Option<u32> {
+        if let Some(index) = self.user.get(&(pid, address)) {
+            return *index;
+        }
+        Some(self.unknown())
+    }
+
+    /// The function in user space that nothing is known of.
+    pub(super) fn unknown(&mut self) -> u32 {
+        self.index(Frame { name: Frame::UNKNOWN.to_owned(), module: None, kind: FrameKind::User })
+    }
+
+    /// Looks up addresses of a process, together since its mappings are read for each call.
+    pub(super) fn meet(&mut self, host: &Host, pid: u32, addresses: impl IntoIterator<Item = u64>) {
+        let mut new: Vec<u64> =
+            addresses.into_iter().filter(|address| !self.user.contains_key(&(pid, *address))).collect();
+        new.sort_unstable();
+        new.dedup();
+        if new.is_empty() || self.nameless.contains_key(&pid) {
+            return;
+        }
+        let maps =
+            host.read(&format!("/proc/{pid}/maps")).map(|maps| mappings::parse(&maps)).unwrap_or_default();
+        if maps.is_empty() {
+            self.nameless.insert(pid, "it had ended".to_owned());
+            return;
+        }
+        // Whatever is no code was never a caller, and its file may be one that has no functions.
+        let (code, other): (Vec<u64>, Vec<u64>) =
+            new.into_iter().partition(|address| mappings::at(&maps, *address).is_some());
+        self.user.extend(other.into_iter().map(|address| ((pid, address), None)));
+        let mut tries = TRIES;
+        let names = self.names_of(pid, &code, &mut tries);
+        for (address, named) in code.into_iter().zip(names) {
+            let frame = user_frame(named, mappings::at(&maps, address).flatten());
+            let index = self.index(frame);
+            self.user.insert((pid, address), Some(index));
+        }
+    }
+
+    /// Function and file of each address that has them. One bad file that the process has mapped makes all fail, so those that fail
+    /// are tried by halves.
+    fn names_of(&mut self, pid: u32, addresses: &[u64], tries: &mut u32) -> Vec<Option<Named>> {
+        if addresses.is_empty() {
+            return Vec::new();
+        }
+        let mut process = Process::new(pid.into());
+        process.debug_syms = false;
+        *tries = tries.saturating_sub(1);
+        match self.symbolizer.symbolize(&Source::Process(process), Input::AbsAddr(addresses)) {
+            Ok(found) => found.iter().map(named).collect(),
+            Err(_) if addresses.len() > 1 && *tries > 0 => {
+                let (low, high) = addresses.split_at(addresses.len() / 2);
+                let mut names = self.names_of(pid, low, tries);
+                names.extend(self.names_of(pid, high, tries));
+                names
+            }
+            Err(error) => {
+                self.nameless_files.get_or_insert_with(|| format!("process {pid}: {error}"));
+                vec![None; addresses.len()]
+            }
+        }
+    }
+
+    /// The name of a thread, as it was when it was first met.
+    pub(super) fn comm(&mut self, host: &Host, pid: u32, thread: u32) -> &str {
+        self.threads.entry((pid, thread)).or_insert_with(|| match pid {
+            0 => "swapper".to_owned(),
+            _ => host
+                .read(&format!("/proc/{pid}/task/{thread}/comm"))
+                .or_else(|_| host.read(&format!("/proc/{pid}/comm")))
+                .map_or_else(|_| format!("[{pid}]"), |comm| comm.trim_end_matches('\n').to_owned()),
+        })
+    }
+
+    fn index(&mut self, frame: Frame) -> u32 {
+        if let Some(index) = self.indices.get(&frame) {
+            return *index;
+        }
+        let index = self.frames.len() as u32;
+        self.frames.push(frame.clone());
+        self.indices.insert(frame, index);
+        index
+    }
+}
+
+/// A function's name and the path of its file.
+type Named = (String, Option<String>);
+
+fn named(found: &Symbolized<'_>) -> Option<Named> {
+    let symbol = found.as_sym()?;
+    let file = symbol.module.as_deref().map(|path| path.to_string_lossy().into_owned());
+    Some((symbol.name.to_string(), file))
+}
+
+/// The function of this name; without one, its file is known at least.
+fn user_frame(named: Option<Named>, mapped: Option<&str>) -> Frame {
+    let (name, path) = named.unwrap_or_else(|| (Frame::UNKNOWN.to_owned(), None));
+    let path = path.or_else(|| mapped.map(str::to_owned));
+    let module =
+        path.and_then(|path| path.rsplit('/').next().map(str::to_owned)).filter(|file| !file.is_empty());
+    Frame { name, module, kind: FrameKind::User }
+}
+
+/// A kernel function's name without what compilers add, so that its parts and copies are one.
+fn plain(name: &str) -> &str {
+    let cut = SUFFIXES.iter().filter_map(|suffix| name.find(suffix)).min();
+    cut.map_or(name, |cut| &name[..cut])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_of_a_function_are_one() {
+        assert_eq!(plain("handle_softirqs.isra.0"), "handle_softirqs");
+        assert_eq!(plain("nf_hook_slow.constprop.0.cold"), "nf_hook_slow");
+        assert_eq!(plain("bpf_prog_6deef7357e7b4530_counts"), "bpf_prog_6deef7357e7b4530_counts");
+    }
+}

@@ -1,0 +1,162 @@
+//! Samples counted by stack: first by addresses, then, when those have names, by functions.
+
+use std::collections::{BTreeMap, HashMap};
+
+use linerate_host::Host;
+
+use super::context;
+use super::names::Names;
+use crate::flame::profile::{Context, Frame, FrameKind, Stack};
+
+/// Values from here on are not addresses but say whose the next ones are (`PERF_CONTEXT_MAX`,
+/// include/uapi/linux/perf_event.h, Linux 6.18).
+const MARKERS: u64 = -4095_i64 as u64;
+const KERNEL: u64 = -128_i64 as u64;
+const USER: u64 = -512_i64 as u64;
+
+/// What the kernel wrote about one.
+#[derive(Clone, Copy)]
+pub(super) struct Sample<'r> {
+    pub(super) cpu: u32,
+    pub(super) pid: u32,
+    pub(super) thread: u32,
+    /// Addresses, the innermost first, with markers between.
+    pub(super) chain: &'r [u64],
+}
+
+/// Samples so far.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    /// Since names were last given.
+    raw: HashMap<Place, HashMap<Box<[u64]>, u64>>,
+    named: HashMap<Named, u64>,
+}
+
+/// Where a sample was taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Place {
+    cpu: u32,
+    pid: u32,
+    thread: u32,
+}
+
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Named {
+    cpu: u32,
+    pid: u32,
+    comm: String,
+    context: Context,
+    entry: u32,
+    frames: Vec<u32>,
+}
+
+impl Tally {
+    pub(super) fn add(&mut self, sample: Sample<'_>) {
+        let place = Place { cpu: sample.cpu, pid: sample.pid, thread: sample.thread };
+        let stacks = self.raw.entry(place).or_default();
+        match stacks.get_mut(sample.chain) {
+            Some(samples) => *samples += 1,
+            None => {
+                stacks.insert(sample.chain.into(), 1);
+            }
+        }
+    }
+
+    /// Gives names to what was added since this was last done.
+    pub(super) fn name(&mut self, host: &Host, names: &mut Names) {
+        let raw = std::mem::take(&mut self.raw);
+        let mut unmet: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
+        for (place, stacks) in &raw {
+            let user =
+                stacks.keys().flat_map(|chain| addresses(chain)).filter(|(kind, _)| *kind == FrameKind::User);
+            unmet.entry(place.pid).or_default().extend(user.map(|(_, address)| address));
+        }
+        for (pid, addresses) in unmet {
+            names.meet(host, pid, addresses);
+        }
+        for (place, stacks) in raw {
+            let comm = names.comm(host, place.pid, place.thread).to_owned();
+            for (chain, samples) in stacks {
+                *self.named.entry(named(place, &comm, &chain, names)).or_default() += samples;
+            }
+        }
+    }
+
+    /// All of it, by falling number of samples.
+    pub(super) fn into_stacks(self) -> Vec<Stack> {
+        let mut named: Vec<(Named, u64)> = self.named.into_iter().collect();
+        named.sort_unstable_by(|(a, a_samples), (b, b_samples)| {
+            b_samples.cmp(a_samples).then_with(|| a.cmp(b))
+        });
+        let stack = |(Named { cpu, pid, comm, context, entry, frames }, samples)| Stack {
+            frames,
+            context,
+            entry,
+            cpu,
+            pid,
+            comm,
+            samples,
+        };
+        named.into_iter().map(stack).collect()
+    }
+}
+
+fn named(place: Place, comm: &str, chain: &[u64], names: &mut Names) -> Named {
+    let mut frames: Vec<u32> = addresses(chain)
+        .filter_map(|(kind, address)| match kind {
+            FrameKind::Kernel => Some(names.kernel(address)),
+            FrameKind::User => names.user(place.pid, address),
+        })
+        .collect();
+    if frames.is_empty() && !chain.is_empty() {
+        frames.push(names.unknown());
+    }
+    // Many without a name in a row say no more than one, as where there are no frame pointers to follow.
+    frames.dedup_by(|a, b| a == b && names.frame(*a).name == Frame::UNKNOWN);
+    frames.reverse();
+    let user = frames.iter().take_while(|index| names.frame(**index).kind == FrameKind::User).count();
+    let kernel = frames[user..].iter().map(|index| names.frame(*index).name.as_str());
+    let (context, entry) = context::of(kernel, place.pid == 0);
+    let entry = if context.is_interrupt() { user + entry } else { 0 };
+    Named { cpu: place.cpu, pid: place.pid, comm: comm.to_owned(), context, entry: entry as u32, frames }
+}
+
+/// The addresses of a chain, the innermost first, and whose each is. All but the innermost are where a call returns to, which
+/// may be the function behind the caller; one less is in the call.
+fn addresses(chain: &[u64]) -> impl Iterator<Item = (FrameKind, u64)> + '_ {
+    let mut kind = None;
+    let mut innermost = true;
+    chain.iter().filter_map(move |value| {
+        if *value >= MARKERS {
+            kind = match *value {
+                KERNEL => Some(FrameKind::Kernel),
+                USER => Some(FrameKind::User),
+                _ => None,
+            };
+            return None;
+        }
+        let address = if std::mem::take(&mut innermost) { *value } else { value.saturating_sub(1) };
+        Some((kind?, address))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chains_are_cut_at_their_markers() {
+        let chain = [KERNEL, 0xffff_ffff_8100_0010, 0xffff_ffff_8100_0020, USER, 0x1000, -2048_i64 as u64, 7];
+        let found: Vec<_> = addresses(&chain).collect();
+        assert_eq!(
+            found,
+            [
+                (FrameKind::Kernel, 0xffff_ffff_8100_0010),
+                (FrameKind::Kernel, 0xffff_ffff_8100_001f),
+                (FrameKind::User, 0xfff),
+            ]
+        );
+        assert_eq!(addresses(&[]).count(), 0);
+        assert_eq!(addresses(&[1, 2]).count(), 0, "nobody's");
+    }
+}

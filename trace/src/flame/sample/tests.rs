@@ -1,0 +1,244 @@
+//! Sampling this very process.
+
+use std::hint::black_box;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use linerate_host::Host;
+use rustix::thread::{CpuSet as Mask, sched_setaffinity};
+
+use super::*;
+use crate::flame::{View, fold};
+
+/// Those that take CPUs for themselves, one at a time.
+static ALONE: Mutex<()> = Mutex::new(());
+
+pub(super) fn skip(test: &str, why: &str) {
+    let _ = std::io::Write::write_all(&mut std::io::stderr(), format!("\nSKIP {test}: {why}\n").as_bytes());
+}
+
+/// Samples while `work` runs in a thread of its own; nothing where that is not permitted.
+fn sampled(test: &str, cpus: Option<Vec<u32>>, work: fn(&AtomicBool)) -> Option<Profile> {
+    let stop = AtomicBool::new(false);
+    let asked = Asked { cpus, ..Asked::all(Duration::from_millis(1500)) };
+    let observed = std::thread::scope(|scope| {
+        scope.spawn(|| work(&stop));
+        let observed = Profile::observe(&Host::live(), &asked, &|| false);
+        stop.store(true, Ordering::Relaxed);
+        observed
+    });
+    permitted(test, observed)
+}
+
+fn permitted(test: &str, observed: Result<Profile, TraceError>) -> Option<Profile> {
+    match observed {
+        Ok(profile) => Some(profile),
+        Err(error @ (TraceError::NotPermitted { .. } | TraceError::NotHere { .. })) => {
+            skip(test, &error.to_string());
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// Nothing but arithmetic, so that even without optimization no other function is called.
+#[inline(never)]
+fn spin(mut rounds: u64) -> u64 {
+    let mut value = 88_172_645_463_325_252_u64;
+    while rounds > 0 {
+        value ^= value << 13;
+        value ^= value >> 7;
+        value ^= value << 17;
+        rounds -= 1;
+    }
+    value
+}
+
+#[inline(never)]
+fn spin_one_part() -> u64 {
+    let mut value = 1;
+    let mut rounds = 100_000_u64;
+    while rounds > 0 {
+        value ^= value << 13;
+        value ^= value >> 7;
+        value ^= value << 17;
+        rounds -= 1;
+    }
+    value
+}
+
+#[inline(never)]
+fn spin_three_parts() -> u64 {
+    let mut value = 1;
+    let mut rounds = 300_000_u64;
+    while rounds > 0 {
+        value ^= value << 13;
+        value ^= value >> 7;
+        value ^= value << 17;
+        rounds -= 1;
+    }
+    value
+}
+
+/// Samples whose innermost function has this in its name, on one CPU or all.
+fn inside(profile: &Profile, name: &str, cpu: Option<u32>) -> u64 {
+    let innermost = |stack: &&crate::flame::Stack| {
+        profile.frames_of(stack).next_back().is_some_and(|frame| frame.name.contains(name))
+    };
+    let here = |stack: &&crate::flame::Stack| cpu.is_none_or(|cpu| cpu == stack.cpu);
+    profile.stacks.iter().filter(innermost).filter(here).map(|stack| stack.samples).sum()
+}
+
+#[test]
+fn functions_have_their_share() {
+    let _alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let work = |stop: &AtomicBool| {
+        while !stop.load(Ordering::Relaxed) {
+            black_box(spin_one_part());
+            black_box(spin_three_parts());
+        }
+    };
+    let Some(profile) = sampled("functions_have_their_share", None, work) else { return };
+    let (one, three) = (inside(&profile, "spin_one_part", None), inside(&profile, "spin_three_parts", None));
+    let ratio = three as f64 / one as f64;
+    assert!((2.2..4.0).contains(&ratio), "{three} to {one} samples");
+    assert_eq!(profile.lost(), 0);
+}
+
+#[test]
+fn a_pinned_thread_is_only_on_its_cpu() {
+    let _alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let work = |stop: &AtomicBool| {
+        let mut mask = Mask::new();
+        mask.set(0);
+        if sched_setaffinity(None, &mask).is_ok() {
+            while !stop.load(Ordering::Relaxed) {
+                black_box(spin(100_000));
+            }
+        }
+    };
+    let Some(profile) = sampled("a_pinned_thread_is_only_on_its_cpu", None, work) else { return };
+    let (there, everywhere) = (inside(&profile, "::spin", Some(0)), inside(&profile, "::spin", None));
+    if everywhere == 0 {
+        return skip("a_pinned_thread_is_only_on_its_cpu", "threads may not run on CPU 0 here");
+    }
+    assert_eq!(there, everywhere);
+}
+
+#[test]
+fn only_the_cpus_asked_for_are_sampled() {
+    let Some(profile) = sampled("only_the_cpus_asked_for_are_sampled", Some(vec![0, 0]), |_| {}) else {
+        return;
+    };
+    assert_eq!(profile.cpus.iter().map(|cpu| cpu.cpu).collect::<Vec<_>>(), [0]);
+    assert!(profile.stacks.iter().all(|stack| stack.cpu == 0));
+    let asked = Asked { cpus: Some(vec![0, 4095]), ..Asked::all(Duration::ZERO) };
+    let error = Profile::observe(&Host::live(), &asked, &|| false).unwrap_err().to_string();
+    assert!(error.contains("CPU 4095 is not online"), "{error}");
+}
+
+#[test]
+fn softirqs_of_a_system_call_are_cut_where_they_begin() {
+    let _alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let test = "softirqs_of_a_system_call_are_cut_where_they_begin";
+    let work = |stop: &AtomicBool| {
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.connect(socket.local_addr().unwrap()).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        while !stop.load(Ordering::Relaxed) {
+            let _ = socket.send(b"to myself");
+            let _ = socket.recv(&mut [0; 16]);
+        }
+    };
+    let Some(profile) = sampled(test, None, work) else { return };
+    if let Some(why) = profile.notes.iter().find(|note| note.contains("kernel functions have no names")) {
+        return skip(test, why);
+    }
+    let own = profile
+        .stacks
+        .iter()
+        .filter(|stack| stack.context == Context::SoftirqOwn && stack.pid == std::process::id());
+    let mut samples = 0;
+    for stack in own {
+        samples += stack.samples;
+        let entry = &profile.frames[stack.frames[stack.entry as usize] as usize].name;
+        assert!(
+            entry == "handle_softirqs" || entry == "__do_softirq" || entry == "do_softirq_own_stack",
+            "{entry}"
+        );
+    }
+    assert!(samples > 0, "{}", fold::folded(&profile, View::default()));
+    let irq = fold::folded(&profile, View { irq_only: true, ..View::default() });
+    assert!(
+        irq.lines()
+            .any(|line| line.starts_with("softirq in a system call;") && line.contains("net_rx_action")),
+        "{irq}"
+    );
+    if profile.event != Event::CpuCycles {
+        assert!(!irq.contains("perf_swevent_hrtimer"), "the sample's own interrupt: {irq}");
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_counted() {
+    let asked = Asked { frequency_hz: 5000, ..Asked::all(Duration::from_millis(300)) };
+    // A page holds few samples, and nobody looks while it fills.
+    let idle = || {
+        std::thread::sleep(Duration::from_millis(100));
+        false
+    };
+    let observed = observe_with(&Host::live(), &asked, &idle, &[4096]);
+    let Some(profile) = permitted("what_does_not_fit_is_counted", observed) else { return };
+    let taken: u64 = profile.cpus.iter().map(|cpu| cpu.samples).sum();
+    assert!(profile.lost() > taken && taken > 0, "{:?}", profile.cpus);
+}
+
+#[test]
+fn without_names_there_are_still_samples() {
+    let host = Host::scripted([
+        (ONLINE, "0\n"),
+        ("/proc/kallsyms", "0000000000000000 T _text\n"),
+        ("/proc/sys/kernel/kptr_restrict", "2\n"),
+    ]);
+    let observed = Profile::observe(&host, &Asked::all(Duration::from_millis(200)), &|| false);
+    let Some(profile) = permitted("without_names_there_are_still_samples", observed) else { return };
+    assert!(
+        profile.notes.iter().any(|note| note.contains("kernel.kptr_restrict is 2")),
+        "{:?}",
+        profile.notes
+    );
+    assert!(profile.cpus[0].samples > 0);
+    let kernel = profile.frames.iter().filter(|frame| frame.kind == crate::flame::FrameKind::Kernel);
+    assert!(kernel.into_iter().all(|frame| frame.name == crate::flame::Frame::UNKNOWN));
+}
+
+#[test]
+fn a_rate_that_is_too_high_is_refused_in_one_line() {
+    let asked = Asked { frequency_hz: u32::MAX, ..Asked::all(Duration::ZERO) };
+    match Profile::observe(&Host::live(), &asked, &|| false) {
+        Err(error @ (TraceError::NotPermitted { .. } | TraceError::NotHere { .. })) => {
+            skip("a_rate_that_is_too_high_is_refused_in_one_line", &error.to_string());
+        }
+        Err(error) => {
+            assert!(
+                error.to_string().contains("perf_event_max_sample_rate") && !error.to_string().contains('\n')
+            );
+        }
+        Ok(_) => panic!("a sample each quarter of a nanosecond"),
+    }
+}
+
+#[test]
+fn a_halted_cpu_is_idle_for_what_is_missing() {
+    let mut profile = crate::flame::specimen::profile("40 x task main;aes\n5 swapper idle do_idle\n");
+    let cpus = halted(profile.cpus.clone(), &mut profile.stacks, 100.0);
+    assert_eq!(cpus, [CpuProfile { cpu: 0, samples: 100, idle: 60, lost: 0 }]);
+    profile.cpus = cpus;
+    assert_eq!((profile.busy(), profile.samples_in(Context::Idle, Some(0))), (40, 60));
+    assert!(profile.stacks.is_sorted_by_key(|stack| std::cmp::Reverse(stack.samples)));
+    let saved = serde_json::to_string(&profile).unwrap();
+    assert_eq!(serde_json::from_str::<Profile>(&saved).unwrap(), profile);
+    // More than asked for, as at a higher clock, are what they are.
+    assert_eq!(halted(profile.cpus.clone(), &mut Vec::new(), 90.0), profile.cpus);
+}

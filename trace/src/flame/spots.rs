@@ -1,0 +1,123 @@
+//! What is hot in a profile, in terms of the packet path: the stage, the finding, the remedy.
+//!
+//! The table is data: `spots/spots.toml`.
+
+mod table;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use linerate_host::StageName;
+use serde::{Deserialize, Serialize};
+
+use super::{Context, FrameKind, Profile, Stack};
+pub(crate) use table::TABLE;
+use table::{Judged, Table};
+
+/// A known place where packet processing spends time, as far as a profile has it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Spot {
+    /// Its name, such as `socket-lock`.
+    pub id: String,
+    /// The stage it belongs to.
+    pub stage: StageName,
+    /// What burns there, in a sentence's half: `CPUs wait for the lock of one socket's queue`.
+    pub what: String,
+    /// The rule of `doctor` that looks for its cause, such as `socket.shared-by-threads`.
+    pub finding: Option<String>,
+    /// What to do, in a sentence or two.
+    pub remedy: String,
+    /// When not to.
+    pub when_not: String,
+    /// Where that is from: kernel version and file, or who measured it.
+    pub source: String,
+    /// Its part of all samples in the packet path: stacks in which a packet is received, sent or waited for. From 0 to 1; the
+    /// shares of all spots together are not more than 1.
+    pub share_of_path: f64,
+    /// Its part of all samples that are not idle, likewise.
+    pub share_of_busy: f64,
+    /// Its samples, each counted for the innermost spot only.
+    pub samples: u64,
+    /// The functions that were seen at work there, most samples first.
+    pub functions: Vec<Function>,
+}
+
+/// A function and its samples.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Function {
+    /// Its name.
+    pub name: String,
+    /// Samples.
+    pub samples: u64,
+}
+
+/// What was found of a spot.
+#[derive(Debug, Default)]
+struct Found<'p> {
+    samples: u64,
+    in_path: u64,
+    functions: BTreeMap<&'p str, u64>,
+}
+
+/// The spots in a profile, the largest share of busy samples first. A spot without a sample is not among them.
+#[must_use]
+pub fn find(profile: &Profile) -> Vec<Spot> {
+    find_in(&TABLE, profile)
+}
+
+/// What is known of a spot by its id, without a sample; none where the table has no such.
+#[must_use]
+pub fn known(id: &str) -> Option<Spot> {
+    TABLE.by_id(id)
+}
+
+/// Samples in the packet path: stacks in which a packet is received, sent or waited for, whatever else they do.
+#[must_use]
+pub fn samples_in_path(profile: &Profile) -> u64 {
+    let judged = judged(&TABLE, profile);
+    let in_path = |stack: &&Stack| table::is_packet_path(&innermost_first(&judged, stack));
+    busy(profile).filter(in_path).map(|stack| stack.samples).sum()
+}
+
+fn find_in(table: &Table, profile: &Profile) -> Vec<Spot> {
+    let judged = judged(table, profile);
+    let mut found: BTreeMap<usize, Found<'_>> = BTreeMap::new();
+    let (mut all, mut path) = (0, 0);
+    for stack in busy(profile) {
+        let frames = innermost_first(&judged, stack);
+        let in_path = table::is_packet_path(&frames);
+        all += stack.samples;
+        path += if in_path { stack.samples } else { 0 };
+        let Some((spot, at)) = table.spot_of(&frames, in_path) else { continue };
+        let found = found.entry(spot).or_default();
+        found.samples += stack.samples;
+        found.in_path += if in_path { stack.samples } else { 0 };
+        *found.functions.entry(frames[at].name).or_default() += stack.samples;
+    }
+    let mut spots: Vec<Spot> =
+        found.into_iter().map(|(spot, found)| table.spot(spot, &found, all, path)).collect();
+    spots.sort_by_key(|spot| std::cmp::Reverse(spot.samples));
+    spots
+}
+
+fn busy(profile: &Profile) -> impl Iterator<Item = &Stack> {
+    profile.stacks.iter().filter(|stack| stack.context != Context::Idle)
+}
+
+/// Each function once: stacks are many, and made of the same ones.
+fn judged<'p>(table: &Table, profile: &'p Profile) -> Vec<Judged<'p>> {
+    profile.frames.iter().map(|frame| table.judge(&frame.name, frame.kind)).collect()
+}
+
+/// A stack as far as it is of its own context: what an interrupt came upon has nothing to do with it.
+fn innermost_first<'j, 'p>(judged: &'j [Judged<'p>], stack: &Stack) -> Vec<&'j Judged<'p>> {
+    let own = stack.frames.get(stack.entry as usize..).unwrap_or(&stack.frames);
+    own.iter().rev().filter_map(|index| judged.get(*index as usize)).collect()
+}
+
+/// A part of a whole, 0 of nothing.
+#[expect(clippy::cast_precision_loss, reason = "samples are far fewer than 2^52")]
+fn share(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}

@@ -1,0 +1,287 @@
+//! The table of hot spots, and which of them a stack is.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use linerate_host::StageName;
+use linerate_host::finding::Rule;
+use linerate_host::stage::STAGES;
+use serde::Deserialize;
+
+use super::{Found, FrameKind, Function, Spot, share};
+
+/// The table of this crate. A test sees that it can be read and that all it refers to is there.
+pub(crate) static TABLE: LazyLock<Table> = LazyLock::new(|| {
+    Table::read(include_str!("spots.toml")).unwrap_or_else(|why| unreachable!("spots.toml: {why}"))
+});
+
+/// Hot spots and the functions they are known by.
+#[derive(Debug)]
+pub(crate) struct Table {
+    spots: Vec<Known>,
+    packet_path: Names,
+}
+
+/// A function, and what its name alone says.
+#[derive(Debug)]
+pub(super) struct Judged<'n> {
+    pub(super) name: &'n str,
+    plain: &'n str,
+    in_path: bool,
+    /// Spots that it may be.
+    could_be: Vec<usize>,
+}
+
+/// A spot as the table has it.
+#[derive(Debug)]
+struct Known {
+    told: Told,
+    ways: Vec<Way>,
+    anywhere: bool,
+    kind: FrameKind,
+}
+
+/// Its words.
+#[derive(Debug, Clone)]
+struct Told {
+    id: String,
+    stage: StageName,
+    what: String,
+    finding: Option<String>,
+    remedy: String,
+    when_not: String,
+    source: String,
+}
+
+/// A way of knowing it.
+#[derive(Debug)]
+struct Way {
+    functions: Names,
+    leaf: Names,
+    /// One of these has to be further out; empty: nothing has to.
+    under: Names,
+}
+
+/// Names of functions.
+#[derive(Debug, Default)]
+struct Names {
+    whole: Vec<String>,
+    beginnings: Vec<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    lists: BTreeMap<String, Vec<String>>,
+    spot: Vec<Entry>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    id: String,
+    stage: StageName,
+    what: String,
+    finding: Option<String>,
+    remedy: Option<String>,
+    when_not: Option<String>,
+    source: Option<String>,
+    #[serde(default)]
+    anywhere: bool,
+    #[serde(default)]
+    user: bool,
+    #[serde(default)]
+    functions: Vec<String>,
+    #[serde(default)]
+    leaf: Vec<String>,
+    #[serde(default)]
+    under: Vec<String>,
+    #[serde(default)]
+    also: Vec<Also>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Also {
+    functions: Vec<String>,
+    under: Vec<String>,
+}
+
+impl Table {
+    /// Reads a table.
+    pub(super) fn read(text: &str) -> Result<Self, String> {
+        let file: File = toml::from_str(text).map_err(|error| error.to_string())?;
+        let names = |names: &[String]| Names::read(names, &file.lists);
+        let spots = file.spot.iter().map(|entry| Known::read(entry, &names)).collect::<Result<_, _>>()?;
+        Ok(Self { spots, packet_path: names(&["@packet_path".to_owned()])? })
+    }
+
+    /// What a function by itself says.
+    pub(super) fn judge<'n>(&self, name: &'n str, kind: FrameKind) -> Judged<'n> {
+        let plain = plain(name);
+        let could = |(index, spot): (usize, &Known)| spot.could_be(plain, kind).then_some(index);
+        Judged {
+            name,
+            plain,
+            in_path: kind == FrameKind::Kernel && self.packet_path.have(plain),
+            could_be: self.spots.iter().enumerate().filter_map(could).collect(),
+        }
+    }
+
+    /// The innermost spot of a stack, its innermost function first, and which of its functions that is known by.
+    pub(super) fn spot_of(&self, frames: &[&Judged<'_>], in_path: bool) -> Option<(usize, usize)> {
+        (0..frames.len()).find_map(|at| {
+            let spots = frames[at].could_be.iter().filter(|spot| in_path || self.spots[**spot].anywhere);
+            let near = spots.filter_map(|spot| Some((self.spots[*spot].distance(frames, at)?, *spot)));
+            near.min().map(|(_, spot)| (spot, at))
+        })
+    }
+
+    /// The spot that a wait for a spinning lock is, by who wants the lock, innermost first.
+    pub(crate) fn of_lock(&self, callers: &[String]) -> Option<&str> {
+        let names = std::iter::once("queued_spin_lock_slowpath").chain(callers.iter().map(String::as_str));
+        let frames: Vec<Judged<'_>> = names.map(|name| self.judge(name, FrameKind::Kernel)).collect();
+        let frames: Vec<&Judged<'_>> = frames.iter().collect();
+        let (spot, at) = self.spot_of(&frames, true)?;
+        // What is farther out than the lock is not what is waited for; a lock of nobody's is a spot only where packets are.
+        let is_known = self.spots[spot].distance(&frames, at) != Some(usize::MAX);
+        (at == 0 && (is_known || is_packet_path(&frames))).then_some(self.spots[spot].told.id.as_str())
+    }
+
+    /// A spot with what was found of it.
+    pub(super) fn spot(&self, index: usize, found: &Found<'_>, all: u64, path: u64) -> Spot {
+        let Told { id, stage, what, finding, remedy, when_not, source } = self.spots[index].told.clone();
+        let function = |(name, samples): (&&str, &u64)| Function { name: (*name).into(), samples: *samples };
+        let mut functions: Vec<Function> = found.functions.iter().map(function).collect();
+        functions.sort_by_key(|function| std::cmp::Reverse(function.samples));
+        Spot {
+            id,
+            stage,
+            what,
+            finding,
+            remedy,
+            when_not,
+            source,
+            share_of_path: share(found.in_path, path),
+            share_of_busy: share(found.samples, all),
+            samples: found.samples,
+            functions,
+        }
+    }
+
+    /// A spot by its name, of which nothing was found.
+    pub(super) fn by_id(&self, id: &str) -> Option<Spot> {
+        let index = self.spots.iter().position(|spot| spot.told.id == id)?;
+        Some(self.spot(index, &Found::default(), 0, 0))
+    }
+
+    /// Names of all spots.
+    #[cfg(test)]
+    pub(super) fn ids(&self) -> impl Iterator<Item = &str> {
+        self.spots.iter().map(|spot| spot.told.id.as_str())
+    }
+}
+
+impl Known {
+    fn read(entry: &Entry, names: &impl Fn(&[String]) -> Result<Names, String>) -> Result<Self, String> {
+        let own = Way {
+            functions: names(&entry.functions)?,
+            leaf: names(&entry.leaf)?,
+            under: names(&entry.under)?,
+        };
+        let mut ways = vec![own];
+        for also in &entry.also {
+            ways.push(Way {
+                functions: names(&also.functions)?,
+                leaf: Names::default(),
+                under: names(&also.under)?,
+            });
+        }
+        let kind = if entry.user { FrameKind::User } else { FrameKind::Kernel };
+        Ok(Self { told: Told::read(entry)?, ways, anywhere: entry.anywhere, kind })
+    }
+
+    /// Whether a function may be it, depending on where it is in a stack.
+    fn could_be(&self, name: &str, kind: FrameKind) -> bool {
+        self.kind == kind && self.ways.iter().any(|way| way.functions.have(name) || way.leaf.have(name))
+    }
+
+    /// How far out what makes this function the spot is; none where it is not the spot. What asks for nothing comes last.
+    fn distance(&self, frames: &[&Judged<'_>], at: usize) -> Option<usize> {
+        let name = frames[at].plain;
+        let further_out = |names: &Names| frames[at + 1..].iter().position(|frame| names.have(frame.plain));
+        let way = |way: &Way| {
+            let known = way.functions.have(name) || (at == 0 && way.leaf.have(name));
+            match (known, way.under.is_empty()) {
+                (false, _) => None,
+                (true, true) => Some(usize::MAX),
+                (true, false) => further_out(&way.under),
+            }
+        };
+        self.ways.iter().filter_map(way).min()
+    }
+}
+
+/// Whether a packet is received, sent or waited for in a stack.
+pub(super) fn is_packet_path(frames: &[&Judged<'_>]) -> bool {
+    frames.iter().any(|frame| frame.in_path)
+}
+
+impl Told {
+    /// What the entry does not say, the rule of its finding does.
+    fn read(entry: &Entry) -> Result<Self, String> {
+        let rule = entry.finding.as_deref().map(rule).transpose()?;
+        let told = |own: &Option<String>, of_rule: fn(&Rule) -> &'static str| {
+            let text = own.clone().or_else(|| rule.map(|rule| of_rule(rule).to_owned()));
+            text.filter(|text| !text.is_empty()).ok_or_else(|| format!("{} lacks words", entry.id))
+        };
+        Ok(Self {
+            id: entry.id.clone(),
+            stage: entry.stage,
+            what: entry.what.clone(),
+            finding: entry.finding.clone(),
+            remedy: told(&entry.remedy, |rule| rule.remedy)?,
+            when_not: told(&entry.when_not, |rule| rule.unless)?,
+            source: told(&entry.source, |rule| rule.source)?,
+        })
+    }
+}
+
+/// The rule of this name.
+fn rule(id: &str) -> Result<&'static Rule, String> {
+    let mut rules = STAGES.iter().flat_map(|stage| stage.rules);
+    rules.find(|rule| rule.id == id).ok_or_else(|| format!("doctor has no rule {id}"))
+}
+
+impl Names {
+    fn read(names: &[String], lists: &BTreeMap<String, Vec<String>>) -> Result<Self, String> {
+        let mut read = Self::default();
+        for name in names {
+            if let Some(list) = name.strip_prefix('@') {
+                let list = lists.get(list).ok_or_else(|| format!("there is no list {list}"))?;
+                let Self { whole, beginnings } = Self::read(list, lists)?;
+                read.whole.extend(whole);
+                read.beginnings.extend(beginnings);
+            } else if let Some(beginning) = name.strip_suffix('*') {
+                read.beginnings.push(beginning.to_owned());
+            } else {
+                read.whole.push(name.clone());
+            }
+        }
+        Ok(read)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.whole.is_empty() && self.beginnings.is_empty()
+    }
+
+    fn have(&self, name: &str) -> bool {
+        self.whole.iter().any(|whole| whole == name)
+            || self.beginnings.iter().any(|beginning| name.starts_with(beginning.as_str()))
+    }
+}
+
+/// A function as its source has it: without what the compiler appends to clones (`.isra.0`, `.part.0`, `.constprop.0`).
+fn plain(name: &str) -> &str {
+    name.split('.').next().unwrap_or(name)
+}

@@ -1,0 +1,185 @@
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+
+use super::super::{CpuProfile, Event, Frame};
+use super::*;
+
+/// A profile of stacks as `perf script` tells them: functions with the root first, and samples.
+fn profile(stacks: &[(&[&str], FrameKind, u64)]) -> Profile {
+    let mut frames: Vec<Frame> = Vec::new();
+    let mut index = |name: &str, kind: FrameKind| {
+        let frame = Frame { name: name.into(), module: None, kind };
+        let at = frames.iter().position(|other| *other == frame).unwrap_or_else(|| {
+            frames.push(frame);
+            frames.len() - 1
+        });
+        u32::try_from(at).expect("few")
+    };
+    let stack = |(names, kind, samples): &(&[&str], FrameKind, u64)| Stack {
+        frames: names.iter().map(|name| index(name, *kind)).collect(),
+        context: Context::Task,
+        entry: 0,
+        cpu: 0,
+        pid: 1,
+        comm: "server".into(),
+        samples: *samples,
+    };
+    let stacks: Vec<Stack> = stacks.iter().map(stack).collect();
+    let samples = stacks.iter().map(|stack| stack.samples).sum();
+    Profile {
+        seconds: 1.0,
+        event: Event::CpuCycles,
+        frequency_hz: 999,
+        cpus: vec![CpuProfile { cpu: 0, samples, idle: 0, lost: 0 }],
+        frames,
+        stacks,
+        notes: Vec::new(),
+    }
+}
+
+/// The spot of one stack of kernel functions.
+fn spot_of(names: &[&str]) -> Option<String> {
+    find(&profile(&[(names, FrameKind::Kernel, 1)])).pop().map(|spot| spot.id)
+}
+
+const SENDING: [&str; 4] =
+    ["entry_SYSCALL_64_after_hwframe", "do_syscall_64", "__x64_sys_sendto", "udp_sendmsg"];
+const RECEIVING: [&str; 5] =
+    ["net_rx_action", "__napi_poll", "process_backlog", "__netif_receive_skb", "udp_queue_rcv_one_skb"];
+
+fn below(outer: &[&'static str], inner: &[&'static str]) -> Option<String> {
+    spot_of(&[outer, inner].concat())
+}
+
+#[test]
+fn the_table_can_be_read_and_says_all() {
+    let ids: Vec<&str> = TABLE.ids().collect();
+    assert_eq!(ids.iter().collect::<BTreeSet<_>>().len(), ids.len(), "each name once");
+    let wrong =
+        "[lists]\npacket_path = []\n[[spot]]\nid = 'a'\nstage = 'link'\nwhat = 'b'\nfinding = 'link.nothing'";
+    assert_eq!(Table::read(wrong).expect_err("no such rule"), "doctor has no rule link.nothing");
+    let short = "[lists]\npacket_path = []\n[[spot]]\nid = 'a'\nstage = 'link'\nwhat = 'b'";
+    assert_eq!(Table::read(short).expect_err("no remedy"), "a lacks words");
+}
+
+#[test]
+fn a_lock_is_that_of_the_nearest_caller() {
+    for lock in ["native_queued_spin_lock_slowpath", "__pv_queued_spin_lock_slowpath"] {
+        let spot = |outer: &[&'static str], inner| below(outer, &[inner, "_raw_spin_lock_bh", lock]);
+        let is = |id: &str| Some(id.to_owned());
+        assert_eq!(spot(&RECEIVING, "__udp_enqueue_schedule_skb"), is("socket-lock"));
+        assert_eq!(spot(&SENDING, "__dev_queue_xmit"), is("qdisc-lock"));
+        assert_eq!(spot(&RECEIVING, "ep_poll_callback"), is("wake-up-lock"));
+        assert_eq!(spot(&RECEIVING, "__slab_free"), is("memory-lock"));
+        assert_eq!(spot(&["net_rx_action"], "somewhere"), is("other-lock"));
+        // Nobody's packet.
+        assert_eq!(spot(&["ksys_write"], "somewhere"), None);
+    }
+}
+
+#[test]
+fn functions_are_known_by_what_the_compiler_made_of_them_and_by_who_calls() {
+    let is = |id: &str| Some(id.to_owned());
+    assert_eq!(below(&RECEIVING, &["nf_hook_slow.part.0"]), is("netfilter"));
+    assert_eq!(
+        below(&RECEIVING, &["nf_hook_slow", "nf_conntrack_in", "hash_conntrack_raw"]),
+        is("conntrack")
+    );
+    assert_eq!(below(&RECEIVING, &["__fib_validate_source", "fib_table_lookup"]), is("source-validation"));
+    assert_eq!(below(&RECEIVING, &["ip_route_input_slow", "fib_table_lookup"]), is("route-lookup"));
+    assert_eq!(below(&SENDING, &["ip_make_skb", "__ip_select_ident"]), is("ip-id"));
+    assert_eq!(below(&RECEIVING, &["do_xdp_generic", "bpf_prog_6deef7357e7b4530_drop"]), is("generic-xdp"));
+    assert_eq!(below(&RECEIVING, &["bpf_prog_6deef7357e7b4530_drop", "__htab_map_lookup_elem"]), is("bpf"));
+    assert_eq!(spot_of(&["do_syscall_64", "syscall_trace_enter", "__audit_syscall_entry"]), is("audit"));
+    // What a system call does is not what it costs to enter one.
+    assert_eq!(spot_of(&SENDING), None);
+    assert_eq!(spot_of(&SENDING[..2]), is("syscall-entry"));
+}
+
+#[test]
+fn copies_of_the_application_are_told_from_those_of_the_kernel() {
+    let copy = ["main", "__memcpy_avx_unaligned_erms"];
+    let found = find(&profile(&[(&copy, FrameKind::User, 3), (&["main"], FrameKind::User, 1)]));
+    let told: Vec<_> = found.iter().map(|s| (s.id.as_str(), s.share_of_busy, s.share_of_path)).collect();
+    assert_eq!(told, [("application-copy", 0.75, 0.0)]);
+    assert_eq!(below(&SENDING, &["memcpy_orig"]), Some("copy".into()));
+}
+
+#[test]
+fn what_was_interrupted_is_not_what_burns() {
+    let mut profile = profile(&[(
+        &["udp_recvmsg", "_copy_to_iter", "handle_softirqs", "net_rx_action"],
+        FrameKind::Kernel,
+        5,
+    )]);
+    profile.stacks[0].context = Context::Softirq;
+    profile.stacks[0].entry = 2;
+    assert_eq!(find(&profile), []);
+    assert_eq!(samples_in_path(&profile), 5);
+    profile.stacks[0].context = Context::Idle;
+    assert_eq!(samples_in_path(&profile), 0);
+}
+
+#[test]
+fn the_most_comes_first_with_its_functions() {
+    let enqueue =
+        [&RECEIVING[..], &["__udp_enqueue_schedule_skb", "__pv_queued_spin_lock_slowpath"]].concat();
+    let merge = ["net_rx_action", "dev_gro_receive"];
+    let merge4 = ["net_rx_action", "dev_gro_receive", "inet_gro_receive"];
+    let rest = ["net_rx_action", "veth_poll"];
+    let kernel = FrameKind::Kernel;
+    let found = find(&profile(&[
+        (&merge, kernel, 10),
+        (&enqueue, kernel, 50),
+        (&merge4, kernel, 20),
+        (&rest, kernel, 20),
+    ]));
+    let told: Vec<_> = found.iter().map(|s| (s.id.as_str(), s.share_of_path, s.samples)).collect();
+    assert_eq!(told, [("socket-lock", 0.5, 50), ("gro", 0.3, 30)]);
+    let functions: Vec<_> = found[1].functions.iter().map(|f| (f.name.as_str(), f.samples)).collect();
+    assert_eq!(functions, [("inet_gro_receive", 20), ("dev_gro_receive", 10)]);
+    assert_eq!(found[0].finding.as_deref(), Some("socket.shared-by-threads"));
+}
+
+/// Functions of which stacks are made: some of every kind.
+const ANY: [&str; 14] = [
+    "net_rx_action",
+    "udp_sendmsg",
+    "do_syscall_64",
+    "handle_softirqs",
+    "__udp_enqueue_schedule_skb",
+    "memcpy",
+    "dev_gro_receive",
+    "nf_hook_slow",
+    "__pv_queued_spin_lock_slowpath",
+    "bpf_prog_1",
+    "__dev_queue_xmit",
+    "",
+    ".",
+    "kmem_cache_free",
+];
+
+proptest! {
+    #[test]
+    fn shares_never_exceed_the_whole(
+        stacks in proptest::collection::vec(
+            (proptest::collection::vec(0_u32..20, 0..12), 0_u32..14, 0_u64..1000, 0_usize..6), 0..20)
+    ) {
+        let mut made = profile(&[(&ANY, FrameKind::Kernel, 1)]);
+        made.stacks.clear();
+        for (frames, entry, samples, context) in stacks {
+            let context = Context::ALL[context];
+            made.stacks.push(Stack { frames, context, entry, cpu: 0, pid: 1, comm: String::new(), samples });
+        }
+        let found = find(&made);
+        let busy: u64 = made.stacks.iter().filter(|s| s.context != Context::Idle).map(|s| s.samples).sum();
+        prop_assert!(found.iter().map(|spot| spot.samples).sum::<u64>() <= busy);
+        prop_assert!(found.iter().map(|spot| spot.share_of_busy).sum::<f64>() <= 1.0 + 1e-9);
+        prop_assert!(found.iter().map(|spot| spot.share_of_path).sum::<f64>() <= 1.0 + 1e-9);
+        for spot in &found {
+            prop_assert_eq!(spot.functions.iter().map(|f| f.samples).sum::<u64>(), spot.samples);
+        }
+        prop_assert!(found.is_sorted_by(|a, b| a.samples >= b.samples));
+    }
+}

@@ -1,0 +1,248 @@
+//! BPF programs at BTF tracepoints: loaded, attached, and read.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::time::Duration;
+
+use aya::maps::{HashMap, PerCpuArray};
+use aya::programs::tp_btf::BtfTracePointLinkId;
+use aya::programs::{
+    BtfTracePoint, Program, ProgramError, RawTracePoint, RawTracePointRunOptions, TestRun as _,
+};
+use aya::sys::{Stats, enable_stats};
+use aya::{Btf, BtfError, Ebpf, EbpfLoader, Pod};
+
+use crate::TraceError;
+
+/// What loading BPF programs takes.
+const CAPABILITIES: &str = "CAP_BPF and CAP_PERFMON";
+
+/// A program of an object and the tracepoint it belongs at.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct At {
+    /// The program's name in the object.
+    pub(crate) program: &'static str,
+    /// The tracepoint as its `TRACE_EVENT` has it, such as `napi_poll`.
+    pub(crate) tracepoint: &'static str,
+    /// When it came, for who lacks it: `came with Linux 5.19`.
+    pub(crate) since: &'static str,
+    /// Whether the rest is worth having without it.
+    pub(crate) optional: bool,
+}
+
+/// Programs that are loaded, and attached as far as they should be. They go with this, or with the process.
+#[derive(Debug)]
+pub(crate) struct Programs {
+    pub(crate) object: Ebpf,
+    /// Optional ones whose tracepoint this kernel does not have.
+    pub(crate) lacking: Vec<At>,
+    attached: BTreeMap<&'static str, BtfTracePointLinkId>,
+}
+
+impl Programs {
+    /// Loads an object, after `prepare` has set its globals and sizes, and attaches its programs in their order.
+    pub(crate) fn start<'p>(
+        what: &'static str,
+        object: &[u8],
+        prepare: impl FnOnce(&mut EbpfLoader<'p>),
+        programs: &[At],
+    ) -> Result<Self, TraceError> {
+        let mut loaded = Self::load(what, object, prepare, programs)?;
+        loaded.attach(what, programs)?;
+        Ok(loaded)
+    }
+
+    /// Loads an object as [`Programs::start`] does, and attaches none of its programs.
+    pub(crate) fn load<'p>(
+        what: &'static str,
+        object: &[u8],
+        prepare: impl FnOnce(&mut EbpfLoader<'p>),
+        programs: &[At],
+    ) -> Result<Self, TraceError> {
+        let btf = Btf::from_sys_fs().map_err(|error| failed(what, error))?;
+        let mut loader = EbpfLoader::new();
+        prepare(&mut loader);
+        let mut object = loader.load(object).map_err(|error| failed(what, error))?;
+        let mut lacking = Vec::new();
+        for at in programs {
+            match program(what, &mut object, at.program)?.load(at.tracepoint, &btf) {
+                Ok(()) => {}
+                Err(ProgramError::Btf(BtfError::UnknownBtfTypeName { .. })) if at.optional => {
+                    lacking.push(*at);
+                }
+                Err(ProgramError::Btf(BtfError::UnknownBtfTypeName { .. })) => {
+                    let feature = format!("tracepoint {}", at.tracepoint);
+                    return Err(TraceError::NotHere { what, feature, since: at.since });
+                }
+                Err(error) => return Err(failed(what, error)),
+            }
+        }
+        Ok(Self { object, lacking, attached: BTreeMap::new() })
+    }
+
+    /// Attaches programs in their order, but for those that are and those whose tracepoint is lacking.
+    pub(crate) fn attach(&mut self, what: &'static str, programs: &[At]) -> Result<(), TraceError> {
+        for at in programs {
+            let is_lacking = self.lacking.iter().any(|lacking| lacking.program == at.program);
+            if is_lacking || self.attached.contains_key(at.program) {
+                continue;
+            }
+            let link = program(what, &mut self.object, at.program)?.attach();
+            self.attached.insert(at.program, link.map_err(|error| failed(what, error))?);
+        }
+        Ok(())
+    }
+
+    /// Takes programs from their tracepoints, in the reverse order. They stay loaded.
+    pub(crate) fn detach(&mut self, what: &'static str, programs: &[At]) -> Result<(), TraceError> {
+        for at in programs.iter().rev() {
+            let Some(link) = self.attached.remove(at.program) else { continue };
+            let detached = program(what, &mut self.object, at.program)?.detach(link);
+            detached.map_err(|error| failed(what, error))?;
+        }
+        Ok(())
+    }
+
+    /// All entries of a table.
+    pub(crate) fn entries<K: Pod + Ord, V: Pod>(
+        &self,
+        what: &'static str,
+        name: &str,
+    ) -> Result<BTreeMap<K, V>, TraceError> {
+        let Some(map) = self.object.map(name) else { return Err(absent(what, name)) };
+        let table: HashMap<_, K, V> = map.try_into().map_err(|error| failed(what, error))?;
+        table.iter().collect::<Result<_, _>>().map_err(|error| failed(what, error))
+    }
+
+    /// Runs of the programs that the kernel left out, since the same program was at work on that CPU already
+    /// (`recursion_misses`, Linux 5.12).
+    pub(crate) fn left_out(&self, what: &'static str) -> Result<u64, TraceError> {
+        let mut sum = 0;
+        for (_, program) in self.object.programs() {
+            let Program::BtfTracePoint(program) = program else { continue };
+            // One whose tracepoint is lacking is not loaded.
+            let Ok(descriptor) = program.fd() else { continue };
+            let path = format!("/proc/self/fdinfo/{}", descriptor.as_fd().as_raw_fd());
+            let text = fs::read_to_string(path).map_err(|source| TraceError::Kernel { what, source })?;
+            sum += recursion_misses(&text);
+        }
+        Ok(sum)
+    }
+
+    /// The only item of an array that each CPU has its own of, in order of possible CPUs.
+    pub(crate) fn of_each_cpu<V: Pod>(&self, what: &'static str, name: &str) -> Result<Vec<V>, TraceError> {
+        let Some(map) = self.object.map(name) else { return Err(absent(what, name)) };
+        let table: PerCpuArray<_, V> = map.try_into().map_err(|error| failed(what, error))?;
+        let values = table.get(&0, 0).map_err(|error| failed(what, error))?;
+        Ok(values.iter().copied().collect())
+    }
+
+    /// Loads a program that is attached nowhere, for [`Programs::run`].
+    pub(crate) fn load_to_run(&mut self, what: &'static str, name: &str) -> Result<(), TraceError> {
+        let program = self.object.program_mut(name).ok_or_else(|| absent(what, name))?;
+        let program: &mut RawTracePoint = program.try_into().map_err(|error| failed(what, error))?;
+        program.load().map_err(|error| failed(what, error))
+    }
+
+    /// Runs a program once on a CPU, with an argument; what it returns, none where the CPU is not online
+    /// (`BPF_F_TEST_RUN_ON_CPU`, Linux 5.10). It is in an interrupt there, within whatever the CPU does.
+    pub(crate) fn run(
+        &self,
+        what: &'static str,
+        name: &str,
+        cpu: u32,
+        argument: u64,
+    ) -> Result<Option<u32>, TraceError> {
+        let program = self.object.program(name).ok_or_else(|| absent(what, name))?;
+        let program: &RawTracePoint = program.try_into().map_err(|error| failed(what, error))?;
+        let mut options = RawTracePointRunOptions::new();
+        options.args[0] = argument;
+        options.cpu = Some(cpu);
+        match program.test_run(options) {
+            Ok(result) => Ok(Some(result.return_value)),
+            Err(ProgramError::SyscallError(error)) if error.io_error.raw_os_error() == Some(libc::ENXIO) => {
+                Ok(None)
+            }
+            Err(error) => Err(failed(what, error)),
+        }
+    }
+
+    /// How often these programs ran, and for how long, while the kernel counted it (`BPF_ENABLE_STATS`, Linux 5.8).
+    pub(crate) fn runs(&self, what: &'static str, programs: &[At]) -> Result<Runs, TraceError> {
+        let mut sum = Runs::default();
+        for at in programs {
+            let Some(Program::BtfTracePoint(program)) = self.object.program(at.program) else { continue };
+            // One that is not loaded, since its tracepoint is not there.
+            if program.fd().is_err() {
+                continue;
+            }
+            let info = program.info().map_err(|error| failed(what, error))?;
+            sum.runs += info.run_count();
+            sum.time += info.run_time();
+        }
+        Ok(sum)
+    }
+}
+
+/// Of what /proc tells of a program's descriptor; 0 where it does not say.
+fn recursion_misses(text: &str) -> u64 {
+    let count = text.lines().find_map(|line| line.strip_prefix("recursion_misses:"));
+    count.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
+}
+
+/// Runs of programs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Runs {
+    pub(crate) runs: u64,
+    pub(crate) time: Duration,
+}
+
+/// Has the kernel count runs of all BPF programs until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Counting {
+    _descriptor: OwnedFd,
+}
+
+impl Counting {
+    /// Begins. It makes each run a little slower: two readings of the clock.
+    pub(crate) fn start(what: &'static str) -> Result<Self, TraceError> {
+        let descriptor = enable_stats(Stats::RunTime).map_err(|error| failed(what, error))?;
+        Ok(Self { _descriptor: descriptor })
+    }
+}
+
+fn program<'o>(
+    what: &'static str,
+    object: &'o mut Ebpf,
+    name: &str,
+) -> Result<&'o mut BtfTracePoint, TraceError> {
+    let program = object.program_mut(name).ok_or_else(|| absent(what, name))?;
+    program.try_into().map_err(|error| failed(what, error))
+}
+
+pub(crate) fn absent(what: &'static str, name: &str) -> TraceError {
+    let source = io::Error::other(format!("the BPF object lacks {name}: rebuild it with cargo xtask bpf"));
+    TraceError::Kernel { what, source }
+}
+
+/// An error with its causes, which aya keeps apart. Missing rights are told as such.
+pub(crate) fn failed(what: &'static str, error: impl Error) -> TraceError {
+    let mut causes: Vec<String> = vec![error.to_string()];
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let number = error.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error);
+        // The verifier's refusal is EACCES, and no question of rights.
+        if number == Some(libc::EPERM) {
+            return TraceError::NotPermitted { what, capabilities: CAPABILITIES };
+        }
+        let text = error.to_string();
+        if !causes.iter().any(|cause| cause.contains(&text)) {
+            causes.push(text);
+        }
+        cause = error.source();
+    }
+    TraceError::Kernel { what, source: io::Error::other(causes.join(": ")) }
+}

@@ -1,0 +1,178 @@
+//! Names of kernel addresses.
+
+use linerate_host::{Host, Known};
+
+use crate::TraceError;
+
+/// Where the kernel lists its symbols.
+const SYMBOLS: &str = "/proc/kallsyms";
+
+/// What decides who sees their addresses.
+const RESTRICT: &str = "/proc/sys/kernel/kptr_restrict";
+
+/// No function is that long; what lies farther behind the last one before it is in none.
+const LONGEST: u64 = 1 << 20;
+
+/// A place in a kernel function.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Symbol {
+    /// The function.
+    pub name: String,
+    /// How far into it, in bytes.
+    pub offset: u64,
+    /// The module that it belongs to, `bpf` for a BPF program; none for the kernel itself.
+    pub module: Option<String>,
+}
+
+impl std::fmt::Display for Symbol {
+    /// As the kernel writes it: `function+0x1f [module]`.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}+{:#x}", self.name, self.offset)?;
+        self.module.as_ref().map_or(Ok(()), |module| write!(f, " [{module}]"))
+    }
+}
+
+/// The functions of the running kernel and its modules, as they were when this was made.
+#[derive(Debug)]
+pub struct Symbols {
+    functions: Known<Vec<Function>>,
+}
+
+#[derive(Debug)]
+struct Function {
+    address: u64,
+    name: Box<str>,
+    module: Option<Box<str>>,
+}
+
+impl Symbols {
+    /// Reads them. Where the kernel hides addresses, names are unknown.
+    ///
+    /// # Errors
+    /// [`TraceError::Host`] when /proc/kallsyms cannot be read.
+    pub fn kernel(host: &Host) -> Result<Self, TraceError> {
+        let functions = functions(&host.read(SYMBOLS)?);
+        if !functions.is_empty() {
+            return Ok(Self { functions: Known::Value(functions) });
+        }
+        Ok(Self { functions: Known::unknown(hidden(host.read(RESTRICT).ok().as_deref())) })
+    }
+
+    /// The function at an address; unknown where none is, or where the kernel hides them.
+    #[must_use]
+    pub fn name(&self, address: u64) -> Known<Symbol> {
+        let functions = match &self.functions {
+            Known::Value(functions) => functions,
+            Known::Unknown { why } => return Known::unknown(why.clone()),
+        };
+        let after = functions.partition_point(|function| function.address <= address);
+        let found = after.checked_sub(1).and_then(|last| functions.get(last));
+        found
+            .filter(|function| address - function.address < LONGEST)
+            .map(|function| Symbol {
+                name: function.name.to_string(),
+                offset: address - function.address,
+                module: function.module.as_deref().map(str::to_owned),
+            })
+            .map_or_else(
+                || Known::unknown(format!("no function of {SYMBOLS} is at {address:#x}")),
+                Known::Value,
+            )
+    }
+
+    /// Why no address has a name here, if none has.
+    #[must_use]
+    pub fn why_unknown(&self) -> Option<&str> {
+        self.functions.why()
+    }
+}
+
+/// Why there are no addresses. They are zero for who may not see them (`kallsyms_show_value`, kernel/ksyms_common.c, Linux
+/// 6.18).
+fn hidden(restrict: Option<&str>) -> String {
+    match restrict.map(str::trim) {
+        Some("2") => format!("{SYMBOLS} shows no addresses: kernel.kptr_restrict is 2, set it to 1"),
+        _ => format!("{SYMBOLS} shows no addresses: it takes CAP_SYSLOG, and kernel.kptr_restrict below 2"),
+    }
+}
+
+/// The functions in /proc/kallsyms, in the order of their addresses: `ffffffffc0201000 t nf_hook_slow\t[module]`. Of several
+/// names at one address the first, as the kernel itself chooses (`get_symbol_pos`, kernel/kallsyms.c, Linux 6.18).
+fn functions(text: &str) -> Vec<Function> {
+    let mut functions: Vec<Function> = text.lines().filter_map(function).collect();
+    functions.sort_by_key(|function| function.address);
+    functions.dedup_by_key(|function| function.address);
+    functions
+}
+
+/// A function; nothing for data, and for what has no address.
+fn function(line: &str) -> Option<Function> {
+    let mut words = line.split_ascii_whitespace();
+    let address = u64::from_str_radix(words.next()?, 16).ok().filter(|address| *address != 0)?;
+    if !matches!(words.next()?, "t" | "T" | "w" | "W") {
+        return None;
+    }
+    let name = words.next()?.into();
+    let module = words.next().map(|module| module.trim_matches(['[', ']']).into());
+    Some(Function { address, name, module })
+}
+
+/// For the fuzzer.
+pub(crate) fn any_symbols(text: &str) {
+    let symbols = Symbols { functions: Known::Value(functions(text)) };
+    _ = (symbols.name(0), symbols.name(u64::MAX));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "\
+ffffffff81000000 T _stext
+ffffffff81000000 T _text
+ffffffff81a2f150 T nf_hook_slow
+ffffffff81a2f0f0 t nf_queue_entry_free
+ffffffff82001000 D init_task
+ffffffffc0201000 t udp_tunnel_xmit\t[udp_tunnel]
+ffffffffc0300010 t bpf_prog_6deef7357e7b4530_counts\t[bpf]
+";
+
+    fn symbols(text: &str, restrict: &str) -> Symbols {
+        Symbols::kernel(&Host::scripted([(SYMBOLS, text), (RESTRICT, restrict)])).unwrap()
+    }
+
+    #[test]
+    fn an_address_is_in_the_function_before_it() {
+        let symbols = symbols(TEXT, "0\n");
+        let shown = |address| symbols.name(address).value().map(ToString::to_string);
+        assert_eq!(shown(0xffff_ffff_8100_0000).unwrap(), "_stext+0x0");
+        assert_eq!(shown(0xffff_ffff_81a2_f14f).unwrap(), "nf_queue_entry_free+0x5f");
+        assert_eq!(shown(0xffff_ffff_81a2_f1c0).unwrap(), "nf_hook_slow+0x70");
+        assert_eq!(shown(0xffff_ffff_c020_101f).unwrap(), "udp_tunnel_xmit+0x1f [udp_tunnel]");
+        assert_eq!(shown(0xffff_ffff_c030_0011).unwrap(), "bpf_prog_6deef7357e7b4530_counts+0x1 [bpf]");
+        assert_eq!(shown(0xffff_ffff_8200_1000), None, "data is no function, and far from one");
+        assert_eq!(shown(0x1000), None);
+    }
+
+    #[test]
+    fn hidden_addresses_say_why() {
+        let hidden = symbols("0000000000000000 T _stext\n", "2\n");
+        assert_eq!(hidden.name(7).why(), hidden.why_unknown());
+        assert!(hidden.why_unknown().unwrap().contains("kptr_restrict is 2"));
+        assert!(symbols("0000000000000000 T _stext\n", "1\n").why_unknown().unwrap().contains("CAP_SYSLOG"));
+    }
+
+    #[test]
+    fn a_function_of_the_running_kernel_has_its_name() {
+        let host = Host::live();
+        let symbols = Symbols::kernel(&host).unwrap();
+        if let Some(why) = symbols.why_unknown() {
+            assert!(why.contains("kptr_restrict"));
+            return;
+        }
+        let text = host.read(SYMBOLS).unwrap();
+        let line = text.lines().find(|line| line.ends_with(" T udp_rcv")).unwrap();
+        let address = u64::from_str_radix(line.split(' ').next().unwrap(), 16).unwrap();
+        assert_eq!(symbols.name(address + 4).value().unwrap().to_string(), "udp_rcv+0x4");
+    }
+}

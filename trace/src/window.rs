@@ -1,0 +1,19 @@
+//! For how long something is looked at.
+
+use std::time::{Duration, Instant};
+
+/// How often `stop` is asked.
+const PATIENCE: Duration = Duration::from_millis(50);
+
+/// Waits for this long, or until `stop` says so; for how long it was.
+pub fn wait(duration: Duration, stop: &dyn Fn() -> bool) -> Duration {
+    let begin = Instant::now();
+    while !stop() {
+        let left = duration.saturating_sub(begin.elapsed());
+        if left.is_zero() {
+            break;
+        }
+        std::thread::sleep(left.min(PATIENCE));
+    }
+    begin.elapsed()
+}

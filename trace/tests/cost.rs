@@ -1,0 +1,372 @@
+//! What packets take, counted while they come.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::hint::black_box;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::UdpSocket;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use linerate_host::{CpuSet, Host};
+use linerate_lab::Lab;
+use linerate_trace::TraceError;
+use linerate_trace::cost::calibrate::calibrate;
+use linerate_trace::cost::{Asked, Cost, CpuCost, Look, Victim};
+use rustix::thread::{CpuSet as Mask, gettid, sched_getaffinity, sched_setaffinity};
+
+/// Said by the process that is killed while it looks.
+const LOOKING: &str = "looking";
+
+/// All of these take the machine's CPUs.
+fn machine() -> MutexGuard<'static, ()> {
+    static MACHINE: Mutex<()> = Mutex::new(());
+    MACHINE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Says that a test cannot run here, past the test runner's capture so that it is always seen.
+fn skip(test: &str, why: impl std::fmt::Display) {
+    let _ = std::io::stderr().write_all(format!("\nSKIP {test}: {why}\n").as_bytes());
+}
+
+/// What is looked at for a second, or none where that is not allowed here.
+fn observed(test: &str, cpus: Option<CpuSet>) -> Option<Cost> {
+    let asked = Asked { duration: Duration::from_secs(1), cpus };
+    match Cost::observe(&Host::live(), &asked, &|| false) {
+        Ok(cost) => Some(cost),
+        Err(why @ (TraceError::NotPermitted { .. } | TraceError::NotHere { .. })) => {
+            skip(test, why);
+            None
+        }
+        Err(why) => panic!("{why}"),
+    }
+}
+
+fn pin(cpu: u32) {
+    let mut mask = Mask::new();
+    mask.set(cpu as usize);
+    sched_setaffinity(None, &mask).expect("a thread is pinned to a CPU it may use");
+}
+
+fn usable() -> Vec<u32> {
+    let mask = sched_getaffinity(None).expect("the CPUs of this thread");
+    (0..Mask::MAX_CPU).filter(|cpu| mask.is_set(*cpu)).map(|cpu| cpu as u32).collect()
+}
+
+/// Threads that are stopped with this.
+struct Threads {
+    stop: Arc<AtomicBool>,
+    running: Vec<JoinHandle<()>>,
+}
+
+impl Threads {
+    fn new() -> Self {
+        Self { stop: Arc::default(), running: Vec::new() }
+    }
+
+    /// A thread on a CPU that does nothing but that, again and again; its number.
+    fn start(&mut self, cpu: u32, mut work: impl FnMut() + Send + 'static) -> u32 {
+        let (stop, (told, tell)) = (Arc::clone(&self.stop), mpsc::channel());
+        self.running.push(thread::spawn(move || {
+            pin(cpu);
+            told.send(gettid().as_raw_nonzero().get().unsigned_abs()).expect("somebody waits");
+            while !stop.load(Ordering::Relaxed) {
+                work();
+            }
+        }));
+        tell.recv().expect("the thread began")
+    }
+
+    fn spin(&mut self, cpu: u32) -> u32 {
+        self.start(cpu, || _ = black_box((0..1000_u64).fold(0, |sum, number| black_box(sum ^ number))))
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        for thread in self.running.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A lab whose receiver has its packets processed on this CPU (RPS), and a socket there that sends to nobody's port.
+fn lab_of_packets_on(cpu: u32) -> Result<(Lab, UdpSocket), String> {
+    let lab = Lab::builder().queues(1).start().map_err(|error| error.to_string())?;
+    let sys = lab.receiver().sys_path().map_err(|error| error.to_string())?;
+    let mask = CpuSet::from_iter([cpu]).to_mask();
+    fs::write(sys.join("class/net/eth0/queues/rx-0/rps_cpus"), mask).map_err(|error| error.to_string())?;
+    let to = (lab.links()[0].receiver.ipv4[0], 9);
+    let socket =
+        lab.senders()[0].run(|| UdpSocket::bind("0.0.0.0:0").and_then(|it| it.connect(to).map(|()| it)));
+    let socket = socket.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
+    Ok((lab, socket))
+}
+
+fn victim(cost: &Cost, tid: u32) -> &Victim {
+    cost.victims.iter().find(|victim| victim.tid == tid).expect("a thread that ran all the time is a victim")
+}
+
+fn assert_balanced(cost: &Cost) {
+    for cpu in &cost.cpus {
+        assert!(cpu.imbalance().abs() < 0.01, "{:.3} % off: {cpu:?}", cpu.imbalance() * 100.0);
+    }
+}
+
+#[test]
+fn the_parts_of_a_cpus_time_are_all_of_it() {
+    let _machine = machine();
+    let Some(cost) = observed("the_parts_of_a_cpus_time_are_all_of_it", None) else { return };
+    assert_eq!(cost.cpus.len(), thread::available_parallelism().map_or(1, usize::from).max(cost.cpus.len()));
+    assert_balanced(&cost);
+    assert!(cost.seconds >= 1.0, "{}", cost.seconds);
+    // What each thread had is counted apart from what all had.
+    let threads: u64 = cost.victims.iter().map(Victim::had_ns).sum();
+    let all = cost.all_cpus();
+    assert!(threads <= all.tasks_ns + all.elapsed_ns / 100, "{threads} of {}", all.tasks_ns);
+    assert!(cost.own.runs > 0);
+    let text = serde_json::to_string(&cost).expect("JSON");
+    assert_eq!(serde_json::from_str::<Cost>(&text).expect("read again").victims.len(), cost.victims.len());
+}
+
+#[test]
+fn packets_are_charged_to_the_thread_whose_cpu_they_come_to() {
+    const NAME: &str = "packets_are_charged_to_the_thread_whose_cpu_they_come_to";
+    let _machine = machine();
+    let (Some(&near), Some(&far)) = (usable().first(), usable().get(1)) else {
+        return skip(NAME, "one CPU only");
+    };
+    let (lab, socket) = match lab_of_packets_on(far) {
+        Ok(lab) => lab,
+        Err(why) => return skip(NAME, why),
+    };
+    let mut threads = Threads::new();
+    let (here, there) = (threads.spin(near), threads.spin(far));
+    let sender = threads.start(near, move || _ = socket.send(&[0; 64]));
+    // On a machine with other work, sender and victim may have had their turns at different times.
+    let met = |cost: &Cost| victim(cost, there).taken_share() > 0.02;
+    let Some(mut cost) = observed(NAME, None) else { return };
+    for _ in 0..7 {
+        if met(&cost) {
+            break;
+        }
+        let Some(next) = observed(NAME, None) else { return };
+        cost = next;
+    }
+    drop((threads, lab));
+    assert_balanced(&cost);
+    let (here, there, sender) = (victim(&cost, here), victim(&cost, there), victim(&cost, sender));
+    assert!(there.taken_share() > 0.02, "{there:?}");
+    assert!(here.taken_share() < there.taken_share() / 4.0, "{here:?} {there:?}");
+    let own = |victim: &Victim| *victim.taken_in_own_calls_ns.value().expect("known on this machine");
+    // The veth's end of its packets is the sender's own doing; what comes to the other CPU is not that thread's.
+    assert!(own(there) < there.taken_ns / 4, "{there:?}");
+    assert!(own(sender) > sender.taken_ns / 2, "{sender:?}");
+    // The scheduler does not know, or leaves softirqs out if it was built to: never more than the time it was there.
+    let accounted = *there.accounted_ns.value().expect("a thread that lives");
+    assert!(accounted <= there.on_cpu_ns + there.on_cpu_ns / 20 + 30_000_000, "{there:?}");
+    let backlog =
+        cost.devices.iter().find(|device| device.name == "backlog").expect("RPS goes by the backlog");
+    assert!(backlog.packets > 0 && backlog.taken_ns > 0 && backlog.polls > 0, "{backlog:?}");
+    let all = cost.all_cpus();
+    let polls: u64 = cost.devices.iter().map(|device| device.taken_ns).sum();
+    assert!(polls <= all.net_rx_ns + all.elapsed_ns / 100, "{polls} of {}", all.net_rx_ns);
+}
+
+#[test]
+fn a_cpu_that_was_not_asked_for_is_not_looked_at() {
+    const NAME: &str = "a_cpu_that_was_not_asked_for_is_not_looked_at";
+    let _machine = machine();
+    let Some(&cpu) = usable().last() else { return };
+    let Some(cost) = observed(NAME, Some(CpuSet::from_iter([cpu]))) else { return };
+    assert_eq!(cost.cpus.iter().map(|it| it.cpu).collect::<Vec<_>>(), [cpu]);
+    assert_balanced(&cost);
+    let threads: u64 = cost.victims.iter().map(|victim| victim.on_cpu_ns).sum();
+    assert!(threads <= cost.cpus[0].elapsed_ns * 101 / 100, "{threads}");
+}
+
+#[test]
+fn a_look_can_be_read_again() {
+    let _machine = machine();
+    let host = Host::live();
+    let Ok(mut look) = Look::start(&host, None) else {
+        return skip("a_look_can_be_read_again", "BPF programs cannot be loaded");
+    };
+    let begin = Instant::now();
+    let costs: Vec<Cost> = (0..3)
+        .map(|_| {
+            look.wait(Duration::from_millis(200), &|| false).expect("waits");
+            look.read(&host).expect("read")
+        })
+        .collect();
+    let passed = begin.elapsed().as_secs_f64();
+    for cost in &costs {
+        assert_balanced(cost);
+        assert!(cost.seconds >= 0.2, "{}", cost.seconds);
+    }
+    // One follows the other; before the first lies the rest of the start.
+    let sum: f64 = costs.iter().map(|cost| cost.seconds).sum();
+    assert!(sum <= passed * 1.1, "{sum} of {passed}");
+}
+
+#[test]
+fn softirqs_that_are_short_and_many_are_seen_in_windows() {
+    const NAME: &str = "softirqs_that_are_short_and_many_are_seen_in_windows";
+    let _machine = machine();
+    let Some(&cpu) = usable().last() else { return };
+    let looks = || {
+        let host = Host::live();
+        let mut look = Look::start(&host, None)?;
+        // Until it has found that it takes too much.
+        look.wait(Duration::from_millis(600), &|| false)?;
+        look.read(&host)?;
+        look.wait(Duration::from_millis(1500), &|| false)?;
+        let windows = look.read(&host)?;
+        drop(look);
+        let mut look = Look::start(&host, None)?.exact();
+        look.wait(Duration::from_millis(1500), &|| false)?;
+        Ok::<_, TraceError>((windows, look.finish(&host)?))
+    };
+    let mut threads = Threads::new();
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    socket.connect(socket.local_addr().expect("its address")).expect("to itself");
+    let mut buffer = [0; 100];
+    let tid = threads.start(cpu, move || {
+        for _ in 0..100 {
+            let _ = socket.send(&[0; 100]).and_then(|_| socket.recv(&mut buffer));
+        }
+    });
+    let found = looks();
+    drop(threads);
+    let (windows, exact) = match found {
+        Ok(found) => found,
+        Err(why) => return skip(NAME, why),
+    };
+    assert_balanced(&windows);
+    assert_balanced(&exact);
+    let of_cpu = |cost: &Cost| cost.cpus.iter().find(|it| it.cpu == cpu).expect("the CPU").clone();
+    let (seen, whole) = (of_cpu(&windows), of_cpu(&exact));
+    assert_eq!(whole.traced_ns, whole.elapsed_ns);
+    if whole.own_runs < 200_000 {
+        return skip(NAME, format!("a busy machine let only {} programs run", whole.own_runs));
+    }
+    assert!(seen.traced_ns < seen.elapsed_ns * 3 / 4, "{seen:?}");
+    assert!(windows.notes.iter().any(|note| note.contains("in windows")), "{:?}", windows.notes);
+    assert!(seen.own_runs < whole.own_runs * 3 / 4, "{seen:?} {whole:?}");
+    // A softirq takes what it takes, whether it is seen always or in windows.
+    let each = |cost: &CpuCost| cost.ns_a_packet().expect("packets");
+    assert!((0.5..2.0).contains(&(each(&seen) / each(&whole))), "{seen:?} {whole:?}");
+    let taken = |cost: &Cost| cost.victims.iter().find(|it| it.tid == tid).map(Victim::taken_share);
+    let (Some(seen), Some(whole)) = (taken(&windows), taken(&exact)) else { panic!("it is a victim") };
+    assert!((seen - whole).abs() < 0.1, "{seen} {whole}");
+}
+
+/// Numbers of the BPF programs that a process holds.
+fn programs_of(process: &str) -> BTreeSet<u32> {
+    let Ok(entries) = fs::read_dir(format!("/proc/{process}/fdinfo")) else { return BTreeSet::new() };
+    let texts = entries.flatten().filter_map(|entry| fs::read_to_string(entry.path()).ok());
+    let number = |text: String| {
+        text.lines().find_map(|line| line.strip_prefix("prog_id:")).and_then(|id| id.trim().parse().ok())
+    };
+    texts.filter_map(number).collect()
+}
+
+/// Waits until none of these is loaded; the kernel takes them away after a grace period.
+fn await_gone(programs: &BTreeSet<u32>) {
+    let patience = Instant::now() + Duration::from_secs(20);
+    let left = || {
+        let loaded = aya::programs::loaded_programs().flatten();
+        loaded.filter(|program| programs.contains(&program.id())).count()
+    };
+    while left() > 0 {
+        assert!(Instant::now() < patience, "{} programs are still loaded", left());
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn nothing_stays_loaded() {
+    const NAME: &str = "nothing_stays_loaded";
+    let _machine = machine();
+    let before = programs_of("self");
+    let look = match Look::start(&Host::live(), None) {
+        Ok(look) => look,
+        Err(why) => return skip(NAME, why),
+    };
+    let programs: BTreeSet<u32> = programs_of("self").difference(&before).copied().collect();
+    assert!(programs.len() >= 6, "{programs:?}");
+    drop(look);
+    await_gone(&programs);
+    let mut child = Command::new(std::env::current_exe().expect("this program"))
+        .args(["--ignored", "--exact", "looks_until_it_is_killed", "--nocapture"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("started");
+    let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+    assert!(lines.any(|line| line.is_ok_and(|line| line.ends_with(LOOKING))), "it does not look");
+    let programs = programs_of(&child.id().to_string());
+    assert!(programs.len() >= 6, "{programs:?}");
+    child.kill().expect("killed");
+    child.wait().expect("ended");
+    await_gone(&programs);
+}
+
+/// Not a test: what [`nothing_stays_loaded`] kills.
+#[test]
+#[ignore = "started by nothing_stays_loaded"]
+fn looks_until_it_is_killed() {
+    let _look = Look::start(&Host::live(), None).expect("a look");
+    println!("{LOOKING}");
+    let _ = std::io::stdin().read_line(&mut String::new());
+}
+
+/// What inference finds more than tracing, and how much of it interrupts may be to blame for, as shares; the middle of some.
+fn difference(test: &str, cpu: u32) -> Option<(f64, f64)> {
+    // A hypervisor takes some microseconds to deliver one, which no tracepoint sees.
+    const UNSEEN_NS: f64 = 15_000.0;
+    let mut found = Vec::new();
+    for _ in 0..3 {
+        let (cost, calibrations) =
+            match calibrate(&Host::live(), &[cpu], Duration::from_millis(700), &|| false) {
+                Ok(found) => found,
+                Err(why @ TraceError::NotPermitted { .. }) => {
+                    skip(test, why);
+                    return None;
+                }
+                Err(why) => panic!("{why}"),
+            };
+        assert_balanced(&cost);
+        let [calibration] = calibrations.as_slice() else { panic!("{calibrations:?} {:?}", cost.notes) };
+        let interrupts = calibration.interrupts as f64 * UNSEEN_NS / calibration.elapsed_ns as f64;
+        println!("{:.2} % more of {calibration:?}", calibration.difference() * 100.0);
+        found.push((calibration.difference(), interrupts));
+    }
+    found.sort_by(|one, other| one.0.total_cmp(&other.0));
+    Some(found[1])
+}
+
+#[test]
+fn a_loop_of_known_speed_loses_what_tracing_says() {
+    const NAME: &str = "a_loop_of_known_speed_loses_what_tracing_says";
+    let _machine = machine();
+    let (Some(&near), Some(&far)) = (usable().first(), usable().get(1)) else {
+        return skip(NAME, "one CPU only");
+    };
+    let Some((quiet, _)) = difference(NAME, far) else { return };
+    assert!(quiet.abs() < 0.1, "{quiet}");
+    let (lab, socket) = match lab_of_packets_on(far) {
+        Ok(lab) => lab,
+        Err(why) => return skip(NAME, why),
+    };
+    let mut threads = Threads::new();
+    threads.start(near, move || _ = socket.send(&[0; 64]));
+    let Some((loaded, interrupts)) = difference(NAME, far) else { return };
+    drop((threads, lab));
+    // Tracing does not claim what was not lost, and misses nothing but ways into interrupts.
+    assert!(loaded > -0.1 && loaded < 0.1 + interrupts, "{loaded}, {interrupts}");
+}

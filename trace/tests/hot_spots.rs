@@ -1,0 +1,369 @@
+//! Hot spots of a real server in a lab: each is there while its cause is, and gone without it.
+
+use std::io::Write as _;
+use std::net::{SocketAddr, UdpSocket};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use linerate_host::setting::Offload;
+use linerate_host::{Host, Setting, Value};
+use linerate_lab::{Lab, LabHost};
+use linerate_trace::TraceError;
+use linerate_trace::contention::{self, Contention};
+use linerate_trace::flame::{self, Profile, spots};
+use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery};
+use rustix::thread::{CpuSet, sched_setaffinity};
+
+/// One at a time: each fills the machine.
+static MACHINE: Mutex<()> = Mutex::new(());
+
+/// Enough for some hundred samples in the packet path, of which a spot of a per cent has some.
+const LOOK: Duration = Duration::from_millis(1500);
+
+/// Samples that a spot has to have: fewer may be anybody's.
+const ENOUGH: u64 = 4;
+
+const ATTEMPTS: u32 = 3;
+
+/// Threads of the server.
+const THREADS: usize = 4;
+
+const PORT: u16 = 4000;
+
+fn skip(test: &str, why: &str) {
+    let _ = std::io::stderr().write_all(format!("\nSKIP {test}: {why}\n").as_bytes());
+}
+
+/// A lab, where one can be made and has two CPUs.
+fn lab(test: &str) -> Option<Lab> {
+    if thread::available_parallelism().map_or(1, std::num::NonZero::get) < 2 {
+        skip(test, "it takes two CPUs");
+        return None;
+    }
+    if !rustix::process::geteuid().is_root() {
+        skip(test, "it takes root");
+        return None;
+    }
+    match Lab::builder().start() {
+        Ok(lab) => Some(lab),
+        Err(error) => {
+            skip(test, &error.to_string());
+            None
+        }
+    }
+}
+
+/// What was looked for, if this kernel lets it be.
+fn looked<T>(test: &str, seen: Result<T, TraceError>) -> Option<T> {
+    match seen {
+        Ok(seen) => Some(seen),
+        Err(error @ (TraceError::NotPermitted { .. } | TraceError::NotHere { .. })) => {
+            skip(test, &error.to_string());
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn pin(cpu: usize) {
+    let mut cpus = CpuSet::new();
+    cpus.set(cpu % 2);
+    sched_setaffinity(None, &cpus).expect("pinned");
+}
+
+fn address(lab: &Lab) -> SocketAddr {
+    (lab.links()[0].receiver.ipv4[0], PORT).into()
+}
+
+/// A socket of the server, with others on the same port.
+fn bound(lab: &Lab) -> UdpSocket {
+    let open = || {
+        use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
+        let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+        sockopt::set_socket_reuseport(&socket, true)?;
+        bind(&socket, &address(lab))?;
+        Ok::<_, std::io::Error>(UdpSocket::from(socket))
+    };
+    let socket = lab.receiver().run(open).expect("run").expect("bound");
+    socket.set_read_timeout(Some(Duration::from_millis(50))).expect("set");
+    socket
+}
+
+/// A sender's socket, which nobody has to number packets of.
+fn connected(lab: &Lab) -> UdpSocket {
+    let open = || {
+        let socket = UdpSocket::bind("0.0.0.0:0")?;
+        socket.connect(address(lab))?;
+        socket.set_nonblocking(true)?;
+        Ok::<_, std::io::Error>(socket)
+    };
+    lab.senders()[0].run(open).expect("run").expect("connected")
+}
+
+/// Sends from both CPUs to a server of some threads while `look` looks, and tells how many datagrams were answered too.
+fn under_load<T>(lab: &Lab, sockets: &[UdpSocket], look: impl FnOnce() -> T) -> (T, u64) {
+    let (over, answered) = (AtomicBool::new(false), AtomicU64::new(0));
+    let go_on = || !over.load(Ordering::Relaxed);
+    let serve = |number: usize| {
+        pin(number);
+        let socket = &sockets[number % sockets.len()];
+        let mut buffer = [0; 100];
+        while go_on() {
+            let Ok((length, from)) = socket.recv_from(&mut buffer) else { continue };
+            if socket.send_to(&buffer[..length], from).is_ok() {
+                answered.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    };
+    let senders: Vec<UdpSocket> = (0..2).map(|_| connected(lab)).collect();
+    let send = |number: usize| {
+        pin(number);
+        while go_on() {
+            for _ in 0..32 {
+                let _ = senders[number].send(&[0; 64]);
+            }
+            while senders[number].recv(&mut [0; 64]).is_ok() {}
+        }
+    };
+    let (serve, send) = (&serve, &send);
+    thread::scope(|scope| {
+        (0..THREADS).for_each(|number| drop(scope.spawn(move || serve(number))));
+        (0..2).for_each(|number| drop(scope.spawn(move || send(number))));
+        let before = answered.load(Ordering::Relaxed);
+        let looked = look();
+        let after = answered.load(Ordering::Relaxed);
+        over.store(true, Ordering::Relaxed);
+        (looked, after - before)
+    })
+}
+
+#[test]
+fn a_socket_of_many_threads_is_waited_for_and_sockets_by_cpu_are_not() {
+    let test = "a_socket_of_many_threads_is_waited_for_and_sockets_by_cpu_are_not";
+    let _machine = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(lab) = lab(test) else { return };
+    let asked = contention::Asked { duration: LOOK, cpus: None };
+    let look = || Contention::observe(&Host::live(), &asked, &|| false);
+    let one = [bound(&lab)];
+    let (seen, answered) = under_load(&lab, &one, look);
+    let Some(shared) = looked(test, seen) else { return };
+    drop(one);
+    let many: Vec<UdpSocket> = (0..2).map(|_| bound(&lab)).collect();
+    for (cpu, socket) in (0..).zip(&many) {
+        sockopt::set_socket_incoming_cpu(socket, cpu).expect("set");
+    }
+    let (seen, answered_by_cpu) = under_load(&lab, &many, look);
+    let Some(apart) = looked(test, seen) else { return };
+    if shared.spinning_ns == 0 {
+        return skip(test, &shared.notes.join("; "));
+    }
+    let (waited, waited_by_cpu) = (at(&shared, &OF_SOCKET), at(&apart, &OF_SOCKET));
+    eprintln!(
+        "one socket: {} us waited, {} of them for it, {answered} answered; one a CPU: {} us, {}, {answered_by_cpu}",
+        shared.spinning_ns / 1000,
+        waited / 1000,
+        apart.spinning_ns / 1000,
+        waited_by_cpu / 1000
+    );
+    // Threads that wait for one socket are woken up from any CPU, so that the scheduler's locks are waited for as well.
+    let first = first_spot(&shared);
+    assert!(first.is_some_and(|id| OF_SOCKET.contains(&id) || id == RUN_QUEUE), "{shared:#?}");
+    assert!(waited > shared.spinning_ns - waited - at(&shared, &[RUN_QUEUE]), "{shared:#?}");
+    let each = |waited: u64, answered: u64| waited * 1000 / answered.max(1);
+    assert!(each(waited, answered) > 10 * each(waited_by_cpu, answered_by_cpu), "{shared:#?} {apart:#?}");
+}
+
+/// Spots whose finding is a socket that several threads share: its queue's lock, and that of who waits for it.
+const OF_SOCKET: [&str; 2] = ["socket-lock", "wake-up-lock"];
+
+/// The scheduler's.
+const RUN_QUEUE: &str = "run-queue-lock";
+
+fn at(seen: &Contention, spots: &[&str]) -> u64 {
+    let at_it = |lock: &&contention::Waited| lock.spot.as_deref().is_some_and(|id| spots.contains(&id));
+    seen.locks.iter().filter(at_it).map(|lock| lock.waited_ns).sum()
+}
+
+fn first_spot(seen: &Contention) -> Option<&str> {
+    seen.locks.iter().find_map(|lock| lock.spot.as_deref())
+}
+
+/// A chain at one hook, and what a small firewall has in it.
+const WITH_A_RULE: &str = "add table ip t
+    add chain ip t c { type filter hook input priority 0; }
+    add rule ip t c ip saddr 192.0.2.1 counter drop
+    add rule ip t c udp dport 4000 counter accept";
+
+fn nft(lab: &Lab, rules: &str) {
+    let mut command = Command::new("nft");
+    command.arg(rules);
+    let status = lab.receiver().spawn(command).expect("nft is started").wait().expect("nft ends");
+    assert!(status.success(), "{rules}");
+}
+
+/// What makes a spot hot.
+struct Cause<'a> {
+    spot: &'static str,
+    set: &'a dyn Fn(bool),
+}
+
+#[test]
+fn each_spot_is_hot_while_its_cause_is_there_and_not_else() {
+    let test = "each_spot_is_hot_while_its_cause_is_there_and_not_else";
+    let _machine = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(lab) = lab(test) else { return };
+    if Command::new("nft").arg("--version").output().is_err() {
+        return skip(test, "it takes the program nft");
+    }
+    let server = [bound(&lab)];
+    let setting = |host: &LabHost, setting: Setting, value: &str| {
+        host.run(|| setting.write(&Host::live(), &Value::new(value))).expect("run").expect("written");
+    };
+    let gro = |on| {
+        let interface = lab.links()[0].receiver.interface.clone();
+        let merging = Setting::Offload { interface, offload: Offload::GenericReceive };
+        setting(lab.receiver(), merging, if on { "on" } else { "off" });
+    };
+    let filter = |on| nft(&lab, if on { WITH_A_RULE } else { "delete table ip t" });
+    let validation = |on: bool| {
+        let both = lab.senders().iter().chain([lab.receiver()]);
+        for host in both {
+            for name in ["all", "eth0"] {
+                let path = format!("/proc/sys/net/ipv4/conf/{name}/rp_filter");
+                host.run(|| std::fs::write(&path, if on { "1" } else { "0" })).expect("run").expect(&path);
+            }
+        }
+    };
+    let numbers = |on| {
+        let discovery = if on { Ipv4PathMtuDiscovery::WANT } else { Ipv4PathMtuDiscovery::DO };
+        sockopt::set_ip_mtu_discover(&server[0], discovery).expect("set");
+    };
+    let causes = [
+        Cause { spot: "gro", set: &gro },
+        Cause { spot: "netfilter", set: &filter },
+        Cause { spot: "source-validation", set: &validation },
+        Cause { spot: "ip-id", set: &numbers },
+    ];
+    // A veth's receiving end merges packets only of a peer that cannot segment (veth_skb_is_eligible_for_gro).
+    let interface = lab.links()[0].sender.interface.clone();
+    setting(&lab.senders()[0], Setting::Offload { interface, offload: Offload::TcpSegmentation }, "off");
+    filter(true);
+    causes.iter().for_each(|cause| (cause.set)(false));
+    let asked = flame::Asked { frequency_hz: 1999, ..flame::Asked::all(LOOK) };
+    let look = || Profile::observe(&Host::live(), &asked, &|| false);
+    let Some(without) = looked(test, under_load(&lab, &server, look).0) else { return };
+    for cause in causes {
+        (cause.set)(true);
+        let told = judge(cause.spot, &without, || under_load(&lab, &server, look).0.expect("as before"));
+        (cause.set)(false);
+        eprintln!("{told}");
+    }
+}
+
+/// Rules that the kernel keeps for its audit; this one goes when the test ends.
+struct Spared;
+
+impl Spared {
+    /// Has tasks that begin from now on have no audit context (`never,task`).
+    fn tasks() -> std::io::Result<Self> {
+        audit_rule(AUDIT_ADD_RULE)?;
+        Ok(Self)
+    }
+}
+
+impl Drop for Spared {
+    fn drop(&mut self) {
+        audit_rule(AUDIT_DEL_RULE).expect("the rule is taken away again");
+    }
+}
+
+const AUDIT_ADD_RULE: u16 = 1011;
+const AUDIT_DEL_RULE: u16 = 1012;
+
+/// Adds or takes away `never,task`, a `struct audit_rule_data` of linux/audit.h.
+fn audit_rule(kind: u16) -> std::io::Result<()> {
+    use rustix::net::{
+        AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, send, socket_with,
+    };
+    const RULE: usize = 1040;
+    const FILTER_TASK: u32 = 1;
+    // A request with an answer (NLM_F_REQUEST and NLM_F_ACK).
+    const FLAGS: u16 = 5;
+    let length = 16 + RULE;
+    let mut message = vec![0; length];
+    message[..4].copy_from_slice(&u32::try_from(length).expect("short").to_ne_bytes());
+    message[4..6].copy_from_slice(&kind.to_ne_bytes());
+    message[6..8].copy_from_slice(&FLAGS.to_ne_bytes());
+    message[16..20].copy_from_slice(&FILTER_TASK.to_ne_bytes());
+    let audit =
+        socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, Some(netlink::AUDIT))?;
+    send(&audit, &message, SendFlags::empty())?;
+    let mut answer = [0; 36];
+    recv(&audit, &mut answer, RecvFlags::empty())?;
+    let error = i32::from_ne_bytes([answer[16], answer[17], answer[18], answer[19]]);
+    if error == 0 { Ok(()) } else { Err(std::io::Error::from_raw_os_error(-error)) }
+}
+
+#[test]
+fn audit_is_hot_while_it_is_on_and_not_for_threads_that_are_spared() {
+    let test = "audit_is_hot_while_it_is_on_and_not_for_threads_that_are_spared";
+    if std::env::var_os("LINERATE_TEST_HOST_WIDE").is_none() {
+        return skip(test, "it switches auditing of the whole machine; LINERATE_TEST_HOST_WIDE=1 allows it");
+    }
+    let _machine = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(lab) = lab(test) else { return };
+    let server = [bound(&lab)];
+    let look = || {
+        let mut profile = under_load(&lab, &server, || {
+            let asked = flame::Asked { frequency_hz: 1999, ..flame::Asked::all(LOOK) };
+            Profile::observe(&Host::live(), &asked, &|| false)
+        });
+        // Others on this machine may be audited or not.
+        if let Ok(profile) = &mut profile.0 {
+            profile.stacks.retain(|stack| stack.pid == std::process::id());
+        }
+        profile.0
+    };
+    let spared = match Spared::tasks() {
+        Ok(spared) => spared,
+        Err(error) => return skip(test, &format!("audit rules: {error}")),
+    };
+    let Some(without) = looked(test, look()) else { return };
+    drop(spared);
+    let found = Setting::Audit.read(&Host::live()).expect("read");
+    if let Err(error) = Setting::Audit.write(&Host::live(), &Value::new("1")) {
+        return skip(test, &error.to_string());
+    }
+    let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        judge("audit", &without, || look().expect("as before"))
+    }));
+    Setting::Audit.write(&Host::live(), &found).expect("auditing is put back");
+    eprintln!("{}", told.unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+}
+
+/// A spot is there with its cause and not without; a look that the machine gave too little time is taken again.
+fn judge(spot: &str, without: &Profile, look: impl Fn() -> Profile) -> String {
+    let mut told = String::new();
+    for _ in 0..ATTEMPTS {
+        let with = look();
+        let ((samples, share), (samples_without, share_without)) = (share(&with, spot), share(without, spot));
+        told = format!(
+            "{spot}: {samples} samples, {:.2} % of what is not idle; without its cause {samples_without}, {:.2} %",
+            share * 100.0,
+            share_without * 100.0
+        );
+        if samples >= ENOUGH && share > 5.0 * share_without {
+            return told;
+        }
+    }
+    panic!("{told}");
+}
+
+/// Samples of a spot, and its share of all that is not idle.
+fn share(profile: &Profile, id: &str) -> (u64, f64) {
+    let spots = spots::find(profile);
+    spots.iter().find(|spot| spot.id == id).map_or((0, 0.0), |spot| (spot.samples, spot.share_of_busy))
+}

@@ -1,0 +1,102 @@
+//! Nothing stays loaded of a look that is killed.
+
+use std::collections::BTreeSet;
+use std::io::Write as _;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use aya::programs::loaded_programs;
+use linerate_host::Host;
+use linerate_trace::contention::{self, Contention};
+use linerate_trace::flame::{self, Profile};
+
+/// Asks the process to look until it is killed; its value is not looked at.
+const LOOK: &str = "LINERATE_TEST_LOOK_UNTIL_KILLED";
+
+/// Nothing here takes longer unless something is wrong.
+const DEADLINE: Duration = Duration::from_secs(30);
+
+fn skip(test: &str, why: &str) {
+    let _ = std::io::stderr().write_all(format!("\nSKIP {test}: {why}\n").as_bytes());
+}
+
+/// BPF programs that a process has descriptors of.
+fn programs_of(process: u32) -> BTreeSet<u32> {
+    let Ok(descriptors) = std::fs::read_dir(format!("/proc/{process}/fdinfo")) else {
+        return BTreeSet::new();
+    };
+    let told = descriptors.flatten().filter_map(|entry| std::fs::read_to_string(entry.path()).ok());
+    let id = |text: String| text.lines().find_map(|line| line.strip_prefix("prog_id:")?.trim().parse().ok());
+    told.filter_map(id).collect()
+}
+
+/// Perf events that a process has open.
+fn events_of(process: u32) -> usize {
+    let Ok(descriptors) = std::fs::read_dir(format!("/proc/{process}/fd")) else { return 0 };
+    let links = descriptors.flatten().filter_map(|entry| std::fs::read_link(entry.path()).ok());
+    links.filter(|link| link.to_string_lossy().contains("[perf_event]")).count()
+}
+
+fn loaded() -> BTreeSet<u32> {
+    loaded_programs().filter_map(|program| Some(program.ok()?.id())).collect()
+}
+
+/// Asks again until the answer is yes, or too much time has gone by.
+fn comes_true(mut question: impl FnMut() -> bool) -> bool {
+    let begin = Instant::now();
+    while begin.elapsed() < DEADLINE {
+        if question() {
+            return true;
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    false
+}
+
+#[test]
+fn what_is_killed_leaves_no_program_and_no_event() {
+    let test = "what_is_killed_leaves_no_program_and_no_event";
+    if std::env::var_os(LOOK).is_some() {
+        look();
+    }
+    let mut child = looker(test);
+    let process = child.id();
+    let mut programs = BTreeSet::new();
+    let begun = comes_true(|| {
+        programs = programs_of(process);
+        let over = child.try_wait().expect("asked").is_some();
+        over || (programs.len() >= 2 && events_of(process) > 0)
+    });
+    if child.try_wait().expect("asked").is_some() {
+        return skip(test, "BPF programs or perf events are not to be had here");
+    }
+    assert!(begun && programs.is_subset(&loaded()), "{programs:?}");
+    child.kill().expect("killed");
+    child.wait().expect("reaped");
+    // The kernel frees them a moment later.
+    assert!(comes_true(|| programs.is_disjoint(&loaded())), "{programs:?} stay loaded");
+}
+
+/// This very program, which looks until it is killed.
+fn looker(test: &str) -> Child {
+    let program = std::env::current_exe().expect("this program");
+    let mut command = Command::new(program);
+    command.args(["--exact", test]).env(LOOK, "").stdout(Stdio::null()).stderr(Stdio::null());
+    command.spawn().expect("started")
+}
+
+fn look() -> ! {
+    let asked = contention::Asked { duration: DEADLINE * 4, cpus: None };
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            if Contention::observe(&Host::live(), &asked, &|| false).is_err() {
+                std::process::exit(1);
+            }
+        });
+        if Profile::observe(&Host::live(), &flame::Asked::all(DEADLINE * 4), &|| false).is_err() {
+            std::process::exit(1);
+        }
+    });
+    std::process::exit(0)
+}

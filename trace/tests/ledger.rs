@@ -1,0 +1,156 @@
+//! The books of packets that were really sent, and really lost, in a lab.
+
+use std::io::Write as _;
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::process::Command;
+use std::time::Duration;
+
+use linerate_host::Host;
+use linerate_lab::{Lab, LabHost};
+use linerate_trace::drops::seen::Subject;
+use linerate_trace::drops::{Evidence, Exactness, GeneratorSaid, Ledger, Step, Watch};
+
+/// Nothing here takes longer unless something is wrong.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How many where none is lost.
+const REQUESTS: u64 = 30_000;
+
+/// Fewer than any receive buffer holds.
+const WINDOW: u64 = 16;
+
+fn skip(test: &str, why: impl std::fmt::Display) {
+    let _ = std::io::stderr().write_all(format!("\nSKIP {test}: {why}\n").as_bytes());
+}
+
+fn lab(test: &str) -> Option<Lab> {
+    Lab::builder().start().map_err(|why| skip(test, why)).ok()
+}
+
+/// Counts on the lab's receiver while something happens; none, and said so, where that may not be.
+fn counted<T>(test: &str, lab: &Lab, ports: &[u16], happens: impl FnOnce() -> T) -> Option<(Evidence, T)> {
+    let host = Host::live_with_sys(lab.receiver().sys_path().expect("a sysfs"));
+    let subject = Subject { ports: ports.to_vec(), ..Subject::default() };
+    let started = lab.receiver().run(|| Watch::start(&host, &subject, &[])).expect("a thread");
+    let mut watch = started.map_err(|why| skip(test, why)).ok()?;
+    let result = happens();
+    let evidence = lab.receiver().run(|| watch.total(&host)).expect("a thread").expect("read");
+    Some((evidence, result))
+}
+
+fn address(lab: &Lab) -> Ipv4Addr {
+    lab.links()[0].receiver.ipv4[0]
+}
+
+fn bound(host: &LabHost, address: Ipv4Addr, port: u16) -> UdpSocket {
+    let socket = host.run(|| UdpSocket::bind((address, port))).expect("a thread").expect("bound");
+    socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    socket
+}
+
+fn client(lab: &Lab) -> UdpSocket {
+    bound(&lab.senders()[0], Ipv4Addr::UNSPECIFIED, 0)
+}
+
+/// Answers this many requests, reading as much of each as there is room for.
+fn answer(socket: &UdpSocket, requests: u64, room: usize) {
+    let mut buffer = vec![0; room];
+    for _ in 0..requests {
+        let (length, from) = socket.recv_from(&mut buffer).expect("a request");
+        socket.send_to(&buffer[..length], from).expect("answered");
+    }
+}
+
+/// Sends requests, a window at a time, and waits for the replies.
+fn ask(client: &UdpSocket, to: SocketAddr, requests: u64) {
+    let mut left = requests;
+    while left > 0 {
+        let together = left.min(WINDOW);
+        send(client, to, together);
+        for _ in 0..together {
+            client.recv(&mut [0; 64]).expect("a reply");
+        }
+        left -= together;
+    }
+}
+
+fn send(client: &UdpSocket, to: SocketAddr, requests: u64) {
+    for _ in 0..requests {
+        client.send_to(&[7; 20], to).expect("sent");
+    }
+}
+
+fn losses(ledger: &Ledger) -> Vec<(Step, String, u64, Exactness)> {
+    let all = ledger.requests.losses().chain(ledger.replies.losses());
+    all.map(|(step, loss)| (step, loss.name.clone(), loss.packets, loss.exactness)).collect()
+}
+
+#[test]
+fn where_nothing_is_lost_nothing_is_missing() {
+    let test = "where_nothing_is_lost_nothing_is_missing";
+    let Some(lab) = lab(test) else { return };
+    let (server, client) = (bound(lab.receiver(), address(&lab), 4001), client(&lab));
+    let run = counted(test, &lab, &[4001], || {
+        std::thread::scope(|scope| {
+            scope.spawn(|| answer(&server, REQUESTS, 64));
+            ask(&client, SocketAddr::from((address(&lab), 4001)), REQUESTS);
+        });
+    });
+    let Some((mut evidence, ())) = run else { return };
+    evidence.generator =
+        Some(GeneratorSaid { sent: REQUESTS, answered: REQUESTS, ..GeneratorSaid::default() });
+    let ledger = Ledger::make(&evidence);
+    assert!(ledger.is_balanced() && ledger.lost() == 0, "{ledger:#?}");
+    for way in [&ledger.requests, &ledger.replies] {
+        assert_eq!((way.packets_in(), way.packets_out()), (Some(REQUESTS), Some(REQUESTS)), "{ledger:#?}");
+    }
+}
+
+#[test]
+fn each_loss_goes_by_its_name_and_the_books_balance() {
+    let test = "each_loss_goes_by_its_name_and_the_books_balance";
+    let Some(lab) = lab(test) else { return };
+    let rules = "add table ip t; add chain ip t c { type filter hook input priority 0; }; \
+                 add rule ip t c udp dport 4004 drop";
+    let mut nft = Command::new("nft");
+    nft.arg(rules);
+    match lab.receiver().spawn(nft).map(|mut child| child.wait()) {
+        Ok(Ok(status)) if status.success() => {}
+        other => return skip(test, format!("nft made no rule: {other:?}")),
+    }
+    let to = |port: u16| SocketAddr::from((address(&lab), port));
+    let (reader, asleep) =
+        (bound(lab.receiver(), address(&lab), 4001), bound(lab.receiver(), address(&lab), 4002));
+    rustix::net::sockopt::set_socket_recv_buffer_size(&asleep, 4096).expect("a short buffer");
+    let client = client(&lab);
+    let run = counted(test, &lab, &[4001, 4002, 4003, 4004], || {
+        std::thread::scope(|scope| {
+            scope.spawn(|| answer(&reader, 100, 8));
+            ask(&client, to(4001), 100);
+            send(&client, to(4002), 70);
+            send(&client, to(4003), 50);
+            send(&client, to(4004), 30);
+            // An answer shows that what was sent before it has arrived.
+            scope.spawn(|| answer(&reader, 1, 64));
+            ask(&client, to(4001), 1);
+        });
+    });
+    let Some((mut evidence, ())) = run else { return };
+    evidence.generator =
+        Some(GeneratorSaid { sent: 251, answered: 101, lost: 150, ..GeneratorSaid::default() });
+    let ledger = Ledger::make(&evidence);
+    assert!(ledger.is_balanced(), "{ledger:#?}");
+    let waiting = ledger.requests.entry(Step::Application).map_or(0, |entry| entry.waiting);
+    let full = 70 - u64::try_from(waiting).expect("none had waited before");
+    assert!((1..70).contains(&full), "{ledger:#?}");
+    let mut found = losses(&ledger);
+    found.sort();
+    let exact = |step, name: &str, packets| (step, name.to_owned(), packets, Exactness::Exact);
+    let expected = [
+        exact(Step::Filter, "netfilter-rule", 30),
+        exact(Step::Socket, "no-socket", 50),
+        exact(Step::Socket, "receive-buffer", full),
+        exact(Step::Application, "truncated", 100),
+    ];
+    assert_eq!(found, expected, "{ledger:#?}");
+}

@@ -1,0 +1,136 @@
+//! What a line of shell sets, as far as it can be told: ethtool, sysctl, and files of queues, interrupts and CPUs.
+
+use super::knob::{Kind, Knob, Set, feature, sysctl_path};
+
+/// Files of an interface, or of each of its queues.
+const FILES: [&str; 8] = [
+    "rps_cpus",
+    "xps_cpus",
+    "rps_flow_cnt",
+    "xps_rxqs",
+    "sriov_numvfs",
+    "gro_flush_timeout",
+    "napi_defer_hard_irqs",
+    "threaded",
+];
+
+/// All that it sets.
+pub(super) fn sets(line: &str) -> Vec<Set> {
+    let words: Vec<&str> = line
+        .split(|letter: char| letter.is_whitespace() || "\"';|&()".contains(letter))
+        .filter(|word| !word.is_empty())
+        .collect();
+    let mut found = Vec::new();
+    for (at, word) in words.iter().enumerate() {
+        let rest = words.get(at + 1..).unwrap_or_default();
+        match word.rsplit('/').next() {
+            Some("ethtool") => found.extend(ethtool(rest)),
+            Some("sysctl") => found.extend(rest.iter().filter_map(|word| sysctl(word))),
+            _ => found.extend(file(word, words.get(..at).unwrap_or_default())),
+        }
+    }
+    found
+}
+
+/// `-G eth0 rx 4096 tx 512`
+fn ethtool(words: &[&str]) -> Vec<Set> {
+    let (Some(option), Some(interface)) = (words.first(), words.get(1)) else { return Vec::new() };
+    let kind = match *option {
+        "-G" | "--set-ring" => Kind::Ring,
+        "-L" | "--set-channels" => Kind::Channel,
+        "-K" | "--offload" | "--features" => Kind::Feature,
+        "-C" | "--coalesce" => Kind::Coalesce,
+        "-N" | "-U" | "--config-nfc" | "--config-ntuple" | "-X" | "--set-rxfh-indir" | "--rxfh" => Kind::Flow,
+        _ => return Vec::new(),
+    };
+    // A variable may be any.
+    let interface = (!interface.contains(['$', '%'])).then(|| (*interface).to_owned());
+    let set = |name: &str, to: Option<&str>| Set {
+        knob: Knob::Link(kind, if kind == Kind::Feature { feature(name) } else { name }.to_owned()),
+        interface: interface.clone(),
+        to: to.filter(|to| !to.contains('$')).map(str::to_owned),
+    };
+    let values = words.get(2..).unwrap_or_default();
+    if kind == Kind::Flow {
+        return vec![set("", Some(&values.join(" ")))];
+    }
+    values.chunks_exact(2).map(|pair| set(pair.first().unwrap_or(&""), pair.get(1).copied())).collect()
+}
+
+fn sysctl(word: &str) -> Option<Set> {
+    let (name, to) = word.split_once('=')?;
+    let to = (!to.contains('$')).then(|| to.to_owned());
+    Some(Set { knob: Knob::Sysctl(sysctl_path(name)), interface: None, to })
+}
+
+/// A path, and what is written to it by the words before: `echo 3 > PATH`.
+fn file(path: &str, before: &[&str]) -> Option<Set> {
+    // As udev assigns an attribute: ATTR{queues/rx-0/rps_cpus}="f".
+    let path = path.split(['}', '=']).next().unwrap_or(path);
+    let path = path.rsplit(['>', '{']).next().unwrap_or(path);
+    let name = path.rsplit('/').next().filter(|_| path.contains('/'))?;
+    let knob = match name {
+        "smp_affinity" | "smp_affinity_list" => Knob::Interrupt,
+        "scaling_governor" => Knob::Governor,
+        name if FILES.contains(&name) => Knob::File(name.to_owned()),
+        _ => return None,
+    };
+    let interface = path.split_once("/sys/class/net/").and_then(|(_, rest)| rest.split('/').next());
+    let interface = interface.filter(|name| !name.contains(['$', '%'])).map(str::to_owned);
+    let echo = before.iter().rposition(|word| *word == "echo");
+    let echoed = echo.and_then(|at| before.get(at + 1..)).unwrap_or_default();
+    let to = match echoed {
+        [to, ">"] if !to.contains('$') => Some((*to).to_owned()),
+        _ => None,
+    };
+    Some(Set { knob, interface, to })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn shown(line: &str) -> Vec<String> {
+        let one = |set: Set| {
+            let (interface, to) = (set.interface.unwrap_or_default(), set.to.unwrap_or_default());
+            format!("{:?} {interface} {to}", set.knob)
+        };
+        sets(line).into_iter().map(one).collect()
+    }
+
+    #[test]
+    fn what_ethtool_sets_is_told() {
+        assert_eq!(
+            shown("/sbin/ethtool -G eth0 rx 4096 tx 512"),
+            ["Link(Ring, \"rx\") eth0 4096", "Link(Ring, \"tx\") eth0 512"]
+        );
+        assert_eq!(
+            shown("ACTION==\"add\", RUN+=\"/usr/sbin/ethtool -K $name generic-receive-offload off\""),
+            ["Link(Feature, \"gro\")  off"]
+        );
+        assert_eq!(shown("ethtool -k eth0; ethtool eth0"), [""; 0]);
+        assert_eq!(shown("ethtool -X eth0 equal 4"), ["Link(Flow, \"\") eth0 equal 4"]);
+        assert_eq!(shown("ethtool --set-ring $IFACE rx $N"), ["Link(Ring, \"rx\")  "]);
+    }
+
+    #[test]
+    fn files_that_are_written_are_told() {
+        assert_eq!(shown("echo f > /sys/class/net/eth0/queues/rx-0/rps_cpus"), ["File(\"rps_cpus\") eth0 f"]);
+        assert_eq!(shown("SUBSYSTEM==\"net\", ATTR{queues/rx-0/rps_cpus}=\"ff\""), ["File(\"rps_cpus\")  "]);
+        assert_eq!(shown("for i in /proc/irq/*/smp_affinity; do echo 1 >$i; done"), ["Interrupt  "]);
+        assert_eq!(
+            shown("echo performance > /sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+            ["Governor  performance"]
+        );
+        assert_eq!(shown("sysctl -qw net.core.rmem_max=1 x"), ["Sysctl(\"net/core/rmem_max\")  1"]);
+        assert_eq!(shown("# multithreaded rps_cpus"), [""; 0]);
+    }
+
+    proptest! {
+        #[test]
+        fn any_line_is_answered(line in "(ethtool |-G |/sys/class/net/|rps_cpus|[>{}\"$= a-z0-9/]{0,6}){0,10}") {
+            let _ = sets(&line);
+        }
+    }
+}

@@ -1,0 +1,296 @@
+//! systemd's .link files: what udev sets of an interface when it appears (systemd.link(5)).
+
+use linerate_host::ini;
+
+use super::knob::{Kind, Knob, Line, Set, Wanted};
+use super::scene::{Interface, Scene, matches};
+use super::{Found, Owner};
+use crate::claim::{Acts, Agreement, Claim};
+
+/// In the order of precedence: a file hides one of the same name further down.
+const DIRECTORIES: [&str; 5] = [
+    "/etc/systemd/network",
+    "/run/systemd/network",
+    "/usr/local/lib/systemd/network",
+    "/usr/lib/systemd/network",
+    "/lib/systemd/network",
+];
+
+/// Keys of `[Link]` that ethtool has words for. Coalescing times are spans such as `50us`.
+const KEYS: [(&str, Kind, &str); 27] = [
+    ("RxBufferSize", Kind::Ring, "rx"),
+    ("RxMiniBufferSize", Kind::Ring, "rx-mini"),
+    ("RxJumboBufferSize", Kind::Ring, "rx-jumbo"),
+    ("TxBufferSize", Kind::Ring, "tx"),
+    ("RxChannels", Kind::Channel, "rx"),
+    ("TxChannels", Kind::Channel, "tx"),
+    ("OtherChannels", Kind::Channel, "other"),
+    ("CombinedChannels", Kind::Channel, "combined"),
+    ("GenericReceiveOffload", Kind::Feature, "gro"),
+    ("GenericReceiveOffloadHardware", Kind::Feature, "rx-gro-hw"),
+    ("LargeReceiveOffload", Kind::Feature, "lro"),
+    ("GenericSegmentationOffload", Kind::Feature, "gso"),
+    ("TCPSegmentationOffload", Kind::Feature, "tso"),
+    ("ReceiveChecksumOffload", Kind::Feature, "rx"),
+    ("TransmitChecksumOffload", Kind::Feature, "tx"),
+    ("NTupleFilter", Kind::Feature, "ntuple"),
+    ("RxCoalesceSec", Kind::Coalesce, "rx-usecs"),
+    ("RxCoalesceIrqSec", Kind::Coalesce, "rx-usecs-irq"),
+    ("RxMaxCoalescedFrames", Kind::Coalesce, "rx-frames"),
+    ("RxMaxCoalescedIrqFrames", Kind::Coalesce, "rx-frames-irq"),
+    ("TxCoalesceSec", Kind::Coalesce, "tx-usecs"),
+    ("TxCoalesceIrqSec", Kind::Coalesce, "tx-usecs-irq"),
+    ("TxMaxCoalescedFrames", Kind::Coalesce, "tx-frames"),
+    ("TxMaxCoalescedIrqFrames", Kind::Coalesce, "tx-frames-irq"),
+    ("StatisticsBlockCoalesceSec", Kind::Coalesce, "stats-block-usecs"),
+    ("UseAdaptiveRxCoalesce", Kind::Coalesce, "adaptive-rx"),
+    ("UseAdaptiveTxCoalesce", Kind::Coalesce, "adaptive-tx"),
+];
+
+/// A file with what is dropped in to it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct LinkFile {
+    path: String,
+    /// Keys and values of `[Match]`.
+    conditions: Vec<(String, String)>,
+    lines: Vec<Line>,
+}
+
+/// What is set of each interface.
+#[derive(Debug)]
+struct LinkFiles {
+    lines: Vec<Line>,
+}
+
+pub(super) fn observe(scene: &Scene<'_>) -> Found {
+    let files: Vec<LinkFile> = scene
+        .layered(&DIRECTORIES, ".link")
+        .into_iter()
+        .filter_map(|path| LinkFile::read(scene, path))
+        .collect();
+    if files.iter().all(|file| file.lines.is_empty()) {
+        return Vec::new();
+    }
+    let mut lines = Vec::new();
+    for interface in scene.interfaces() {
+        // The first that matches is the only one that counts.
+        let Some(file) = files.iter().find(|file| file.is_of(interface)) else { continue };
+        lines.extend(file.lines.iter().cloned().map(|mut line| {
+            line.set.interface = Some(interface.name.clone());
+            line
+        }));
+    }
+    vec![Box::new(LinkFiles { lines })]
+}
+
+impl LinkFile {
+    fn read(scene: &Scene<'_>, path: String) -> Option<Self> {
+        let mut file = LinkFile::default();
+        file.take(&scene.read(&path)?, &path);
+        let name = path.rsplit('/').next().unwrap_or_default();
+        let dropped: Vec<String> =
+            DIRECTORIES.iter().map(|directory| format!("{directory}/{name}.d")).collect();
+        let dropped: Vec<&str> = dropped.iter().map(String::as_str).collect();
+        for part in scene.layered(&dropped, ".conf") {
+            if let Some(text) = scene.read(&part) {
+                file.take(&text, &part);
+            }
+        }
+        Some(LinkFile { path, ..file })
+    }
+
+    /// Adds what a part says; the later of two values counts.
+    fn take(&mut self, text: &str, path: &str) {
+        for entry in ini::entries(text) {
+            if entry.section == "Match" {
+                self.conditions.push((entry.key.to_owned(), entry.value.to_owned()));
+            }
+        }
+        for line in lines(text, path) {
+            self.lines.retain(|before| before.set.knob != line.set.knob);
+            self.lines.push(line);
+        }
+    }
+
+    fn is_of(&self, interface: &Interface) -> bool {
+        if let Some(applied) = &interface.link_file {
+            // By way of /lib or of /usr/lib.
+            return applied.trim_start_matches("/usr") == self.path.trim_start_matches("/usr");
+        }
+        self.conditions.iter().all(|(key, patterns)| {
+            let fits = |value: &str| {
+                let (inverted, patterns) = match patterns.strip_prefix('!') {
+                    Some(rest) => (true, rest),
+                    None => (false, patterns.as_str()),
+                };
+                patterns.split_whitespace().any(|pattern| matches(pattern, value)) != inverted
+            };
+            match key.as_str() {
+                "MACAddress" | "PermanentMACAddress" => {
+                    let wanted = patterns.to_ascii_lowercase().replace('-', ":");
+                    wanted.split_whitespace().any(|address| address == interface.address)
+                }
+                // The name it had before is not known.
+                "OriginalName" => fits(&interface.name),
+                "Driver" => fits(interface.driver.as_deref().unwrap_or_default()),
+                "Path" => fits(interface.path.as_deref().unwrap_or_default()),
+                // Of the host rather than of the interface: better told once too often.
+                _ => true,
+            }
+        })
+    }
+}
+
+/// The lines of a .link file that set what settings know.
+pub(super) fn lines(text: &str, path: &str) -> Vec<Line> {
+    let line = |entry: ini::Entry<'_>| {
+        if entry.section != "Link" || entry.value.is_empty() {
+            return None;
+        }
+        let (knob, to) = match entry.key {
+            "ReceivePacketSteeringCPUMask" => (Knob::File("rps_cpus".to_owned()), None),
+            "SR-IOVVirtualFunctions" => (Knob::File("sriov_numvfs".to_owned()), Some(entry.value.to_owned())),
+            key if key.starts_with("IRQAffinity") => (Knob::Interrupt, None),
+            key => {
+                let (_, kind, name) = KEYS.iter().find(|(known, _, _)| *known == key)?;
+                let is_switch = *kind == Kind::Feature || name.starts_with("adaptive");
+                let to = if is_switch {
+                    ini::switch(entry.value).map(str::to_owned)
+                } else if key.ends_with("Sec") {
+                    microseconds(entry.value).map(|span| span.to_string())
+                } else {
+                    Some(entry.value.to_owned())
+                };
+                (Knob::Link(*kind, (*name).to_owned()), to)
+            }
+        };
+        let text = format!("{}={}", entry.key, entry.value);
+        Some(Line { at: format!("{path}:{}", entry.line), text, set: Set { knob, interface: None, to } })
+    };
+    ini::entries(text).filter_map(line).collect()
+}
+
+/// A span of a single unit (systemd.time(7)); seconds where none is said.
+fn microseconds(span: &str) -> Option<u64> {
+    let end = span.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(span.len());
+    let (number, unit) = span.split_at_checked(end)?;
+    let scale = match unit.trim() {
+        "us" | "usec" | "µs" => 1,
+        "ms" | "msec" => 1000,
+        "" | "s" | "sec" => 1_000_000,
+        _ => return None,
+    };
+    number.parse::<u64>().ok()?.checked_mul(scale)
+}
+
+impl Owner for LinkFiles {
+    fn claims(&self, wanted: &Wanted<'_>) -> Vec<Claim> {
+        let claim = |line: &Line| {
+            let set = wanted.contradicted_by(&line.set)?;
+            Some(Claim {
+                owner: "systemd .link".to_owned(),
+                what: format!("sets '{}' when the interface appears", line.text),
+                read_from: line.at.clone(),
+                acts: Acts::OnLink,
+                agreement: Agreement::ByHand { commands: vec![agree(line, set)] },
+            })
+        };
+        self.lines.iter().filter_map(claim).collect()
+    }
+}
+
+/// A file dropped in to the one that decides: one with another name would take the place of all of it.
+fn agree(line: &Line, set: &Set) -> String {
+    let file = line.at.rsplit_once(':').map_or(line.at.as_str(), |(file, _)| file);
+    let key = line.text.split('=').next().unwrap_or_default();
+    let Some(to) = &set.to else { return format!("# {}: remove '{}'", line.at, line.text) };
+    let to = if key.ends_with("Sec") { format!("{to}us") } else { to.clone() };
+    let name = file.split('/').find(|part| part.ends_with(".link") || part.ends_with(".link.d"));
+    let directory = format!("/etc/systemd/network/{}.d", name.unwrap_or(file).trim_end_matches(".d"));
+    format!("mkdir -p {directory} && printf '[Link]\\n{key}={to}\\n' > {directory}/90-linerate-{key}.conf")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Owners;
+    use super::*;
+    use linerate_host::setting::Offload;
+    use linerate_host::{Host, Setting, Value};
+    use proptest::prelude::*;
+
+    const NIC: [(&str, &str); 2] =
+        [("/sys/class/net/eth0/ifindex", "2\n"), ("/sys/class/net/eth0/address", "02:00:00:00:00:01\n")];
+    const DEFAULT: (&str, &str) = (
+        "/usr/lib/systemd/network/99-default.link",
+        "[Match]\nOriginalName=*\n\n[Link]\nNamePolicy=keep kernel\n",
+    );
+
+    fn claims(files: &[(&'static str, &'static str)], setting: &Setting, to: &str) -> Vec<Claim> {
+        let host = Host::scripted(NIC.iter().chain([&DEFAULT]).chain(files).copied());
+        Owners::observe(&host).claims(setting, &Value::new(to))
+    }
+
+    fn rings() -> Setting {
+        Setting::Rings { interface: "eth0".into() }
+    }
+
+    #[test]
+    fn the_first_file_that_matches_counts_and_no_other() {
+        let first = (
+            "/etc/systemd/network/10-nic.link",
+            "[Match]\nMACAddress=02-00-00-00-00-01\n[Link]\nRxBufferSize=1024\n",
+        );
+        let second =
+            ("/etc/systemd/network/20-all.link", "[Match]\nOriginalName=*\n[Link]\nTxBufferSize=64\n");
+        let found = claims(&[first, second], &rings(), "rx 4096 tx 512");
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].read_from, "/etc/systemd/network/10-nic.link:4");
+        assert_eq!(
+            found[0].agreement,
+            Agreement::ByHand {
+                commands: vec![
+                    "mkdir -p /etc/systemd/network/10-nic.link.d && printf '[Link]\\nRxBufferSize=4096\\n' > \
+                     /etc/systemd/network/10-nic.link.d/90-linerate-RxBufferSize.conf"
+                        .into()
+                ]
+            }
+        );
+        let other =
+            ("/etc/systemd/network/10-nic.link", "[Match]\nDriver=ice i40e\n[Link]\nRxBufferSize=1024\n");
+        assert_eq!(claims(&[other], &rings(), "rx 4096"), []);
+    }
+
+    #[test]
+    fn what_udev_applied_decides_and_parts_dropped_in_count() {
+        let udev = (
+            "/run/udev/data/n2",
+            "E:ID_PATH=pci-0000:01:00.0\nE:ID_NET_LINK_FILE=/usr/lib/systemd/network/99-default.link\n",
+        );
+        let first =
+            ("/etc/systemd/network/10-nic.link", "[Match]\nOriginalName=*\n[Link]\nRxBufferSize=1024\n");
+        let part = (
+            "/etc/systemd/network/99-default.link.d/a.conf",
+            "[Link]\nGenericReceiveOffload=yes\nRxCoalesceSec=50us\n",
+        );
+        let gro = Setting::Offload { interface: "eth0".into(), offload: Offload::GenericReceive };
+        assert_eq!(claims(&[udev, first, part], &rings(), "rx 4096"), []);
+        assert_eq!(claims(&[udev, first, part], &gro, "off")[0].acts, Acts::OnLink);
+        assert_eq!(claims(&[udev, first, part], &gro, "on"), []);
+    }
+
+    #[test]
+    fn spans_are_microseconds() {
+        assert_eq!(microseconds("50us"), Some(50));
+        assert_eq!(microseconds("2 ms"), Some(2000));
+        assert_eq!(microseconds("1"), Some(1_000_000));
+        assert_eq!(microseconds("1min 2s"), None);
+        assert_eq!(microseconds("99999999999999999999"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_answered(text in "(\\[?(Link|Match)?(RxBufferSize|RxCoalesceSec)?[A-Za-z=# 0-9]{0,10}\\]?\n){0,6}") {
+            let _ = lines(&text, "/x");
+        }
+    }
+}

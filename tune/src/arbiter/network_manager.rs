@@ -1,0 +1,208 @@
+//! NetworkManager: what a connection's profile sets of its interface when it is taken up (nm-settings-keyfile(5)).
+
+use linerate_host::ini;
+
+use super::knob::{Kind, Knob, Line, Set, Wanted, feature};
+use super::scene::{Interface, Scene, matches};
+use super::{Found, Owner};
+use crate::claim::{Acts, Agreement, Claim};
+
+const DIRECTORIES: [&str; 3] = [
+    "/etc/NetworkManager/system-connections",
+    "/run/NetworkManager/system-connections",
+    "/usr/lib/NetworkManager/system-connections",
+];
+
+/// Options of `[ethtool]` begin so.
+const KINDS: [(&str, Kind); 4] = [
+    ("feature-", Kind::Feature),
+    ("ring-", Kind::Ring),
+    ("coalesce-", Kind::Coalesce),
+    ("channels-", Kind::Channel),
+];
+
+/// A connection's profile, as it is kept in a file.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Profile {
+    uuid: String,
+    /// What is matched: `interface-name`, `mac-address`, ... with the value.
+    conditions: Vec<(String, String)>,
+    lines: Vec<Line>,
+}
+
+/// What it sets of interfaces, and the profile that each line is of.
+#[derive(Debug)]
+struct NetworkManager {
+    lines: Vec<(String, Line)>,
+}
+
+pub(super) fn observe(scene: &Scene<'_>) -> Found {
+    // The kernel keeps 15 bytes of a name, and it has 14.
+    if scene.process("NetworkManager").is_none() {
+        return Vec::new();
+    }
+    let paths = scene.layered(&DIRECTORIES, ".nmconnection");
+    let read = |path: String| scene.read(&path).map(|text| profile(&text, &path));
+    let profiles: Vec<Profile> = paths.into_iter().filter_map(read).collect();
+    if profiles.iter().all(|profile| profile.lines.is_empty()) {
+        return Vec::new();
+    }
+    let mut lines = Vec::new();
+    for interface in scene.interfaces() {
+        let state =
+            scene.host.read(&format!("/run/NetworkManager/devices/{}", interface.index)).unwrap_or_default();
+        let active = active(&state);
+        for profile in profiles.iter().filter(|profile| profile.is_of(interface, active)) {
+            lines.extend(profile.lines.iter().cloned().map(|mut line| {
+                line.set.interface = Some(interface.name.clone());
+                (profile.uuid.clone(), line)
+            }));
+        }
+    }
+    vec![Box::new(NetworkManager { lines })]
+}
+
+/// The profile that is active, in NetworkManager's own file of a device.
+pub(super) fn active(state: &str) -> Option<&str> {
+    ini::entries(state)
+        .find(|entry| (entry.section, entry.key) == ("device", "connection-uuid"))
+        .map(|entry| entry.value)
+}
+
+/// Reads a profile's file.
+pub(super) fn profile(text: &str, path: &str) -> Profile {
+    let mut profile = Profile::default();
+    for entry in ini::entries(text) {
+        match (entry.section, entry.key) {
+            ("connection", "uuid") => entry.value.clone_into(&mut profile.uuid),
+            ("connection" | "match", key @ ("interface-name" | "driver" | "path" | "type"))
+            | ("ethernet" | "802-3-ethernet", key @ "mac-address") => {
+                profile.conditions.push((key.to_owned(), entry.value.to_owned()));
+            }
+            ("ethtool", key) => profile.lines.extend(line(key, &entry, path)),
+            _ => {}
+        }
+    }
+    profile
+}
+
+fn line(key: &str, entry: &ini::Entry<'_>, path: &str) -> Option<Line> {
+    let (kind, name) = KINDS.iter().find_map(|(start, kind)| Some((*kind, key.strip_prefix(start)?)))?;
+    let is_switch = kind == Kind::Feature || name.starts_with("adaptive");
+    let to = if is_switch { ini::switch(entry.value) } else { Some(entry.value) };
+    let set =
+        Set { knob: Knob::Link(kind, feature(name).to_owned()), interface: None, to: to.map(str::to_owned) };
+    Some(Line { at: format!("{path}:{}", entry.line), text: format!("{key}={}", entry.value), set })
+}
+
+impl Profile {
+    /// Whether it is that of an interface: the one that is active where that is known, else any that could be.
+    fn is_of(&self, interface: &Interface, active: Option<&str>) -> bool {
+        if let Some(active) = active {
+            return self.uuid == active;
+        }
+        self.conditions.iter().all(|(key, value)| {
+            let any = |text: &str| value.split([';', ',', ' ']).any(|pattern| matches(pattern, text));
+            match key.as_str() {
+                "interface-name" => any(&interface.name),
+                "mac-address" => value.to_ascii_lowercase() == interface.address,
+                "driver" => any(interface.driver.as_deref().unwrap_or_default()),
+                "path" => any(interface.path.as_deref().unwrap_or_default()),
+                _ => true,
+            }
+        })
+    }
+}
+
+impl Owner for NetworkManager {
+    fn claims(&self, wanted: &Wanted<'_>) -> Vec<Claim> {
+        let claim = |(uuid, line): &(String, Line)| {
+            let set = wanted.contradicted_by(&line.set)?;
+            let option = line.text.split('=').next().unwrap_or_default();
+            let to = match set.to.as_deref() {
+                Some("on") if option.starts_with("feature-") => "true",
+                Some("off") if option.starts_with("feature-") => "false",
+                Some(to) => to,
+                None => "''",
+            };
+            Some(Claim {
+                owner: "NetworkManager".to_owned(),
+                what: format!("sets '{}' when the connection is taken up", line.text),
+                read_from: line.at.clone(),
+                acts: Acts::OnLink,
+                agreement: Agreement::ByHand {
+                    commands: vec![format!(
+                        "nmcli connection modify {uuid} ethtool.{option} {to}  # it does so when it is taken up again"
+                    )],
+                },
+            })
+        };
+        self.lines.iter().filter_map(claim).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Owners;
+    use super::*;
+    use linerate_host::setting::Offload;
+    use linerate_host::{Host, Setting, Value};
+    use proptest::prelude::*;
+
+    /// As nmcli 1.42 writes it.
+    const FILE: &str = "[connection]\nid=Wired connection 1\nuuid=0f6d-1\ntype=ethernet\ninterface-name=eth0\n\n\
+        [ethernet]\n\n[ethtool]\nfeature-gro=true\nring-rx=1024\nchannels-combined=4\npause-rx=false\n\n[ipv4]\nmethod=auto\n";
+    const PATH: &str = "/etc/NetworkManager/system-connections/Wired connection 1.nmconnection";
+
+    fn host(files: &[(&'static str, &'static str)]) -> Host {
+        const BASE: [(&str, &str); 6] = [
+            ("/proc/9/comm", "NetworkManager\n"),
+            ("/sys/class/net/eth0/ifindex", "2\n"),
+            ("/sys/class/net/eth0/address", "02:00:00:00:00:01\n"),
+            ("/sys/class/net/eth1/ifindex", "3\n"),
+            ("/sys/class/net/eth1/address", "02:00:00:00:00:02\n"),
+            (PATH, FILE),
+        ];
+        Host::scripted(BASE.iter().chain(files).copied())
+    }
+
+    fn claims(files: &[(&'static str, &'static str)], interface: &str) -> Vec<Claim> {
+        let gro = Setting::Offload { interface: interface.into(), offload: Offload::GenericReceive };
+        Owners::observe(&host(files)).claims(&gro, &Value::new("off"))
+    }
+
+    #[test]
+    fn a_profile_sets_its_interface() {
+        let found = claims(&[], "eth0");
+        assert_eq!(found.len(), 1);
+        assert_eq!((found[0].acts, found[0].read_from.clone()), (Acts::OnLink, format!("{PATH}:10")));
+        assert_eq!(
+            found[0].agreement,
+            Agreement::ByHand {
+                commands: vec![
+                    "nmcli connection modify 0f6d-1 ethtool.feature-gro false  # it does so when it is taken up again"
+                        .into()
+                ]
+            }
+        );
+        assert_eq!(claims(&[], "eth1"), []);
+        let channels = Setting::Channels { interface: "eth0".into() };
+        assert_eq!(Owners::observe(&host(&[])).claims(&channels, &Value::new("combined 8")).len(), 1);
+    }
+
+    #[test]
+    fn the_active_profile_is_the_one_that_counts() {
+        let state = ("/run/NetworkManager/devices/2", "[device]\nmanaged=1\nconnection-uuid=other\n");
+        assert_eq!(claims(&[state], "eth0"), []);
+        let state = ("/run/NetworkManager/devices/3", "[device]\nconnection-uuid=0f6d-1\n");
+        assert_eq!(claims(&[state], "eth1").len(), 1);
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_answered(text in "(\\[?(ethtool|match)?(feature-|ring-)?[a-z=# 0-9]{0,10}\\]?\n){0,6}") {
+            let _ = profile(&text, "/x");
+            let _ = active(&text);
+        }
+    }
+}

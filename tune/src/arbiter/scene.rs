@@ -1,0 +1,202 @@
+//! What is read of a host to find owners, and what could not be read.
+
+use std::cell::{OnceCell, RefCell};
+use std::collections::BTreeSet;
+
+use linerate_host::process::{Process, processes};
+use linerate_host::{Host, HostError};
+
+/// A host, and what could not be read of it.
+pub(super) struct Scene<'a> {
+    pub(super) host: &'a Host,
+    pub(super) processes: Vec<Process>,
+    interfaces: OnceCell<Vec<Interface>>,
+    unknown: RefCell<BTreeSet<String>>,
+}
+
+/// What files of configuration know an interface by.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Interface {
+    pub(super) name: String,
+    pub(super) index: u32,
+    /// Its hardware address, in lower case.
+    pub(super) address: String,
+    pub(super) driver: Option<String>,
+    /// Its place on a bus as udev has it: `pci-0000:01:00.0`.
+    pub(super) path: Option<String>,
+    /// The .link file that was applied to it, as udev remembers.
+    pub(super) link_file: Option<String>,
+}
+
+impl<'a> Scene<'a> {
+    pub(super) fn of(host: &'a Host) -> Self {
+        let mut unknown = BTreeSet::new();
+        let processes = match processes(host) {
+            linerate_host::Known::Value(processes) => processes,
+            linerate_host::Known::Unknown { why } => {
+                unknown.insert(format!("programs that set things: {why}"));
+                Vec::new()
+            }
+        };
+        // Every host has it; one captured without it has lost all that is configured there.
+        if let Err(error) = host.list("/etc") {
+            unknown.insert(format!("files of configuration: {error}"));
+        }
+        Self { host, processes, interfaces: OnceCell::new(), unknown: RefCell::new(unknown) }
+    }
+
+    pub(super) fn unknown(self) -> Vec<String> {
+        self.unknown.into_inner().into_iter().collect()
+    }
+
+    /// A process of this name.
+    pub(super) fn process(&self, name: &str) -> Option<&Process> {
+        self.processes.iter().find(|process| process.comm == name)
+    }
+
+    /// A file; none where there is none, or where it cannot be read, which is told.
+    pub(super) fn read(&self, path: &str) -> Option<String> {
+        self.told(self.host.read(path))
+    }
+
+    /// Names in a directory, sorted; empty where there is none.
+    pub(super) fn list(&self, path: &str) -> Vec<String> {
+        self.told(self.host.list(path)).unwrap_or_default()
+    }
+
+    fn told<T>(&self, read: Result<T, HostError>) -> Option<T> {
+        match read {
+            Ok(read) => Some(read),
+            Err(error) if error.is_missing() => None,
+            Err(error) => {
+                self.unknown.borrow_mut().insert(error.to_string());
+                None
+            }
+        }
+    }
+
+    /// Files of these directories whose name ends so, sorted by name; one hides those of its name in later directories.
+    pub(super) fn layered(&self, directories: &[&str], end: &str) -> Vec<String> {
+        let mut found: Vec<(String, String)> = Vec::new();
+        for directory in directories {
+            for name in self.list(directory).into_iter().filter(|name| name.ends_with(end)) {
+                if !found.iter().any(|(known, _)| *known == name) {
+                    let path = format!("{directory}/{name}");
+                    found.push((name, path));
+                }
+            }
+        }
+        found.sort();
+        found.into_iter().map(|(_, path)| path).collect()
+    }
+
+    /// The interfaces that files of configuration may mean.
+    pub(super) fn interfaces(&self) -> &[Interface] {
+        self.interfaces.get_or_init(|| {
+            self.list("/sys/class/net").into_iter().filter_map(|name| self.interface(name)).collect()
+        })
+    }
+
+    fn interface(&self, name: String) -> Option<Interface> {
+        let file = |file: &str| self.host.read(&format!("/sys/class/net/{name}/{file}")).ok();
+        let index = file("ifindex")?.trim().parse().ok()?;
+        let address = file("address").unwrap_or_default().trim().to_ascii_lowercase();
+        let driver = self.host.read_link(&format!("/sys/class/net/{name}/device/driver")).ok();
+        let driver = driver.and_then(|target| target.rsplit('/').next().map(str::to_owned));
+        let udev = self.host.read(&format!("/run/udev/data/n{index}")).unwrap_or_default();
+        let path = property(&udev, "ID_PATH").map(str::to_owned);
+        let link_file = property(&udev, "ID_NET_LINK_FILE").map(str::to_owned);
+        Some(Interface { name, index, address, driver, path, link_file })
+    }
+}
+
+/// A property in udev's own file of a device: `E:NAME=VALUE` (systemd 252, src/libsystemd/sd-device).
+pub(super) fn property<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    let line = |line: &'a str| line.strip_prefix("E:")?.strip_prefix(name)?.strip_prefix('=');
+    text.lines().find_map(line).filter(|value| !value.is_empty())
+}
+
+/// Whether a name is what a pattern with `*` and `?` means, as of glob(7) without its brackets.
+pub(super) fn matches(pattern: &str, name: &str) -> bool {
+    let (pattern, name): (Vec<char>, Vec<char>) = (pattern.chars().collect(), name.chars().collect());
+    let (mut at, mut seen) = (0, 0);
+    // Where to go on from when the last star has to take one letter more.
+    let mut star: Option<(usize, usize)> = None;
+    while let Some(letter) = name.get(seen) {
+        match pattern.get(at) {
+            Some('*') => {
+                star = Some((at, seen));
+                at += 1;
+                continue;
+            }
+            Some(wanted) if *wanted == '?' || wanted == letter => {
+                at += 1;
+                seen += 1;
+                continue;
+            }
+            _ => {}
+        }
+        let Some((from, taken)) = star else { return false };
+        star = Some((from, taken + 1));
+        at = from + 1;
+        seen = taken + 1;
+    }
+    pattern.iter().skip(at).all(|letter| *letter == '*')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn files_hide_those_of_their_name_and_are_sorted_by_it() {
+        let host = Host::scripted([
+            ("/etc/x.d/20-b.conf", ""),
+            ("/usr/lib/x.d/20-b.conf", ""),
+            ("/usr/lib/x.d/10-a.conf", ""),
+            ("/usr/lib/x.d/README", ""),
+        ]);
+        let scene = Scene::of(&host);
+        let found = scene.layered(&["/etc/x.d", "/run/x.d", "/usr/lib/x.d"], ".conf");
+        assert_eq!(found, ["/usr/lib/x.d/10-a.conf", "/etc/x.d/20-b.conf"]);
+    }
+
+    #[test]
+    fn what_a_capture_does_not_hold_is_told() {
+        let unknown = Scene::of(&Host::scripted::<String, String>([])).unknown();
+        assert_eq!(unknown.len(), 2, "{unknown:?}");
+        let whole = Host::scripted([("/proc/1/comm", "init\n"), ("/etc/hostname", "a\n")]);
+        assert_eq!(Scene::of(&whole).unknown(), [""; 0]);
+    }
+
+    #[test]
+    fn patterns_match_as_of_glob() {
+        for (pattern, name, expected) in [
+            ("eth*", "eth0", true),
+            ("*", "", true),
+            ("e?h0", "eth0", true),
+            ("en*s*f0", "enp1s0f0", true),
+            ("en*s*f0", "enp1s0f1", false),
+            ("", "a", false),
+            ("a*", "b", false),
+        ] {
+            assert_eq!(matches(pattern, name), expected, "{pattern} {name}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_name_with_letters_starred_out_matches(name in "[a-z0-9]{1,12}", cut in 0..12usize, rest in 0..12usize) {
+            let cut = cut.min(name.len());
+            let end = (cut + rest).min(name.len());
+            let pattern = format!("{}*{}", &name[..cut], &name[end..]);
+            prop_assert!(matches(&pattern, &name));
+        }
+
+        #[test]
+        fn any_pattern_is_answered(pattern in "[a*?]{0,12}", name in "[a-c]{0,12}") {
+            let _ = matches(&pattern, &name);
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! Files that sysctls are set from at boot, and when an interface appears (sysctl.d(5)).
+
+use super::knob::{Knob, Line, Set, Wanted, sysctl_path};
+use super::scene::{Scene, matches};
+use super::{Found, Owner};
+use crate::claim::{Acts, Agreement, Claim};
+
+const DIRECTORIES: [&str; 5] =
+    ["/etc/sysctl.d", "/run/sysctl.d", "/usr/local/lib/sysctl.d", "/usr/lib/sysctl.d", "/lib/sysctl.d"];
+
+/// Read last by sysctl(8) with --system, and by systemd only where a link in a directory above leads to it.
+const LAST: &str = "/etc/sysctl.conf";
+
+/// What a tune that persists is written to: it is replaced when that is done again.
+const OURS: &str = "/etc/sysctl.d/90-linerate.conf";
+
+/// All lines, in the order in which they are applied.
+#[derive(Debug)]
+struct Files {
+    lines: Vec<Assignment>,
+}
+
+/// A line of such a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Assignment {
+    line: Line,
+    /// Its name holds a pattern.
+    pattern: bool,
+}
+
+pub(super) fn observe(scene: &Scene<'_>) -> Found {
+    let mut paths = scene.layered(&DIRECTORIES, ".conf");
+    paths.push(LAST.to_owned());
+    let of = |path: String| scene.read(&path).map(|text| assignments(&text, &path)).unwrap_or_default();
+    let lines: Vec<_> = paths.into_iter().filter(|path| path != OURS).flat_map(of).collect();
+    if lines.is_empty() { Vec::new() } else { vec![Box::new(Files { lines })] }
+}
+
+/// The lines of a file that set something, and those that exclude a name from patterns.
+pub(super) fn assignments(text: &str, path: &str) -> Vec<Assignment> {
+    let line = |(number, line): (usize, &str)| {
+        let line = line.trim();
+        if line.starts_with(['#', ';']) || line.is_empty() {
+            return None;
+        }
+        let (name, to) = match line.split_once('=') {
+            Some((name, to)) => (name.trim(), Some(to.trim().to_owned())),
+            // Only so is a line without a value one at all.
+            None => (line.strip_prefix('-').map(|_| line)?, None),
+        };
+        let name = sysctl_path(name.trim_start_matches('-').trim());
+        let set = Set { knob: Knob::Sysctl(name.clone()), interface: None, to };
+        let line = Line { at: format!("{path}:{number}"), text: line.to_owned(), set };
+        Some(Assignment { line, pattern: name.contains(['*', '?', '[']) })
+    };
+    (1..).zip(text.lines()).filter_map(line).collect()
+}
+
+impl Files {
+    /// The line that decides: the last with the very name, else the last pattern that it matches.
+    fn deciding(&self, path: &str) -> Option<&Line> {
+        let named = |line: &&Assignment| match &line.line.set.knob {
+            Knob::Sysctl(name) => {
+                if line.pattern {
+                    matches(name, path)
+                } else {
+                    name == path
+                }
+            }
+            _ => false,
+        };
+        let found =
+            |pattern: bool| self.lines.iter().rev().find(|line| line.pattern == pattern && named(line));
+        found(false).or_else(|| found(true)).map(|line| &line.line).filter(|line| line.set.to.is_some())
+    }
+}
+
+impl Owner for Files {
+    fn claims(&self, wanted: &Wanted<'_>) -> Vec<Claim> {
+        let path = wanted.sets.iter().find_map(|set| match &set.knob {
+            Knob::Sysctl(path) => Some(path),
+            _ => None,
+        });
+        let Some((path, line)) = path.and_then(|path| Some((path, self.deciding(path)?))) else {
+            return Vec::new();
+        };
+        if wanted.contradicted_by(&line.set).is_none() {
+            return Vec::new();
+        }
+        let (acts, when) = if of_interface(path) {
+            (Acts::OnLink, "at boot and when the interface appears")
+        } else {
+            (Acts::AtBoot, "at boot")
+        };
+        let file = line.at.rsplit_once(':').map_or(line.at.as_str(), |(file, _)| file);
+        let later = name_of(file) > name_of(OURS);
+        let agreement = match (later, acts) {
+            (true, _) => Agreement::ByHand {
+                commands: vec![format!("# {}: make it '{} = {}'", line.at, wanted.setting, wanted.to)],
+            },
+            (false, Acts::OnLink) => Agreement::ByHand {
+                commands: vec![
+                    "linerate tune persist  # writes a later file, which decides from then on".to_owned(),
+                ],
+            },
+            (false, _) => Agreement::NotNeeded,
+        };
+        let wins = if later { ", also over a tune that persists, since its name is later" } else { "" };
+        vec![Claim {
+            owner: "sysctl.d".to_owned(),
+            what: format!("sets '{}' {when}{wins}", line.text),
+            read_from: line.at.clone(),
+            acts,
+            agreement,
+        }]
+    }
+}
+
+fn name_of(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+/// Those that systemd's 99-systemd.rules applies again for each interface that appears.
+fn of_interface(path: &str) -> bool {
+    let mut parts = path.split('/');
+    let names = (parts.next(), parts.next(), parts.next(), parts.next());
+    matches!(names, (Some("net"), Some("ipv4" | "ipv6"), Some("conf" | "neigh"), Some(name))
+        if !matches!(name, "all" | "default" | "lo"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Owners;
+    use super::*;
+    use linerate_host::{Host, Setting, Value};
+    use proptest::prelude::*;
+
+    /// As Red Hat's systemd ships it, without comments.
+    const DEFAULTS: &str = "kernel.sysrq = 16\nnet.ipv4.conf.default.rp_filter = 2\nnet.ipv4.conf.*.rp_filter = 2\n\
+        -net.ipv4.conf.all.rp_filter\n\n-net.core.default_qdisc = fq_codel\n";
+
+    fn claims(files: &[(&str, &str)], name: &str, to: &str) -> Vec<Claim> {
+        let host = Host::scripted(files.iter().copied());
+        Owners::observe(&host).claims(&Setting::sysctl(name), &Value::new(to))
+    }
+
+    #[test]
+    fn a_pattern_sets_every_interface_as_it_appears() {
+        let found =
+            claims(&[("/usr/lib/sysctl.d/50-default.conf", DEFAULTS)], "net.ipv4.conf.eth0.rp_filter", "0");
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].read_from, "/usr/lib/sysctl.d/50-default.conf:3");
+        assert_eq!(found[0].acts, Acts::OnLink);
+        assert_eq!(
+            found[0].what,
+            "sets 'net.ipv4.conf.*.rp_filter = 2' at boot and when the interface appears"
+        );
+    }
+
+    #[test]
+    fn a_name_that_is_excluded_is_not_set() {
+        let files = [("/usr/lib/sysctl.d/50-default.conf", DEFAULTS)];
+        assert_eq!(claims(&files, "net.ipv4.conf.all.rp_filter", "0"), []);
+        assert_eq!(claims(&files, "net.core.default_qdisc", "fq_codel"), []);
+        assert_eq!(claims(&files, "net.core.default_qdisc", "fq")[0].acts, Acts::AtBoot);
+    }
+
+    #[test]
+    fn the_latest_file_decides_and_a_hidden_one_does_not_count() {
+        let files = [
+            ("/etc/sysctl.d/10-a.conf", "net.core.rmem_max = 1\n"),
+            ("/etc/sysctl.d/20-b.conf", "net.core.rmem_max=2\n"),
+            ("/usr/lib/sysctl.d/20-b.conf", "net.core.rmem_max=3\nnet.core.wmem_max=3\n"),
+            (OURS, "net.core.rmem_max=9\n"),
+        ];
+        let found = claims(&files, "net.core.rmem_max", "5");
+        assert_eq!((found.len(), found[0].read_from.as_str()), (1, "/etc/sysctl.d/20-b.conf:1"));
+        assert_eq!(found[0].agreement, Agreement::NotNeeded);
+        assert_eq!(claims(&files, "net.core.wmem_max", "5"), []);
+        let last = [("/etc/sysctl.d/10-a.conf", "net.core.rmem_max = 1\n"), (LAST, "net/core/rmem_max=7\n")];
+        let found = claims(&last, "net.core.rmem_max", "5");
+        assert_eq!(
+            found[0].agreement,
+            Agreement::ByHand {
+                commands: vec!["# /etc/sysctl.conf:1: make it 'net.core.rmem_max = 5'".into()]
+            }
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_answered(text in "(-?[a-z.*/]{0,12} ?=?[0-9#; ]{0,4}\n){0,6}") {
+            let _ = assignments(&text, "/x");
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! Plans that others have a say in.
+
+use linerate_host::{Host, Setting, Value};
+use proptest::prelude::*;
+
+use super::{Owners, fight, settle};
+use crate::claim::{Acts, Agreement};
+use crate::plan::{Interrupts, Layout, Plan, PlannedChange, QueueLayout, SCHEMA};
+
+const STAT: &str = "612 (irqbalance) S 1 612 612 0 -1 4194304 1 0 0 0 5 3 0 0 20 0 2 0 1234 8 9 10\n";
+const SETUP: &str = r#"{"interval_seconds": 10, "banned": [9]}"#;
+const INTERRUPTS: &str = "           CPU0       CPU1\n 30:  1  0  PCI-MSIX-0000:01:00.0  1-edge  eth0-TxRx-0\n \
+     31:  0  1  PCI-MSIX-0000:01:00.0  2-edge  eth0-TxRx-1\n";
+
+/// A host on which irqbalance runs; it answers where there is a setup.
+fn host(setup: Option<&str>) -> Host {
+    let mut files = vec![
+        ("/proc/612/comm", "irqbalance\n"),
+        ("/proc/612/stat", STAT),
+        ("/proc/612/cmdline", "/usr/sbin/irqbalance\0--foreground\0--banirq=8\0"),
+        ("/proc/interrupts", INTERRUPTS),
+        ("/proc/irq/30/smp_affinity", "3\n"),
+        ("/proc/irq/8/smp_affinity", "3\n"),
+        ("/sys/devices/system/cpu/online", "0-1\n"),
+        ("/sys/class/net/eth0/device/uevent", "PCI_SLOT_NAME=0000:01:00.0\n"),
+        ("/etc/default/irqbalance", "IRQBALANCE_ARGS=\"--banirq=8\"\n"),
+    ];
+    files.extend(setup.map(|setup| ("/calls/irqbalance/612/setup.json", setup)));
+    Host::scripted(files)
+}
+
+fn affinity(irq: u32) -> PlannedChange {
+    change(Setting::IrqAffinity { irq, action: String::new() }, "3", "1")
+}
+
+fn change(setting: Setting, from: &str, to: &str) -> PlannedChange {
+    PlannedChange {
+        setting,
+        from: Value::new(from),
+        to: Value::new(to),
+        why: "A reason.".into(),
+        findings: vec!["irq.one-node".into()],
+        effect: None,
+        source: None,
+        risk: None,
+        interrupts: Interrupts::Nothing,
+        claims: Vec::new(),
+    }
+}
+
+fn plan(changes: Vec<PlannedChange>) -> Plan {
+    Plan {
+        schema: SCHEMA.into(),
+        version: "0".into(),
+        goal: "udp-server".into(),
+        devices: Vec::new(),
+        cpus: vec![0, 1],
+        layouts: Vec::new(),
+        agreements: Vec::new(),
+        changes,
+        left: Vec::new(),
+    }
+}
+
+fn settled(host: &Host, mut plan: Plan) -> Plan {
+    settle(&mut plan, &Owners::observe(host), host);
+    plan
+}
+
+#[test]
+fn irqbalance_is_agreed_with_in_the_plan() {
+    let host = host(Some(SETUP));
+    let plan = settled(&host, plan(vec![affinity(30), affinity(8)]));
+    assert_eq!((plan.changes.len(), plan.left.len()), (2, 0));
+    let claim = &plan.changes[0].claims[0];
+    assert_eq!(
+        (claim.owner.as_str(), claim.acts, &claim.agreement),
+        ("irqbalance", Acts::Always, &Agreement::InPlan)
+    );
+    assert!(claim.what.starts_with("looks every 10 s"), "{}", claim.what);
+    // It was told to leave 8 alone by an argument.
+    assert_eq!(plan.changes[1].claims, []);
+    let agreed = &plan.agreements[0];
+    assert_eq!(agreed.setting, Setting::IrqbalanceBans { pid: 612, started: 1234 });
+    assert_eq!((agreed.from.as_str(), agreed.to.as_str()), ("9", "9,30"));
+    agreed.setting.write(&host, &agreed.to).expect("carried out");
+    assert_eq!(settled(&host, plan.clone()).changes[0].claims, [], "it leaves them alone now");
+}
+
+#[test]
+fn what_irqbalance_moves_before_it_is_told_is_no_reason_for_another_plan() {
+    let host = host(Some(SETUP));
+    let plan = settled(&host, plan(vec![affinity(30), affinity(8)]));
+    host.write("/proc/irq/30/smp_affinity", "2\n").expect("moved by irqbalance");
+    plan.check(&host).expect("still one for this host");
+    host.write("/proc/irq/8/smp_affinity", "2\n").expect("moved by a person");
+    let error = plan.check(&host).expect_err("irqbalance leaves 8 alone").to_string();
+    assert!(error.starts_with("affinity of IRQ 8 is '2' now, and was '3'"), "{error}");
+}
+
+#[test]
+fn an_interrupt_that_has_another_number_now_is_known_by_its_name() {
+    let old = Setting::IrqAffinity { irq: 77, action: "eth0-TxRx-1".into() };
+    let plan = settled(&host(Some(SETUP)), plan(vec![change(old, "3", "1")]));
+    assert_eq!(plan.agreements[0].to.as_str(), "9,31");
+}
+
+#[test]
+fn interrupts_that_are_where_they_should_be_are_to_stay_there() {
+    let mut wanted = plan(Vec::new());
+    let queue = |queue, cpu| QueueLayout {
+        queue,
+        interrupt: Some(cpu),
+        receive: String::new(),
+        transmit: String::new(),
+    };
+    wanted.layouts.push(Layout { interface: "eth0".into(), queues: vec![queue(0, 0), queue(1, 1)] });
+    let plan = settled(&host(Some(SETUP)), wanted);
+    assert_eq!(plan.agreements[0].to.as_str(), "9,30-31");
+}
+
+#[test]
+fn a_change_that_would_be_taken_back_is_left() {
+    let plan = settled(&host(None), plan(vec![affinity(30), affinity(31), affinity(8)]));
+    assert_eq!(
+        (plan.changes.len(), plan.agreements.len()),
+        (1, 0),
+        "only the one that it leaves alone stays"
+    );
+    assert_eq!(plan.left.len(), 1, "one finding is told once");
+    let left = &plan.left[0];
+    assert_eq!(left.finding, "irq.one-node");
+    assert!(left.why.starts_with("irqbalance would take it back"), "{}", left.why);
+    assert_eq!(
+        left.commands,
+        ["echo 'IRQBALANCE_ARGS=\"--banirq=8 --banirq=30 --banirq=31\"' >> /etc/default/irqbalance && \
+             systemctl restart irqbalance"]
+    );
+}
+
+#[test]
+fn more_interrupts_than_it_takes_in_a_message_are_left_to_a_person() {
+    let many: Vec<_> = (1000..1200).map(affinity).collect();
+    let plan = settled(&host(Some(SETUP)), plan(many));
+    assert_eq!((plan.changes.len(), plan.agreements.len(), plan.left.len()), (0, 0, 1));
+    assert!(plan.left[0].commands[0].contains("--banirq=1199"), "{:?}", plan.left[0].commands);
+}
+
+#[test]
+fn who_acts_only_later_takes_no_change_away() {
+    let host = Host::scripted([
+        ("/proc/7/comm", "google_guest_ag\n"),
+        ("/etc/sysctl.d/10-a.conf", "net.core.rmem_max=1\n"),
+    ]);
+    let sysctl = change(Setting::sysctl("net.core.rmem_max"), "1", "2");
+    let plan = settled(&host, plan(vec![affinity(30), sysctl]));
+    let owners: Vec<_> =
+        plan.changes.iter().flat_map(|change| &change.claims).map(|claim| claim.acts).collect();
+    assert_eq!(owners, [Acts::OnRestart, Acts::AtBoot]);
+    assert_eq!((plan.left, plan.agreements), (Vec::new(), Vec::new()));
+}
+
+#[test]
+fn an_agent_that_is_told_to_leave_queues_alone_does() {
+    let agent = ("/proc/7/comm", "google_guest_ag\n");
+    let told = ("/etc/default/instance_configs.cfg", "[InstanceSetup]\nset_multiqueue = false\n");
+    let claims = |files: &[(&str, &str)]| {
+        let host = Host::scripted(files.iter().copied());
+        Owners::observe(&host).claims(&affinity(30).setting, &Value::new("1")).len()
+    };
+    assert_eq!((claims(&[agent]), claims(&[agent, told])), (1, 0));
+}
+
+proptest! {
+    #[test]
+    fn what_is_settled_has_no_fight_and_loses_no_finding(
+        irqs in proptest::collection::btree_set(1..300u32, 0..150), answers in any::<bool>(),
+    ) {
+        let host = host(answers.then_some(SETUP));
+        let wanted = plan(irqs.iter().copied().map(affinity).collect());
+        let plan = settled(&host, wanted);
+        prop_assert!(plan.changes.iter().all(|change| fight(change).is_none()));
+        let told = plan.changes.len() == irqs.len() || !plan.left.is_empty();
+        prop_assert!(told, "{} of {} changes, and nothing left", plan.changes.len(), irqs.len());
+        for agreed in &plan.agreements {
+            prop_assert!(agreed.setting.check(&agreed.to).is_ok());
+        }
+        prop_assert_eq!(settled(&host, plan.clone()), plan, "settling twice is settling once");
+    }
+}

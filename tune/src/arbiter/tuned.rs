@@ -1,0 +1,341 @@
+//! TuneD: what its active profile sets, with all that it includes.
+//!
+//! As of TuneD 2.20 (`profiles/loader.py`, `profiles/merger.py`): an included profile comes before the one that includes
+//! it; of an option set twice the later value counts. It sets them when it starts, and when its profile changes.
+
+use std::collections::BTreeSet;
+
+use linerate_host::{CpuSet, Setting, ini};
+
+use super::command;
+use super::knob::{Kind, Knob, Line, Set, Wanted, feature, sysctl_path};
+use super::scene::Scene;
+use super::{Found, Owner};
+use crate::claim::{Acts, Agreement, Claim};
+
+const ACTIVE: [&str; 2] = ["/etc/tuned/active_profile", "/etc/tuned/post_loaded_profile"];
+
+/// Where profiles are, the first decides; those of the third and fourth are older than 2.23.
+const DIRECTORIES: [&str; 4] =
+    ["/etc/tuned/profiles", "/etc/tuned", "/usr/lib/tuned/profiles", "/usr/lib/tuned"];
+
+/// The profile that the commands make.
+const OURS: &str = "linerate";
+
+/// No profile includes so many.
+const MOST_PROFILES: usize = 64;
+
+#[derive(Debug)]
+struct Tuned {
+    active: Vec<String>,
+    lines: Vec<Line>,
+    /// CPUs that it keeps interrupts off, as they are written, and where.
+    isolated: Option<(String, String)>,
+}
+
+/// An option of a unit of a profile.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Choice {
+    pub(super) unit: String,
+    pub(super) key: String,
+    pub(super) value: String,
+    pub(super) at: String,
+}
+
+pub(super) fn observe(scene: &Scene<'_>) -> Found {
+    if scene.process("tuned").is_none() {
+        return Vec::new();
+    }
+    let names = ACTIVE.iter().filter_map(|path| scene.read(path));
+    let active: Vec<String> =
+        names.flat_map(|text| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>()).collect();
+    let mut choices = Vec::new();
+    load(scene, &active, &mut BTreeSet::new(), &mut choices);
+    let isolated =
+        choices.iter().rev().find(|choice| choice.key == "isolated_cores" && choice.unit == "scheduler");
+    let isolated = isolated.map(|choice| (choice.value.clone(), choice.at.clone()));
+    let lines: Vec<Line> = lines(&choices);
+    vec![Box::new(Tuned { active, lines, isolated })]
+}
+
+/// Adds the options of these profiles to what is there.
+fn load(scene: &Scene<'_>, names: &[String], done: &mut BTreeSet<String>, choices: &mut Vec<Choice>) {
+    for name in names {
+        // A name is one of a directory, and never a way out of it.
+        let name = name.trim_start_matches('-');
+        if name.contains('/') || name.starts_with('.') || done.len() >= MOST_PROFILES {
+            continue;
+        }
+        let paths = DIRECTORIES.iter().map(|directory| format!("{directory}/{name}/tuned.conf"));
+        let read = |path: String| scene.read(&path).map(|text| (path, text));
+        let Some((path, text)) = paths.filter(|path| !done.contains(path)).find_map(read) else { continue };
+        done.insert(path.clone());
+        let (included, own) = profile(&text, &path);
+        load(scene, &included, done, choices);
+        merge(choices, own);
+    }
+}
+
+/// The profiles that a profile includes, and its options.
+pub(super) fn profile(text: &str, path: &str) -> (Vec<String>, Vec<Choice>) {
+    let (mut included, mut own) = (Vec::new(), Vec::new());
+    for entry in ini::entries(text) {
+        // A comment may follow a value after white space.
+        let value = entry.value.split_once(" #").map_or(entry.value, |(value, _)| value).trim();
+        if (entry.section, entry.key) == ("main", "include") {
+            included = value.split([',', ';']).map(|name| name.trim().to_owned()).collect();
+        } else {
+            own.push(Choice {
+                unit: entry.section.to_owned(),
+                key: entry.key.to_owned(),
+                value: value.trim_matches('"').to_owned(),
+                at: format!("{path}:{}", entry.line),
+            });
+        }
+    }
+    (included, own)
+}
+
+fn merge(choices: &mut Vec<Choice>, own: Vec<Choice>) {
+    let replaces = |choice: &&Choice| choice.key == "replace" && ini::switch(&choice.value) == Some("on");
+    let replaced: BTreeSet<&str> = own.iter().filter(replaces).map(|choice| choice.unit.as_str()).collect();
+    choices.retain(|choice| !replaced.contains(choice.unit.as_str()));
+    for choice in own {
+        choices.retain(|before| (&before.unit, &before.key) != (&choice.unit, &choice.key));
+        choices.push(choice);
+    }
+}
+
+/// What all options set, as far as settings know it.
+pub(super) fn lines(choices: &[Choice]) -> Vec<Line> {
+    let of_unit = |unit: &str, key: &str| {
+        choices
+            .iter()
+            .find(|choice| choice.unit == unit && choice.key == key)
+            .map(|choice| choice.value.as_str())
+    };
+    let mut found = Vec::new();
+    for choice in choices {
+        let unit = choice.unit.as_str();
+        if of_unit(unit, "enabled").and_then(ini::switch) == Some("off") {
+            continue;
+        }
+        let devices = of_unit(unit, "devices").unwrap_or("*");
+        let sets = sets(of_unit(unit, "type").unwrap_or(unit), devices, choice);
+        found.extend(sets.into_iter().map(|set| Line {
+            at: choice.at.clone(),
+            text: format!("{}={}", choice.key, choice.value),
+            set,
+        }));
+    }
+    found
+}
+
+/// What an option of a unit of this type sets.
+fn sets(kind: &str, devices: &str, choice: &Choice) -> Vec<Set> {
+    // A variable or a function may be anything.
+    let known = |value: &str| (!value.contains("${")).then(|| value.to_owned());
+    let one = |knob: Knob, to: Option<String>| vec![Set { knob, interface: None, to }];
+    match (kind, choice.key.as_str()) {
+        (_, "type" | "enabled" | "replace" | "devices" | "priority") => Vec::new(),
+        ("sysctl", name) => one(Knob::Sysctl(sysctl_path(name)), known(&choice.value)),
+        // Of several the first that the driver has.
+        ("cpu", "governor") => one(Knob::Governor, known(&choice.value).filter(|value| !value.contains('|'))),
+        ("sysfs", path) => command::sets(&format!("echo {} > {path}", choice.value)),
+        ("net", "ring") => of_devices(Kind::Ring, devices, &choice.value),
+        ("net", "channels") => of_devices(Kind::Channel, devices, &choice.value),
+        ("net", "coalesce") => of_devices(Kind::Coalesce, devices, &choice.value),
+        ("net", "features") => of_devices(Kind::Feature, devices, &choice.value),
+        _ => Vec::new(),
+    }
+}
+
+/// `rx 4096 tx 512`, with colons, commas and semicolons where it pleases.
+fn of_devices(kind: Kind, devices: &str, value: &str) -> Vec<Set> {
+    let words: Vec<&str> = value.split([' ', '\t', ':', ',', ';']).filter(|word| !word.is_empty()).collect();
+    // Those that are left out by '!' are taken to be meant: better told once too often.
+    let devices: Vec<&str> =
+        devices.split([',', ' ']).filter(|name| !name.is_empty() && !name.starts_with('!')).collect();
+    let devices = if devices.is_empty() { vec!["*"] } else { devices };
+    let mut found = Vec::new();
+    for device in devices {
+        for pair in words.chunks_exact(2) {
+            let (name, to) = (pair.first().unwrap_or(&""), pair.get(1).unwrap_or(&""));
+            found.push(Set {
+                knob: Knob::Link(kind, feature(name).to_owned()),
+                interface: Some(device.to_owned()),
+                to: (!to.contains("${")).then(|| (*to).to_owned()),
+            });
+        }
+    }
+    found
+}
+
+impl Owner for Tuned {
+    fn claims(&self, wanted: &Wanted<'_>) -> Vec<Claim> {
+        let of_lines = self.lines.iter().filter_map(|line| {
+            let set = wanted.contradicted_by(&line.set)?;
+            Some(self.claim(&line.text, &line.at, self.commands(set, wanted)))
+        });
+        of_lines.chain(self.isolation(wanted)).collect()
+    }
+}
+
+impl Tuned {
+    fn claim(&self, text: &str, at: &str, commands: Vec<String>) -> Claim {
+        Claim {
+            owner: "tuned".to_owned(),
+            what: format!(
+                "sets '{text}' when it starts or changes its profile, which is {}",
+                self.active.join(" ")
+            ),
+            read_from: at.to_owned(),
+            acts: Acts::OnRestart,
+            agreement: Agreement::ByHand { commands },
+        }
+    }
+
+    /// Interrupts on CPUs that it keeps them off.
+    fn isolation(&self, wanted: &Wanted<'_>) -> Option<Claim> {
+        let (isolated, at) = self.isolated.as_ref()?;
+        if !matches!(wanted.setting, Setting::IrqAffinity { .. }) {
+            return None;
+        }
+        let mask = wanted.to.as_str().split_whitespace().next().unwrap_or_default();
+        let apart = match (CpuSet::from_mask(mask), CpuSet::from_list(isolated)) {
+            (Ok(to), Ok(isolated)) => !to.iter().any(|cpu| isolated.contains(cpu)),
+            // A variable.
+            _ => false,
+        };
+        let commands = vec![format!("# {at}: name other CPUs, or plan for CPUs that are not among them")];
+        (!apart).then(|| self.claim(&format!("isolated_cores={isolated}"), at, commands))
+    }
+
+    /// A profile of one's own that includes the active one, with the option after it.
+    fn commands(&self, set: &Set, wanted: &Wanted<'_>) -> Vec<String> {
+        let to = set.to.as_deref().unwrap_or(wanted.to.as_str());
+        let device = set.interface.as_deref().unwrap_or("*");
+        let lines = match &set.knob {
+            Knob::Sysctl(_) => format!("[sysctl]\\n{}={to}", wanted.setting),
+            Knob::Governor => format!("[cpu]\\ngovernor={to}"),
+            Knob::Link(kind, name) => {
+                let option = match kind {
+                    Kind::Ring => "ring",
+                    Kind::Channel => "channels",
+                    Kind::Coalesce => "coalesce",
+                    Kind::Feature | Kind::Flow => "features",
+                };
+                format!("[net_{OURS}_{option}_{name}]\\ntype=net\\ndevices={device}\\n{option}={name} {to}")
+            }
+            _ => {
+                return vec![format!(
+                    "# change it in a profile of your own that includes {}",
+                    self.active.join(",")
+                )];
+            }
+        };
+        let file = format!("/etc/tuned/{OURS}/tuned.conf");
+        let mut commands = Vec::new();
+        if !self.active.iter().any(|name| name == OURS) {
+            let active = self.active.join(",");
+            commands.push(format!(
+                "test -e {file} || {{ mkdir -p /etc/tuned/{OURS} && printf '[main]\\ninclude={active}\\n' > {file}; }}"
+            ));
+        }
+        commands.push(format!("printf '{lines}\\n' >> {file}"));
+        commands.push(format!("tuned-adm profile {OURS}  # applies all of the profile anew"));
+        commands
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Owners;
+    use super::*;
+    use linerate_host::{Host, Value, setting::Offload};
+    use proptest::prelude::*;
+
+    /// Of Debian's tuned 2.20.0, without comments.
+    const LATENCY: &str = "#\n# tuned configuration\n#\n\n[main]\nsummary=Optimize\ninclude=latency-performance\n\n[vm]\n\
+        transparent_hugepages=never\n\n[sysctl]\nnet.core.busy_read=50\nnet.core.busy_poll=50\n\
+        net.ipv4.tcp_fastopen=3\nkernel.numa_balancing=0\n";
+    const PERFORMANCE: &str = "[main]\nsummary=base\n[cpu]\nforce_latency=cstate.id_no_zero:1|3\ngovernor=performance\n\
+        [sysctl]\nnet.core.busy_read = 10\nnet.core.somaxconn=>2048\n";
+    const EDGE: &str = "[main]\ninclude = network-latency\n[net]\ndevices=eth0,eth1\nfeatures=gro: on, lro off\n\
+        ring=rx 1024 # ours\n[off]\ntype=sysctl\nenabled=0\nnet.core.rmem_max=1\n\
+        [scheduler]\nisolated_cores=4-7\n";
+
+    fn owners() -> Owners {
+        Owners::observe(&Host::scripted([
+            ("/proc/9/comm", "tuned\n"),
+            ("/etc/tuned/active_profile", "edge\n"),
+            ("/etc/tuned/edge/tuned.conf", EDGE),
+            ("/usr/lib/tuned/network-latency/tuned.conf", LATENCY),
+            ("/usr/lib/tuned/latency-performance/tuned.conf", PERFORMANCE),
+        ]))
+    }
+
+    fn sources(setting: &Setting, to: &str) -> Vec<String> {
+        owners().claims(setting, &Value::new(to)).into_iter().map(|claim| claim.read_from).collect()
+    }
+
+    #[test]
+    fn the_including_profile_decides() {
+        let busy = Setting::sysctl("net.core.busy_read");
+        assert_eq!(sources(&busy, "0"), ["/usr/lib/tuned/network-latency/tuned.conf:13"]);
+        assert_eq!(sources(&busy, "50"), [""; 0]);
+        assert_eq!(sources(&Setting::sysctl("net.core.somaxconn"), "4096"), [""; 0]);
+        assert_eq!(sources(&Setting::sysctl("net.core.somaxconn"), "128").len(), 1);
+        assert_eq!(sources(&Setting::sysctl("net.core.rmem_max"), "2"), [""; 0]);
+    }
+
+    #[test]
+    fn its_interfaces_governor_and_isolated_cpus_are_told() {
+        let gro = |name: &str| Setting::Offload { interface: name.into(), offload: Offload::GenericReceive };
+        assert_eq!(sources(&gro("eth0"), "off"), ["/etc/tuned/edge/tuned.conf:5"]);
+        assert_eq!(sources(&gro("eth2"), "off"), [""; 0]);
+        let rings = Setting::Rings { interface: "eth1".into() };
+        assert_eq!(sources(&rings, "rx 4096 tx 512"), ["/etc/tuned/edge/tuned.conf:6"]);
+        assert_eq!(sources(&rings, "rx 1024 tx 512"), [""; 0]);
+        assert_eq!(sources(&Setting::Governor { cpu: 3 }, "powersave").len(), 1);
+        let irq: Setting = serde_json::from_str(r#"{"irq_affinity": {"irq": 30}}"#).expect("a setting");
+        assert_eq!(sources(&irq, "00000010"), ["/etc/tuned/edge/tuned.conf:12"]);
+        assert_eq!(sources(&irq, "0000000f"), [""; 0]);
+    }
+
+    #[test]
+    fn agreement_is_a_profile_that_includes_the_active_one() {
+        let claims = owners().claims(&Setting::sysctl("net.core.busy_read"), &Value::new("0"));
+        assert_eq!(
+            claims[0].agreement,
+            Agreement::ByHand {
+                commands: vec![
+                    "test -e /etc/tuned/linerate/tuned.conf || { mkdir -p /etc/tuned/linerate && \
+                     printf '[main]\\ninclude=edge\\n' > /etc/tuned/linerate/tuned.conf; }"
+                        .into(),
+                    "printf '[sysctl]\\nnet.core.busy_read=0\\n' >> /etc/tuned/linerate/tuned.conf".into(),
+                    "tuned-adm profile linerate  # applies all of the profile anew".into(),
+                ]
+            }
+        );
+    }
+
+    #[test]
+    fn profiles_that_include_each_other_end() {
+        let host = Host::scripted([
+            ("/proc/9/comm", "tuned\n"),
+            ("/etc/tuned/active_profile", "a ../../x\n"),
+            ("/etc/tuned/a/tuned.conf", "[main]\ninclude=b\n"),
+            ("/etc/tuned/b/tuned.conf", "[main]\ninclude=a,b\n[sysctl]\nx.y=1\n"),
+        ]);
+        assert_eq!(Owners::observe(&host).claims(&Setting::sysctl("x.y"), &Value::new("2")).len(), 1);
+    }
+
+    proptest! {
+        #[test]
+        fn any_profile_is_answered(text in "(\\[?(net|main|cpu|sysctl)?[a-z_=# :;,]{0,20}\\]?\n){0,8}") {
+            let (_, own) = profile(&text, "/x");
+            let _ = lines(&own);
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Which device an interface's name means, so that a name that moved on is not mistaken for it.
+
+use linerate_host::{Host, HostError};
+use serde::{Deserialize, Serialize};
+
+/// An interface as it was when a plan or a journal named it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Device {
+    /// Its name.
+    pub interface: String,
+    /// Its index, which no other interface of the network namespace has until the next boot.
+    pub index: u32,
+    /// Its hardware address.
+    pub address: String,
+    /// Its device: the last part of `/sys/class/net/IF/device`, such as `0000:00:02.0`; none for a software interface.
+    pub device: Option<String>,
+}
+
+/// What became of a device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Whereabouts {
+    /// It is there under its name.
+    Same,
+    /// It is there under this name.
+    Renamed(String),
+    /// It is not there, and neither is its name.
+    Gone,
+    /// It is not there, and its name is that of another device.
+    Replaced,
+}
+
+impl Device {
+    /// The device that has this name now.
+    ///
+    /// # Errors
+    /// [`HostError`] where there is no such interface.
+    pub fn observe(host: &Host, interface: &str) -> Result<Self, HostError> {
+        let file = |name: &str| format!("/sys/class/net/{interface}/{name}");
+        let index = host.read(&file("ifindex"))?;
+        let address = host.read(&file("address"))?.trim().to_owned();
+        let device = match host.read_link(&file("device")) {
+            Ok(target) => target.rsplit('/').next().map(str::to_owned),
+            Err(_) => None,
+        };
+        let index = index.trim().parse().map_err(|_| HostError::Garbled {
+            path: file("ifindex"),
+            reason: format!("'{}' is no number", index.trim()),
+        })?;
+        Ok(Self { interface: interface.to_owned(), index, address, device })
+    }
+
+    /// Looks for it by its index, within the boot in which it was observed.
+    ///
+    /// # Errors
+    /// [`HostError`] where interfaces cannot be listed.
+    pub fn whereabouts(&self, host: &Host) -> Result<Whereabouts, HostError> {
+        let names = host.list("/sys/class/net")?;
+        let is_it = |name: &String| Self::observe(host, name).is_ok_and(|now| now.index == self.index);
+        if names.contains(&self.interface) && is_it(&self.interface) {
+            return Ok(Whereabouts::Same);
+        }
+        Ok(match names.iter().find(|name| is_it(name)) {
+            Some(name) => Whereabouts::Renamed(name.clone()),
+            None if names.contains(&self.interface) => Whereabouts::Replaced,
+            None => Whereabouts::Gone,
+        })
+    }
+
+    /// Looks for it in a boot after that in which it was observed, where it has another index: by what it is attached to and
+    /// its address, by the former alone where its address changed, and where it is software, by its address.
+    ///
+    /// # Errors
+    /// [`HostError`] where interfaces cannot be listed.
+    pub fn whereabouts_in_a_later_boot(&self, host: &Host) -> Result<Whereabouts, HostError> {
+        let names = host.list("/sys/class/net")?;
+        let present: Vec<_> = names.iter().filter_map(|name| Self::observe(host, name).ok()).collect();
+        let like: Vec<_> = present.iter().filter(|now| now.device == self.device).collect();
+        let same_address: Vec<_> = like.iter().filter(|now| now.address == self.address).copied().collect();
+        let named = |those: &[&Self]| those.iter().any(|now| now.interface == self.interface);
+        let those = if same_address.is_empty() && self.device.is_some() { like } else { same_address };
+        Ok(match those.as_slice() {
+            those if named(those) => Whereabouts::Same,
+            [only] => Whereabouts::Renamed(only.interface.clone()),
+            _ if names.contains(&self.interface) => Whereabouts::Replaced,
+            _ => Whereabouts::Gone,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host(interfaces: &[(&str, u32)]) -> Host {
+        Host::scripted(interfaces.iter().flat_map(|(name, index)| {
+            let file = |file: &str| format!("/sys/class/net/{name}/{file}");
+            [(file("ifindex"), format!("{index}\n")), (file("address"), "02:00:00:00:00:01\n".to_owned())]
+        }))
+    }
+
+    #[test]
+    fn a_device_is_found_under_another_name_and_not_mistaken_for_another() {
+        let device = Device::observe(&host(&[("eth0", 4)]), "eth0").expect("there");
+        let now = |interfaces: &[(&str, u32)]| device.whereabouts(&host(interfaces)).expect("listed");
+        assert_eq!(now(&[("eth0", 4), ("eth1", 5)]), Whereabouts::Same);
+        assert_eq!(now(&[("lan0", 4)]), Whereabouts::Renamed("lan0".into()));
+        assert_eq!(now(&[("eth0", 5), ("lan0", 4)]), Whereabouts::Renamed("lan0".into()));
+        assert_eq!(now(&[("eth0", 5)]), Whereabouts::Replaced);
+        assert_eq!(now(&[("lo", 1)]), Whereabouts::Gone);
+    }
+}

@@ -1,0 +1,208 @@
+//! A process that undoes a tune when its time is over, or when the program that makes it is gone.
+//!
+//! It is started by the maker before the first change, and learns by the end of a pipe that the maker is gone, by the
+//! journal that the tune was confirmed or undone, and by a timer that its time is over. It lives in a session of its own
+//! and in the namespaces of the maker. Where it is killed too, the next verb of `tune` finds the tune overdue.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::inotify;
+use rustix::io::Errno;
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
+};
+
+use crate::journal::{JournalError, Store, Tune};
+use crate::transaction::{Target, TuneError, Undone, boot_seconds, due, is_pending, undo};
+
+/// What a guard says when it watches.
+const READY: &str = "ready";
+
+/// A guard takes milliseconds to start; on a machine that is overloaded, more.
+const LONGEST_START: Duration = Duration::from_secs(30);
+
+/// A guard that watches. Dropping it tells the guard that the maker has done its part: a tune that has ended then waits for
+/// its time or its confirmation, any other is undone at once.
+#[derive(Debug)]
+pub struct Guard {
+    /// Not waited for: it outlives the maker.
+    child: Child,
+    _maker: ChildStdin,
+}
+
+/// Starts a guard and waits until it watches: this program with these arguments, which has to call [`run`].
+///
+/// # Errors
+/// [`TuneError::NoGuard`]: then nothing may be changed that the guard was to undo.
+pub fn start(arguments: impl IntoIterator<Item = OsString>) -> Result<Guard, TuneError> {
+    let no_guard = |why: io::Error| TuneError::NoGuard { why: why.to_string() };
+    let mut command = Command::new("/proc/self/exe");
+    if let Some(name) = std::env::args_os().next() {
+        command.arg0(name);
+    }
+    command.args(arguments).current_dir("/");
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    crate::sys::detach::detach(&mut command);
+    let mut child = command.spawn().map_err(no_guard)?;
+    let (Some(maker), Some(said)) = (child.stdin.take(), child.stdout.take()) else {
+        return Err(TuneError::NoGuard { why: "it has no pipe".to_owned() });
+    };
+    match first_line(OwnedFd::from(said)) {
+        Ok(line) if line == READY => Ok(Guard { child, _maker: maker }),
+        answer => {
+            // It watches nothing; what it is in is not known.
+            let _ = child.kill();
+            let _ = child.wait();
+            Err(TuneError::NoGuard {
+                why: match answer {
+                    Ok(line) if line.is_empty() => "it ended at once".to_owned(),
+                    Ok(line) => line,
+                    Err(error) => error.to_string(),
+                },
+            })
+        }
+    }
+}
+
+impl Guard {
+    /// Its process id.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+/// Is a guard: the whole life of a process that [`start`] started. What was undone; none where there was no need.
+///
+/// # Errors
+/// [`TuneError`], which [`start`] is told where it comes before the guard watches.
+pub fn run<T: Target>(store: &Store, tune: u64, target: &T) -> Result<Option<Undone>, TuneError> {
+    let maker = io::stdin();
+    let watch = Watch::begin(store, tune, maker.as_fd());
+    let mut said = io::stdout();
+    let line = match &watch {
+        Ok(_) => READY.to_owned(),
+        Err(error) => error.to_string(),
+    };
+    // Where the maker is gone already, the pipe from it tells so.
+    let _ = writeln!(said, "{line}").and_then(|()| said.flush());
+    watch?.until_done(target)
+}
+
+/// What a guard watches.
+struct Watch<'a> {
+    store: &'a Store,
+    tune: u64,
+    maker: BorrowedFd<'a>,
+    maker_is_gone: bool,
+    timer: OwnedFd,
+    journal: OwnedFd,
+}
+
+impl<'a> Watch<'a> {
+    fn begin(store: &'a Store, tune: u64, maker: BorrowedFd<'a>) -> Result<Self, TuneError> {
+        let no_guard = |errno: Errno| TuneError::NoGuard { why: io::Error::from(errno).to_string() };
+        let journal = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)
+            .and_then(|watch| {
+                inotify::add_watch(&watch, store.journal_path(), inotify::WatchFlags::MODIFY).map(|_| watch)
+            })
+            .map_err(no_guard)?;
+        // Sleep counts: who asked for ten minutes does not want an hour.
+        let timer = timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)
+            .map_err(no_guard)?;
+        let watch = Self { store, tune, maker, maker_is_gone: false, timer, journal };
+        let begun = watch.read()?.begun;
+        if let Some(deadline) = begun.until.and_then(crate::journal::record::Until::boot_seconds) {
+            // Zero would disarm it.
+            let seconds = i64::try_from(deadline.max(1)).unwrap_or(i64::MAX);
+            let at = Itimerspec {
+                it_interval: Timespec { tv_sec: 0, tv_nsec: 0 },
+                it_value: Timespec { tv_sec: seconds, tv_nsec: 0 },
+            };
+            timerfd_settime(&watch.timer, TimerfdTimerFlags::ABSTIME, &at).map_err(no_guard)?;
+        }
+        Ok(watch)
+    }
+
+    fn until_done<T: Target>(mut self, target: &T) -> Result<Option<Undone>, TuneError> {
+        let boot = target.boot()?;
+        loop {
+            let tune = self.read()?;
+            if !is_pending(&tune) && (self.maker_is_gone || tune.ended.is_some() || tune.confirmed) {
+                return Ok(None);
+            }
+            if due(&tune, &boot, boot_seconds(), !self.maker_is_gone).is_some() {
+                let mut writer = self.store.lock_waiting()?;
+                // While this waited for the lock somebody may have confirmed it, undone it or brought it to its end.
+                let why = writer.tune(self.tune).and_then(|tune| due(tune, &boot, boot_seconds(), false));
+                if let Some(why) = why {
+                    return undo(&mut writer, target, Some(self.tune), why).map(Some);
+                }
+                continue;
+            }
+            self.wait()?;
+        }
+    }
+
+    fn read(&self) -> Result<Tune, TuneError> {
+        let tunes = self.store.read()?.tunes();
+        let found = tunes.into_iter().find(|tune| tune.begun.tune == self.tune);
+        found.ok_or(TuneError::NoSuchTune { tune: self.tune })
+    }
+
+    /// Waits for any of the three.
+    fn wait(&mut self) -> Result<(), JournalError> {
+        let failed = |errno: Errno| JournalError::File {
+            path: self.store.journal_path().display().to_string(),
+            what: "watch",
+            source: errno.into(),
+        };
+        let mut watched =
+            vec![PollFd::new(&self.timer, PollFlags::IN), PollFd::new(&self.journal, PollFlags::IN)];
+        if !self.maker_is_gone {
+            watched.push(PollFd::new(&self.maker, PollFlags::IN));
+        }
+        match poll(&mut watched, None) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(failed(errno)),
+        }
+        let maker_says = watched.get(2).is_some_and(|maker| !maker.revents().is_empty());
+        drop(watched);
+        let mut buffer = [0; 4096];
+        for told in [&self.timer, &self.journal] {
+            match rustix::io::read(told, &mut buffer) {
+                Ok(_) | Err(Errno::AGAIN | Errno::INTR) => {}
+                Err(errno) => return Err(failed(errno)),
+            }
+        }
+        // The maker never writes: what comes is the end of the pipe.
+        self.maker_is_gone |= maker_says && !matches!(rustix::io::read(self.maker, &mut buffer), Ok(1..));
+        Ok(())
+    }
+}
+
+/// The first line, or all there is.
+fn first_line(from: OwnedFd) -> io::Result<String> {
+    let mut from = File::from(from);
+    let mut line = Vec::new();
+    let limit = Timespec { tv_sec: LONGEST_START.as_secs().cast_signed(), tv_nsec: 0 };
+    loop {
+        if poll(&mut [PollFd::new(&from, PollFlags::IN)], Some(&limit))? == 0 {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "it does not say that it watches"));
+        }
+        let mut byte = [0];
+        match from.read(&mut byte)? {
+            0 => break,
+            _ if byte == *b"\n" => break,
+            _ => line.extend(byte),
+        }
+    }
+    Ok(String::from_utf8_lossy(&line).trim().to_owned())
+}

@@ -1,0 +1,76 @@
+//! Why a journal cannot be read or written.
+
+use std::io;
+
+/// Why a journal cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum JournalError {
+    /// A file of the state directory cannot be used.
+    #[error("{path}: cannot {what}: {source}")]
+    File {
+        /// The file.
+        path: String,
+        /// What was to be done with it.
+        what: &'static str,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// There is no space for what has to be written before anything is changed.
+    #[error(
+        "{path}: no space for {bytes} bytes of journal ({source}): free some, or give another --state-dir"
+    )]
+    NoSpace {
+        /// The file.
+        path: String,
+        /// How much was needed.
+        bytes: u64,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// Another process may append, and nobody else.
+    #[error("linerate is changing settings already{}: wait until it has ended", process(*.pid))]
+    Busy {
+        /// Its process id; none where the lock does not tell.
+        pid: Option<u32>,
+    },
+    /// Who can write it could have root write any setting.
+    #[error("{path}: {why}: not used, since what it says is written as root")]
+    NotOurs {
+        /// The file or directory.
+        path: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// A line in the middle is not what was written.
+    #[error(
+        "{path} line {line}: damaged ({why}): see what is before it in `status`, then move the file away to go on"
+    )]
+    Damaged {
+        /// The file.
+        path: String,
+        /// The line, from 1.
+        line: u64,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// A line is whole and says what this version does not know.
+    #[error("{path} line {line}: made by a newer linerate ({why}): use that version")]
+    Newer {
+        /// The file.
+        path: String,
+        /// The line, from 1.
+        line: u64,
+        /// What is not known.
+        why: String,
+    },
+    /// An earlier write failed: what is on disk is not known for certain.
+    #[error("{path}: an earlier write failed, nothing more is written by this process")]
+    Broken {
+        /// The file.
+        path: String,
+    },
+}
+
+fn process(pid: Option<u32>) -> String {
+    pid.map(|pid| format!(" (process {pid})")).unwrap_or_default()
+}

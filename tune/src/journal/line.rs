@@ -1,0 +1,105 @@
+//! A line of the journal: a JSON object whose last member is a checksum of the text before it.
+
+use serde::{Deserialize, Serialize};
+
+use super::Record;
+
+/// A record as it is in the journal.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Entry {
+    /// Its number, from 1.
+    pub sequence: u64,
+    /// When it was written, seconds since 1970.
+    pub unix_seconds: u64,
+    /// What it says.
+    pub record: Record,
+}
+
+/// Why a line is no entry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum BadLine {
+    /// Its text is not what was written.
+    Damaged(String),
+    /// It is whole, and says what this version does not know.
+    Newer(String),
+}
+
+const MEMBER: &str = ",\"crc32\":\"";
+/// The member, eight digits, and what closes it and the object.
+const SUFFIX: usize = MEMBER.len() + 8 + 2;
+
+impl Entry {
+    /// Its line, with the newline.
+    pub(super) fn to_line(&self) -> Result<String, serde_json::Error> {
+        let mut line = serde_json::to_string(self)?;
+        line.pop();
+        let sum = checksum(&line);
+        line.push_str(&format!("{MEMBER}{sum:08x}\"}}\n"));
+        Ok(line)
+    }
+
+    /// Reads a line, without its newline.
+    pub(super) fn parse(line: &[u8]) -> Result<Self, BadLine> {
+        let damaged = |why: &str| BadLine::Damaged(why.to_owned());
+        let text = std::str::from_utf8(line).map_err(|_| damaged("no text"))?;
+        let at = text.len().checked_sub(SUFFIX).ok_or_else(|| damaged("too short"))?;
+        let (body, suffix) = text.split_at_checked(at).ok_or_else(|| damaged("no checksum"))?;
+        let sum = suffix
+            .strip_prefix(MEMBER)
+            .and_then(|rest| rest.strip_suffix("\"}"))
+            .and_then(|digits| u32::from_str_radix(digits, 16).ok())
+            .ok_or_else(|| damaged("no checksum"))?;
+        if sum != checksum(body) {
+            return Err(damaged("its checksum differs"));
+        }
+        // The text is as a linerate wrote it, so what cannot be understood was not known yet.
+        serde_json::from_str(&format!("{body}}}")).map_err(|error| BadLine::Newer(error.to_string()))
+    }
+}
+
+fn checksum(text: &str) -> u32 {
+    crc32fast::hash(text.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry() -> Entry {
+        Entry { sequence: 7, unix_seconds: 1_700_000_000, record: Record::Confirmed { tune: 3 } }
+    }
+
+    #[test]
+    fn a_line_is_an_object_with_its_checksum_last() {
+        let line = entry().to_line().expect("written");
+        assert_eq!(
+            line,
+            "{\"sequence\":7,\"unix_seconds\":1700000000,\"record\":{\"confirmed\":{\"tune\":3}},\"crc32\":\"b416994a\"}\n"
+        );
+        assert_eq!(Entry::parse(line.trim_end().as_bytes()), Ok(entry()));
+    }
+
+    #[test]
+    fn any_changed_byte_is_seen() {
+        let line = entry().to_line().expect("written");
+        let line = line.trim_end().as_bytes();
+        for at in 0..line.len() {
+            let mut other = line.to_vec();
+            other[at] ^= 0x01;
+            let result = Entry::parse(&other);
+            assert!(matches!(result, Err(BadLine::Damaged(_))), "byte {at}: {result:?}");
+        }
+        for end in 0..line.len() {
+            assert!(matches!(Entry::parse(&line[..end]), Err(BadLine::Damaged(_))), "{end}");
+        }
+    }
+
+    #[test]
+    fn a_record_of_a_later_version_is_not_damage() {
+        let body = "{\"sequence\":1,\"unix_seconds\":2,\"record\":{\"teleported\":{\"tune\":3}}";
+        let line = format!("{body},\"crc32\":\"{:08x}\"}}", checksum(body));
+        let Err(BadLine::Newer(why)) = Entry::parse(line.as_bytes()) else { panic!("known") };
+        assert!(why.starts_with("unknown variant `teleported`"), "{why}");
+    }
+}

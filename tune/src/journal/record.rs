@@ -1,0 +1,291 @@
+//! The journal's records.
+
+use linerate_host::{Setting, Value};
+use serde::{Deserialize, Serialize};
+
+use crate::Device;
+
+/// One record. Those of a tune bear its number.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Record {
+    /// A tune begins; nothing has been changed.
+    Begun(Begun),
+    /// A tune that broke off, whose program died, or that had ended, goes on.
+    Resumed {
+        /// Number of the tune.
+        tune: u64,
+    },
+    /// An interface of which a tune had not said at its start which device it is.
+    Device {
+        /// Number of the tune.
+        tune: u64,
+        /// The device.
+        device: Device,
+    },
+    /// What settings read that a change resets along with its own: a change of channels has the driver make queues,
+    /// vectors and tables anew. Written before that change, and again after it.
+    Noted {
+        /// Number of the tune.
+        tune: u64,
+        /// The change that they hang on.
+        with: Setting,
+        /// The settings, and what they read.
+        values: Vec<(Setting, Value)>,
+    },
+    /// A setting is about to be written.
+    Intent {
+        /// Number of the tune.
+        tune: u64,
+        /// Number of the change within it, from 0.
+        step: u32,
+        /// Which one.
+        setting: Setting,
+        /// What it reads now.
+        from: Value,
+        /// What is about to be written.
+        to: Value,
+    },
+    /// A setting was written and read back.
+    Done {
+        /// Number of the tune.
+        tune: u64,
+        /// Number of the change.
+        step: u32,
+        /// What it reads now.
+        found: Value,
+    },
+    /// A setting was refused, or was accepted and had no effect. Without an intent before it, nothing was written.
+    Refused {
+        /// Number of the tune.
+        tune: u64,
+        /// Number of the change.
+        step: u32,
+        /// Which one.
+        setting: Setting,
+        /// The host's words.
+        why: String,
+        /// What it reads now; none where it cannot be read.
+        found: Option<Value>,
+    },
+    /// A tune made all of its changes, or broke off.
+    Ended {
+        /// Number of the tune.
+        tune: u64,
+        /// Why it broke off; none where it did not.
+        broke_off: Option<String>,
+    },
+    /// Somebody confirmed a tune that would have been undone otherwise.
+    Confirmed {
+        /// Number of the tune.
+        tune: u64,
+    },
+    /// A tune is about to be undone.
+    UndoBegun {
+        /// Number of the tune.
+        tune: u64,
+        /// Why.
+        why: UndoReason,
+    },
+    /// A setting is about to be put back.
+    UndoIntent {
+        /// Number of the tune.
+        tune: u64,
+        /// Which one.
+        setting: Setting,
+        /// What it reads now.
+        from: Value,
+        /// What it is put back to.
+        to: Value,
+    },
+    /// What became of putting a setting back.
+    UndoDone {
+        /// Number of the tune.
+        tune: u64,
+        /// Which one.
+        setting: Setting,
+        /// What became of it.
+        outcome: UndoOutcome,
+    },
+    /// A tune was undone; settings whose outcome is a failure remain to be.
+    UndoEnded {
+        /// Number of the tune.
+        tune: u64,
+    },
+    /// Files that make a tune last are about to be written: any of them may be there from now on, whole.
+    Persisting {
+        /// Number of the tune.
+        tune: u64,
+        /// The files, as they will be.
+        files: Vec<WrittenFile>,
+        /// Directories that are not there and will be made, the outer ones first.
+        directories: Vec<String>,
+    },
+    /// All of those files were written.
+    Persisted {
+        /// Number of the tune.
+        tune: u64,
+        /// The files.
+        files: Vec<WrittenFile>,
+    },
+    /// Those files were removed.
+    Unpersisted {
+        /// Number of the tune.
+        tune: u64,
+        /// Files that were removed.
+        removed: Vec<String>,
+        /// Files that were left, because somebody changed them since.
+        left: Vec<String>,
+    },
+}
+
+/// The start of a tune.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Begun {
+    /// Number of the tune, one more than that of the one before.
+    pub tune: u64,
+    /// When, seconds since 1970.
+    pub unix_seconds: u64,
+    /// The boot it was made in (`/proc/sys/kernel/random/boot_id`): a later one has none of its changes.
+    pub boot: String,
+    /// Version of linerate.
+    pub version: String,
+    /// The command line.
+    pub argv: Vec<String>,
+    /// Name of the profile, or what the changes are for.
+    pub goal: String,
+    /// The devices of the interfaces that are to be changed.
+    pub devices: Vec<Device>,
+    /// When it is undone without being asked; none for never.
+    pub until: Option<Until>,
+}
+
+/// When a tune is undone by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Until {
+    /// At this time, or at once when the program that makes the changes dies before it made them all.
+    Time {
+        /// Seconds since boot, sleep included (`CLOCK_BOOTTIME`).
+        boot_seconds: u64,
+    },
+    /// The same, unless it is confirmed before.
+    Confirmed {
+        /// Seconds since boot, sleep included (`CLOCK_BOOTTIME`).
+        boot_seconds: u64,
+    },
+    /// When the program that makes the changes is gone, unless it confirmed them before.
+    Maker {},
+}
+
+/// Why a tune is undone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum UndoReason {
+    /// Somebody asked.
+    Asked,
+    /// Its time is over.
+    Expired,
+    /// Nobody confirmed it in time.
+    Unconfirmed,
+    /// The program that made it is gone.
+    Died,
+    /// What it was for is over, as for a climb.
+    Finished,
+}
+
+/// What became of putting a setting back.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum UndoOutcome {
+    /// It is what it was.
+    Restored,
+    /// It was so already.
+    Already,
+    /// Somebody else changed it since; it was left as it is.
+    Drift {
+        /// What it reads.
+        found: Value,
+    },
+    /// What it belongs to is gone.
+    Gone {
+        /// The host's words.
+        why: String,
+    },
+    /// A later tune changed it too and holds it: it is left to that one, which puts it back to what this one found.
+    Covered {
+        /// Number of that tune.
+        by: u64,
+    },
+    /// It was refused.
+    Failed {
+        /// The host's words.
+        why: String,
+        /// What it reads now; none where it cannot be read.
+        found: Option<Value>,
+    },
+}
+
+impl Record {
+    /// The number of the tune that it is about.
+    #[must_use]
+    pub fn tune(&self) -> u64 {
+        match self {
+            Record::Begun(begun) => begun.tune,
+            Record::Resumed { tune }
+            | Record::Device { tune, .. }
+            | Record::Noted { tune, .. }
+            | Record::Intent { tune, .. }
+            | Record::Done { tune, .. }
+            | Record::Refused { tune, .. }
+            | Record::Ended { tune, .. }
+            | Record::Confirmed { tune }
+            | Record::UndoBegun { tune, .. }
+            | Record::UndoIntent { tune, .. }
+            | Record::UndoDone { tune, .. }
+            | Record::UndoEnded { tune }
+            | Record::Persisting { tune, .. }
+            | Record::Persisted { tune, .. }
+            | Record::Unpersisted { tune, .. } => *tune,
+        }
+    }
+}
+
+impl Until {
+    /// The time it is undone at, in seconds since boot; none where no time is set.
+    #[must_use]
+    pub fn boot_seconds(self) -> Option<u64> {
+        match self {
+            Until::Time { boot_seconds } | Until::Confirmed { boot_seconds } => Some(boot_seconds),
+            Until::Maker {} => None,
+        }
+    }
+
+    /// Whether a confirmation makes it stay.
+    #[must_use]
+    pub fn takes_confirmation(self) -> bool {
+        !matches!(self, Until::Time { .. })
+    }
+}
+
+impl UndoOutcome {
+    /// Whether the setting needs no more than this: all but a failure.
+    #[must_use]
+    pub fn is_final(&self) -> bool {
+        !matches!(self, UndoOutcome::Failed { .. })
+    }
+}
+
+/// A file that was written.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WrittenFile {
+    /// Its path.
+    pub path: String,
+    /// SHA-256 of its content, hexadecimal; of its target for a symbolic link.
+    pub sha256: String,
+    /// Whether it is a symbolic link.
+    #[serde(default)]
+    pub link: bool,
+}

@@ -1,0 +1,181 @@
+//! Where journals are kept.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use super::read::{Parsed, Trouble, parse};
+use super::{Entry, JournalError, Tune, Writer};
+use crate::Plan;
+use crate::sys::lock;
+
+/// Where the journal is kept unless told otherwise.
+pub const STATE_DIR: &str = "/var/lib/linerate";
+
+/// A state directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Store {
+    directory: PathBuf,
+}
+
+/// A journal as it was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Journal {
+    /// The file.
+    pub path: PathBuf,
+    /// Its records.
+    pub entries: Vec<Entry>,
+    /// Why there may be more that could not be read; none where all was.
+    pub trouble: Option<Trouble>,
+    /// Who appends now; none where nobody does.
+    pub holder: Option<Holder>,
+}
+
+/// The process that holds the lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+pub struct Holder {
+    /// Its process id; none where the lock does not tell.
+    pub pid: Option<u32>,
+}
+
+impl Store {
+    /// The state directory of this path; it is made when something is written.
+    pub fn at(directory: impl Into<PathBuf>) -> Self {
+        let directory = directory.into();
+        // A guard works in another directory. A path that cannot be made absolute fails where it is used.
+        Self { directory: std::path::absolute(&directory).unwrap_or(directory) }
+    }
+
+    /// The directory.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// The journal's file.
+    #[must_use]
+    pub fn journal_path(&self) -> PathBuf {
+        self.directory.join("journal")
+    }
+
+    pub(super) fn lock_path(&self) -> PathBuf {
+        self.directory.join("lock")
+    }
+
+    pub(super) fn plans_path(&self) -> PathBuf {
+        self.directory.join("plans")
+    }
+
+    pub(super) fn plan_path(&self, tune: u64) -> PathBuf {
+        self.plans_path().join(format!("{tune}.json"))
+    }
+
+    /// Reads the journal, which is empty where there is none. Takes no lock.
+    ///
+    /// # Errors
+    /// [`JournalError::File`] where it cannot be read, [`JournalError::NotOurs`]. Damage is no error: what is before it is
+    /// told, and that there is some.
+    pub fn read(&self) -> Result<Journal, JournalError> {
+        let path = self.journal_path();
+        let before = self.holder()?;
+        let Parsed { entries, trouble, .. } = match open_to_read(&path)? {
+            Some(file) => parse(&read_all(&file, &path)?),
+            None => parse(b""),
+        };
+        let holder = self.holder()?;
+        // A line that is being written is not torn.
+        let written_now = before.is_some() || holder.is_some();
+        let trouble = trouble.filter(|trouble| !(written_now && matches!(trouble, Trouble::Torn { .. })));
+        Ok(Journal { path, entries, trouble, holder })
+    }
+
+    /// Locks the journal for this process and reads it. A torn last line is cut off.
+    ///
+    /// # Errors
+    /// [`JournalError::Busy`] where another process holds it; [`JournalError::Damaged`], [`JournalError::Newer`] and
+    /// [`JournalError::NotOurs`] where nothing may be written on; [`JournalError::File`].
+    pub fn lock(&self) -> Result<Writer, JournalError> {
+        Writer::open(self, lock::Wait::No)
+    }
+
+    /// The same, after whoever holds it let go.
+    ///
+    /// # Errors
+    /// As of [`Store::lock`], but for `Busy`.
+    pub fn lock_waiting(&self) -> Result<Writer, JournalError> {
+        Writer::open(self, lock::Wait::Yes)
+    }
+
+    /// The plan that a tune was begun with; none where it had none.
+    ///
+    /// # Errors
+    /// [`JournalError::File`] where it cannot be read or is no plan.
+    pub fn plan(&self, tune: u64) -> Result<Option<Plan>, JournalError> {
+        let path = self.plan_path(tune);
+        let Some(file) = open_to_read(&path)? else { return Ok(None) };
+        let text = read_all(&file, &path)?;
+        serde_json::from_slice(&text)
+            .map(Some)
+            .map_err(|error| file_error(&path, "read as a plan", error.into()))
+    }
+
+    fn holder(&self) -> Result<Option<Holder>, JournalError> {
+        let path = self.lock_path();
+        let file = match File::open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(file_error(&path, "open", error)),
+        };
+        let held = lock::is_held(&file).map_err(|error| file_error(&path, "ask who locked it", error))?;
+        Ok(held.then(|| Holder { pid: holder_pid(&file) }))
+    }
+}
+
+impl Journal {
+    /// All tunes, the earliest first.
+    #[must_use]
+    pub fn tunes(&self) -> Vec<Tune> {
+        super::tune::tunes(&self.entries)
+    }
+}
+
+/// The process id that the lock's holder left in it.
+pub(super) fn holder_pid(file: &File) -> Option<u32> {
+    let mut text = String::new();
+    file.take(16).read_to_string(&mut text).ok()?;
+    text.trim().parse().ok()
+}
+
+/// Opens a file for reading if it is there, and is nobody else's.
+fn open_to_read(path: &Path) -> Result<Option<File>, JournalError> {
+    let opened = File::options().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path);
+    match opened {
+        Ok(file) => must_be_ours(&file, path).map(|()| Some(file)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(file_error(path, "open", error)),
+    }
+}
+
+pub(super) fn read_all(mut file: &File, path: &Path) -> Result<Vec<u8>, JournalError> {
+    let mut text = Vec::new();
+    file.read_to_end(&mut text).map_err(|error| file_error(path, "read", error))?;
+    Ok(text)
+}
+
+/// What the journal says is written to the host, so nobody but root and this user may have written it.
+pub(super) fn must_be_ours(file: &File, path: &Path) -> Result<(), JournalError> {
+    let metadata = file.metadata().map_err(|error| file_error(path, "look at", error))?;
+    let not_ours = |why: String| Err(JournalError::NotOurs { path: path.display().to_string(), why });
+    if metadata.uid() != 0 && metadata.uid() != rustix::process::geteuid().as_raw() {
+        return not_ours(format!("it belongs to user {}", metadata.uid()));
+    }
+    if metadata.mode() & 0o022 != 0 {
+        return not_ours(format!("others may write it (mode {:04o})", metadata.mode() & 0o7777));
+    }
+    Ok(())
+}
+
+pub(super) fn file_error(path: &Path, what: &'static str, source: io::Error) -> JournalError {
+    JournalError::File { path: path.display().to_string(), what, source }
+}

@@ -1,0 +1,331 @@
+//! What the records of a tune add up to.
+
+use linerate_host::{Setting, Value};
+
+use super::record::{Begun, UndoOutcome, UndoReason, WrittenFile};
+use super::{Entry, Record};
+use crate::Device;
+
+/// A tune, as far as its records tell.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tune {
+    /// Its start.
+    pub begun: Begun,
+    /// The settings that it changed, or that a change of its resets, in the order in which they were first named.
+    pub held: Vec<Held>,
+    /// Settings that it never wrote, since they could not be read or did not take the value; with the host's words.
+    pub refused: Vec<(Setting, String)>,
+    /// Its end; none where its program died, or is at it.
+    pub ended: Option<Ended>,
+    /// Somebody confirmed it.
+    pub confirmed: bool,
+    /// Its undoing; none where nobody began.
+    pub undo: Option<Undo>,
+    /// Files that make it last.
+    pub persisted: Vec<WrittenFile>,
+    /// Number of the next change.
+    pub next_step: u32,
+}
+
+/// The end of a tune.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ended {
+    /// Why it broke off; none where it made all changes.
+    pub broke_off: Option<String>,
+}
+
+/// The undoing of a tune.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Undo {
+    /// Why.
+    pub why: UndoReason,
+    /// Whether all settings had their turn.
+    pub ended: bool,
+}
+
+/// A setting that a tune holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Held {
+    /// Which one.
+    pub setting: Setting,
+    /// What it was before this tune.
+    pub first: Value,
+    /// What this tune last set it to; none where it is only reset by another change.
+    pub wanted: Option<Value>,
+    /// What this tune last set it to for certain; none where it never did.
+    pub made: Option<Value>,
+    /// What it reads unless somebody else changed it.
+    pub expected: Expected,
+    /// The change that may reset it.
+    pub hangs_on: Vec<Setting>,
+    /// Number of a change of which it is not known whether it was made.
+    pub open_step: Option<u32>,
+    /// The host's words, where the last change was refused.
+    pub refused: Option<String>,
+    /// What became of undoing it; none where it was not, or was changed again since.
+    pub outcome: Option<UndoOutcome>,
+}
+
+/// What a setting reads unless somebody else changed it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Expected {
+    /// One of these.
+    OneOf(Vec<Value>),
+    /// Anything: a change that resets it was begun, and what it read after that was not written down.
+    Anything,
+}
+
+impl Tune {
+    /// Whether every setting is back, or was told to be somebody else's.
+    #[must_use]
+    pub fn is_undone(&self) -> bool {
+        // Nothing is written of what another change resets where it came back with that.
+        let back = |held: &Held| held.is_settled() || (held.wanted.is_none() && held.outcome.is_none());
+        self.undo.is_some_and(|undo| undo.ended) && self.held.iter().all(back)
+    }
+
+    /// Whether there is anything to undo.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        !self.is_undone() && (self.undo.is_some() || self.held.iter().any(Held::is_in_effect))
+    }
+
+    /// Whether it did not come to its end, or broke off, and was not undone.
+    #[must_use]
+    pub fn is_unfinished(&self) -> bool {
+        self.undo.is_none() && self.ended.as_ref().is_none_or(|ended| ended.broke_off.is_some())
+    }
+
+    /// The setting among those held.
+    #[must_use]
+    pub fn held(&self, setting: &Setting) -> Option<&Held> {
+        self.held.iter().find(|held| held.setting == *setting)
+    }
+
+    /// The device that an interface's name meant in it.
+    #[must_use]
+    pub fn device(&self, interface: &str) -> Option<&Device> {
+        self.begun.devices.iter().find(|device| device.interface == interface)
+    }
+
+    fn held_mut(&mut self, setting: &Setting) -> Option<&mut Held> {
+        self.held.iter_mut().find(|held| held.setting == *setting)
+    }
+
+    fn hold(&mut self, setting: &Setting, first: &Value) -> &mut Held {
+        let at = match self.held.iter().position(|held| held.setting == *setting) {
+            Some(at) => at,
+            None => {
+                self.held.push(Held::new(setting, first));
+                self.held.len() - 1
+            }
+        };
+        &mut self.held[at]
+    }
+
+    /// What hangs on a change may read anything from the moment it is about to be made.
+    fn loosen(&mut self, with: &Setting) {
+        for held in self.held.iter_mut().filter(|held| held.hangs_on.contains(with)) {
+            held.expected = Expected::Anything;
+        }
+    }
+
+    fn take(&mut self, record: &Record) {
+        match record {
+            Record::Begun(_) => {}
+            Record::Resumed { .. } => self.ended = None,
+            Record::Device { device, .. } => self.begun.devices.push(device.clone()),
+            Record::Noted { with, values, .. } => {
+                for (setting, value) in values {
+                    let held = self.hold(setting, value);
+                    held.expected = Expected::just(value);
+                    if !held.hangs_on.contains(with) {
+                        held.hangs_on.push(with.clone());
+                    }
+                }
+            }
+            Record::Intent { step, setting, from, to, .. } => {
+                self.loosen(setting);
+                let held = self.hold(setting, from);
+                held.wanted = Some(to.clone());
+                held.expected = Expected::OneOf(vec![from.clone(), to.clone()]);
+                held.open_step = Some(*step);
+                held.refused = None;
+                held.outcome = None;
+                self.next_step = step.saturating_add(1);
+            }
+            Record::Done { step, found, .. } => {
+                if let Some(held) = self.held.iter_mut().find(|held| held.open_step == Some(*step)) {
+                    held.expected = Expected::just(found);
+                    held.made.clone_from(&held.wanted);
+                    held.open_step = None;
+                }
+            }
+            Record::Refused { step, setting, why, found, .. } => {
+                self.refuse(*step, setting, why, found.as_ref());
+            }
+            Record::Ended { broke_off, .. } => self.ended = Some(Ended { broke_off: broke_off.clone() }),
+            Record::Confirmed { .. } => self.confirmed = true,
+            Record::UndoBegun { why, .. } => self.undo = Some(Undo { why: *why, ended: false }),
+            Record::UndoIntent { setting, from, to, .. } => {
+                self.loosen(setting);
+                if let Some(held) = self.held_mut(setting) {
+                    held.expected = Expected::OneOf(vec![from.clone(), to.clone()]);
+                    held.outcome = None;
+                }
+            }
+            Record::UndoDone { setting, outcome, .. } => {
+                if let Some(held) = self.held_mut(setting) {
+                    held.undone(outcome);
+                }
+            }
+            Record::UndoEnded { .. } => {
+                if let Some(undo) = &mut self.undo {
+                    undo.ended = true;
+                }
+            }
+            Record::Persisting { files, .. } | Record::Persisted { files, .. } => {
+                self.persisted.clone_from(files);
+            }
+            Record::Unpersisted { removed, left, .. } => {
+                self.persisted.retain(|file| !removed.contains(&file.path) && !left.contains(&file.path));
+            }
+        }
+    }
+
+    fn refuse(&mut self, step: u32, setting: &Setting, why: &str, found: Option<&Value>) {
+        self.next_step = step.saturating_add(1);
+        self.refused.retain(|(refused, _)| refused != setting);
+        let Some(held) = self.held_mut(setting) else {
+            self.refused.push((setting.clone(), why.to_owned()));
+            return;
+        };
+        held.refused = Some(why.to_owned());
+        if held.open_step == Some(step)
+            && let Some(found) = found
+        {
+            held.expected = Expected::just(found);
+            held.open_step = None;
+        }
+    }
+}
+
+impl Held {
+    fn new(setting: &Setting, first: &Value) -> Self {
+        Self {
+            setting: setting.clone(),
+            first: first.clone(),
+            wanted: None,
+            made: None,
+            expected: Expected::just(first),
+            hangs_on: Vec::new(),
+            open_step: None,
+            refused: None,
+            outcome: None,
+        }
+    }
+
+    /// Whether it may read otherwise than before the tune, by the tune's doing.
+    #[must_use]
+    pub fn is_in_effect(&self) -> bool {
+        !self.is_settled()
+            && match &self.expected {
+                Expected::Anything => true,
+                Expected::OneOf(values) => values.iter().any(|value| *value != self.first),
+            }
+    }
+
+    /// Whether this is a value that the tune left it at.
+    #[must_use]
+    pub fn expects(&self, value: &Value) -> bool {
+        match &self.expected {
+            Expected::Anything => true,
+            Expected::OneOf(values) => {
+                // A write of which it is not known whether it was made may have been killed on its way.
+                let on_the_way = |one| values.len() > 1 && self.setting.passes(one, value);
+                values.iter().any(|one| self.setting.same(one, value) || on_the_way(one))
+            }
+        }
+    }
+
+    fn is_settled(&self) -> bool {
+        self.outcome.as_ref().is_some_and(UndoOutcome::is_final) || !self.was_touched()
+    }
+
+    /// Whether anything was about to be written to it, or to what resets it.
+    fn was_touched(&self) -> bool {
+        self.wanted.is_some() || !self.hangs_on.is_empty()
+    }
+
+    fn undone(&mut self, outcome: &UndoOutcome) {
+        match outcome {
+            UndoOutcome::Restored | UndoOutcome::Already => self.expected = Expected::just(&self.first),
+            UndoOutcome::Failed { found: Some(found), .. } => self.expected = Expected::just(found),
+            UndoOutcome::Failed { found: None, .. }
+            | UndoOutcome::Drift { .. }
+            | UndoOutcome::Gone { .. }
+            | UndoOutcome::Covered { .. } => {}
+        }
+        self.outcome = Some(outcome.clone());
+    }
+}
+
+impl Expected {
+    fn just(value: &Value) -> Self {
+        Expected::OneOf(vec![value.clone()])
+    }
+}
+
+/// The tunes of a journal, the earliest first.
+pub(super) fn tunes(entries: &[Entry]) -> Vec<Tune> {
+    let mut tunes = Vec::new();
+    for entry in entries {
+        take(&mut tunes, entry);
+    }
+    tunes
+}
+
+/// Adds a record to those before it.
+pub(super) fn take(tunes: &mut Vec<Tune>, entry: &Entry) {
+    let record = &entry.record;
+    if let Record::Begun(begun) = record {
+        tunes.push(Tune::new(begun));
+        return;
+    }
+    if let Record::UndoDone { tune, setting, outcome: UndoOutcome::Covered { by } } = record {
+        hand_over(tunes, *tune, *by, setting);
+    }
+    // A tune's records follow its start: others are of no tune, and none writes such.
+    if let Some(tune) = tunes.iter_mut().rev().find(|tune| tune.begun.tune == record.tune()) {
+        tune.take(record);
+    }
+}
+
+/// A tune that is undone under a later one: what it had found is what the later one now has to put back.
+fn hand_over(tunes: &mut [Tune], from: u64, to: u64, setting: &Setting) {
+    let find = |number: u64| tunes.iter().position(|tune| tune.begun.tune == number);
+    let (Some(from), Some(to)) = (find(from), find(to)) else { return };
+    let Some((first, ours)) = tunes[from].held(setting).map(|held| (held.first.clone(), held.clone())) else {
+        return;
+    };
+    if let Some(held) = tunes[to].held_mut(setting)
+        && ours.expects(&held.first)
+    {
+        held.first = first;
+    }
+}
+
+impl Tune {
+    fn new(begun: &Begun) -> Self {
+        Self {
+            begun: begun.clone(),
+            held: Vec::new(),
+            refused: Vec::new(),
+            ended: None,
+            confirmed: false,
+            undo: None,
+            persisted: Vec::new(),
+            next_step: 0,
+        }
+    }
+}

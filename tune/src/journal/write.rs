@@ -1,0 +1,236 @@
+//! Appending to the journal.
+
+use std::fs::{DirBuilder, File};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::Errno;
+
+use super::read::{Parsed, parse};
+use super::store::{file_error, holder_pid, must_be_ours, read_all};
+use super::tune::{Tune, take};
+use super::{Entry, JournalError, Record, Store};
+use crate::Plan;
+use crate::sys::lock;
+
+/// The right to append to a journal; no other process has it as long as this is held.
+#[derive(Debug)]
+pub struct Writer {
+    store: Store,
+    file: File,
+    length: u64,
+    /// Number of the last entry.
+    sequence: u64,
+    tunes: Vec<Tune>,
+    broken: bool,
+    /// Closing it unlocks the journal.
+    _lock: File,
+}
+
+impl Writer {
+    pub(super) fn open(store: &Store, wait: lock::Wait) -> Result<Self, JournalError> {
+        make_directory(store.directory())?;
+        let lock = take_lock(&store.lock_path(), wait)?;
+        let path = store.journal_path();
+        let file = open_private(&path)?;
+        let Parsed { entries, length, trouble } = parse(&read_all(&file, &path)?);
+        if let Some(trouble) = trouble {
+            if let Some(error) = trouble.to_error(&path.display().to_string()) {
+                return Err(error);
+            }
+            let cut = file.set_len(length).and_then(|()| file.sync_all());
+            cut.map_err(|error| file_error(&path, "cut off its torn last line", error))?;
+        }
+        if entries.is_empty() {
+            // A new file may be lost with the power until its directory is synced.
+            file.sync_all().map_err(|error| file_error(&path, "sync", error))?;
+            sync_directory(store.directory())?;
+        }
+        let sequence = entries.len() as u64;
+        let tunes = super::tune::tunes(&entries);
+        Ok(Self { store: store.clone(), file, length, sequence, tunes, broken: false, _lock: lock })
+    }
+
+    /// Where it writes.
+    #[must_use]
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// All tunes, the earliest first, with what was appended.
+    #[must_use]
+    pub fn tunes(&self) -> &[Tune] {
+        &self.tunes
+    }
+
+    /// A tune by its number.
+    #[must_use]
+    pub fn tune(&self, number: u64) -> Option<&Tune> {
+        self.tunes.iter().find(|tune| tune.begun.tune == number)
+    }
+
+    /// The number of the next tune.
+    #[must_use]
+    pub fn next_tune(&self) -> u64 {
+        self.tunes.last().map_or(1, |tune| tune.begun.tune.saturating_add(1))
+    }
+
+    /// Appends a record, which is on disk when this returns.
+    ///
+    /// # Errors
+    /// [`JournalError::NoSpace`], [`JournalError::File`]: then the record is not there, what it announces must not be done,
+    /// and this writer writes nothing more ([`JournalError::Broken`]).
+    pub fn append(&mut self, record: Record) -> Result<(), JournalError> {
+        if self.broken {
+            return Err(JournalError::Broken { path: self.path() });
+        }
+        let entry = Entry { sequence: self.sequence + 1, unix_seconds: unix_seconds(), record };
+        let line = to_line(&entry, &self.store.journal_path())?;
+        let written =
+            self.file.write_all_at(line.as_bytes(), self.length).and_then(|()| self.file.sync_data());
+        if let Err(error) = written {
+            // After a failed fsync the kernel may hold for clean what is not on disk (fsync(2)): no more is written after it.
+            self.broken = true;
+            let _ = self.file.set_len(self.length);
+            return Err(self.write_error(error, line.len() as u64));
+        }
+        self.length += line.len() as u64;
+        self.sequence += 1;
+        take(&mut self.tunes, &entry);
+        Ok(())
+    }
+
+    /// Makes sure that there is space for these records, where the file system can promise it.
+    ///
+    /// # Errors
+    /// [`JournalError::NoSpace`].
+    pub fn reserve<'a>(&self, records: impl IntoIterator<Item = &'a Record>) -> Result<(), JournalError> {
+        let path = self.store.journal_path();
+        let mut bytes = 0;
+        for record in records {
+            let entry = Entry { sequence: u64::MAX, unix_seconds: u64::MAX, record: record.clone() };
+            bytes += to_line(&entry, &path)?.len() as u64;
+        }
+        if bytes == 0 {
+            return Ok(());
+        }
+        match fallocate(&self.file, FallocateFlags::KEEP_SIZE, self.length, bytes) {
+            // Not every file system can: the append itself is then the first to know.
+            Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
+            Err(error) => Err(self.write_error(error.into(), bytes)),
+        }
+    }
+
+    /// Keeps the plan of a tune, in place of one that was kept before.
+    ///
+    /// # Errors
+    /// [`JournalError::NoSpace`], [`JournalError::File`].
+    pub fn keep_plan(&self, tune: u64, plan: &Plan) -> Result<(), JournalError> {
+        make_directory(&self.store.plans_path())?;
+        let path = self.store.plan_path(tune);
+        let temporary = path.with_extension("new");
+        let text =
+            serde_json::to_vec_pretty(plan).map_err(|error| file_error(&path, "write", error.into()))?;
+        let write = || -> io::Result<()> {
+            match std::fs::remove_file(&temporary) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+            let file = File::options().write(true).create_new(true).mode(0o600).open(&temporary)?;
+            file.write_all_at(&text, 0)?;
+            file.sync_all()?;
+            std::fs::rename(&temporary, &path)
+        };
+        write().map_err(|error| match no_space(error) {
+            Ok(source) => {
+                JournalError::NoSpace { path: path.display().to_string(), bytes: text.len() as u64, source }
+            }
+            Err(source) => file_error(&path, "write", source),
+        })?;
+        sync_directory(&self.store.plans_path())
+    }
+
+    fn path(&self) -> String {
+        self.store.journal_path().display().to_string()
+    }
+
+    fn write_error(&self, error: io::Error, bytes: u64) -> JournalError {
+        match no_space(error) {
+            Ok(source) => JournalError::NoSpace { path: self.path(), bytes, source },
+            Err(source) => file_error(&self.store.journal_path(), "append", source),
+        }
+    }
+}
+
+fn to_line(entry: &Entry, path: &Path) -> Result<String, JournalError> {
+    entry.to_line().map_err(|error| file_error(path, "write as JSON", error.into()))
+}
+
+/// Tells the errors apart that freeing space helps with.
+fn no_space(error: io::Error) -> Result<io::Error, io::Error> {
+    let kind = error.kind();
+    if matches!(kind, io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge)
+    {
+        Ok(error)
+    } else {
+        Err(error)
+    }
+}
+
+fn take_lock(path: &Path, wait: lock::Wait) -> Result<File, JournalError> {
+    let file = open_private(path)?;
+    let locked = lock::take(&file, wait).map_err(|error| file_error(path, "lock", error))?;
+    if !locked {
+        return Err(JournalError::Busy { pid: holder_pid(&file) });
+    }
+    let text = format!("{}\n", std::process::id());
+    let said = file.set_len(0).and_then(|()| file.write_all_at(text.as_bytes(), 0));
+    // The number is there for a message only; a full disk must not keep anyone from undoing.
+    let _ = said;
+    Ok(file)
+}
+
+/// Opens a file for reading and writing that is this user's alone, and makes it if need be.
+fn open_private(path: &Path) -> Result<File, JournalError> {
+    let file = File::options()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
+        .open(path)
+        .map_err(|error| file_error(path, "open", error))?;
+    must_be_ours(&file, path)?;
+    Ok(file)
+}
+
+/// Makes a directory of mode 0700, and those above it.
+fn make_directory(path: &Path) -> Result<(), JournalError> {
+    let error = |error| file_error(path, "make or open the directory", error);
+    if !path.is_dir() {
+        if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+            std::fs::create_dir_all(parent).map_err(error)?;
+        }
+        match DirBuilder::new().mode(0o700).create(path) {
+            Err(made_since) if made_since.kind() == io::ErrorKind::AlreadyExists => {}
+            made => made.map_err(error)?,
+        }
+        let parent: PathBuf = path.join("..");
+        sync_directory(&parent)?;
+    }
+    must_be_ours(&File::open(path).map_err(error)?, path)
+}
+
+fn sync_directory(path: &Path) -> Result<(), JournalError> {
+    File::open(path)
+        .and_then(|directory| directory.sync_all())
+        .map_err(|error| file_error(path, "sync the directory", error))
+}
+
+fn unix_seconds() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}

@@ -1,0 +1,154 @@
+//! Which CPUs the queues of interfaces go to, and the changes that have them go there.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use linerate_host::setting::QueueDirection;
+use linerate_host::stage::spread::{Handing, Spread};
+use linerate_host::{CpuSet, PacketPath, Setting, Value};
+
+use crate::plan::{Layout, QueueLayout};
+use crate::profile::Cpus;
+
+/// What places packets on CPUs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Placing {
+    /// Where interrupts go.
+    Interrupts,
+    /// RPS.
+    Receive,
+    /// XPS.
+    Transmit,
+}
+
+/// A change that places packets on CPUs.
+#[derive(Debug, Clone)]
+pub(crate) struct Placement {
+    pub(crate) placing: Placing,
+    pub(crate) setting: Setting,
+    /// What it is; none where it is unknown.
+    pub(crate) from: Option<Value>,
+    pub(crate) to: Value,
+}
+
+impl Placing {
+    /// What a setting places; none for those that place nothing.
+    pub(crate) fn of(setting: &Setting) -> Option<Self> {
+        match setting {
+            Setting::IrqAffinity { .. } => Some(Placing::Interrupts),
+            Setting::QueueCpus { direction: QueueDirection::Receive, .. } => Some(Placing::Receive),
+            Setting::QueueCpus { direction: QueueDirection::Transmit, .. } => Some(Placing::Transmit),
+            _ => None,
+        }
+    }
+}
+
+/// The changes from what is to a spread.
+pub(crate) fn placements(path: &PacketPath, spread: &Spread, cpus: &Cpus) -> Vec<Placement> {
+    let mut found = Vec::new();
+    if !spread.managed && !cpus.policy.interrupts_stay {
+        found.extend(interrupts(path, spread));
+    }
+    if cpus.policy.handing != Handing::None {
+        found.extend(receive(path, spread));
+    }
+    if cpus.xps {
+        found.extend(transmit(path, spread));
+    }
+    found
+}
+
+fn interrupts(path: &PacketPath, spread: &Spread) -> Vec<Placement> {
+    let vectors = path.irq.vectors(&spread.interface).iter();
+    let moved = vectors.filter_map(|vector| {
+        let receive = vector.receive_queue.and_then(|queue| spread.receive_interrupts.get(&queue));
+        let transmit = vector.transmit_queue.and_then(|queue| spread.transmit_interrupts.get(&queue));
+        let to = CpuSet::from_iter([*receive.or(transmit)?]);
+        (vector.affinity.value() != Some(&to)).then(|| Placement {
+            placing: Placing::Interrupts,
+            setting: Setting::IrqAffinity { irq: vector.irq, action: vector.name.clone() },
+            from: vector.affinity.value().map(mask),
+            to: mask(&to),
+        })
+    });
+    moved.collect()
+}
+
+fn receive(path: &PacketPath, spread: &Spread) -> Vec<Placement> {
+    let now = |queue| path.softirq.rps_cpus(&spread.interface, queue);
+    let all = spread.receive.iter();
+    all.filter_map(|(queue, to)| queue_cpus(spread, QueueDirection::Receive, *queue, now(*queue), to))
+        .collect()
+}
+
+fn transmit(path: &PacketPath, spread: &Spread) -> Vec<Placement> {
+    let queues = path.transmit_of(&spread.interface).map_or(&[][..], |transmit| transmit.queues());
+    let now = |queue| {
+        let found = queues.iter().find(|item| item.queue == queue)?;
+        found.xps_cpus.value()?.as_ref()
+    };
+    let all = spread.transmit.iter();
+    all.filter_map(|(queue, to)| queue_cpus(spread, QueueDirection::Transmit, *queue, now(*queue), to))
+        .collect()
+}
+
+fn queue_cpus(
+    spread: &Spread,
+    direction: QueueDirection,
+    queue: u32,
+    now: Option<&CpuSet>,
+    to: &CpuSet,
+) -> Option<Placement> {
+    let placing = match direction {
+        QueueDirection::Receive => Placing::Receive,
+        QueueDirection::Transmit => Placing::Transmit,
+    };
+    (now != Some(to)).then(|| Placement {
+        placing,
+        setting: Setting::QueueCpus { interface: spread.interface.clone(), direction, queue },
+        from: now.map(mask),
+        to: mask(to),
+    })
+}
+
+fn mask(cpus: &CpuSet) -> Value {
+    Value::new(cpus.to_mask())
+}
+
+/// A spread as a plan shows it.
+pub(crate) fn shown(spread: &Spread, cpus: &Cpus) -> Layout {
+    let numbers: BTreeSet<u32> = [&spread.receive_interrupts, &spread.transmit_interrupts]
+        .into_iter()
+        .flat_map(BTreeMap::keys)
+        .chain([&spread.receive, &spread.transmit].into_iter().flat_map(BTreeMap::keys))
+        .copied()
+        .collect();
+    let of = |masks: &BTreeMap<u32, CpuSet>, queue: u32, told: bool| {
+        masks.get(&queue).filter(|_| told).map_or_else(String::new, ToString::to_string)
+    };
+    let queue = |queue: u32| QueueLayout {
+        queue,
+        interrupt: spread
+            .receive_interrupts
+            .get(&queue)
+            .or_else(|| spread.transmit_interrupts.get(&queue))
+            .copied(),
+        receive: of(&spread.receive, queue, cpus.policy.handing != Handing::None),
+        transmit: of(&spread.transmit, queue, cpus.xps),
+    };
+    Layout { interface: spread.interface.clone(), queues: numbers.into_iter().map(queue).collect() }
+}
+
+/// The CPUs that take packets by these spreads, in the order in which they are used.
+pub(crate) fn cpus(path: &PacketPath, spreads: &[Spread], cpus: &Cpus) -> Vec<u32> {
+    let Some(all) = cpus.policy.cpus(path) else { return Vec::new() };
+    let node = spreads.first().and_then(|spread| path.link_of(&spread.interface)?.node.value().copied()?);
+    let order = linerate_host::stage::spread::order(&path.machine, &all, node, &BTreeMap::new());
+    let taking: BTreeSet<u32> = spreads
+        .iter()
+        .flat_map(|spread| {
+            let handed = spread.receive.values().flat_map(CpuSet::iter);
+            spread.receive_interrupts.values().copied().chain(handed)
+        })
+        .collect();
+    order.into_iter().filter(|cpu| taking.is_empty() || taking.contains(cpu)).collect()
+}

@@ -1,0 +1,341 @@
+//! Files that make what a tune set last over boots, and their removal.
+//!
+//! [`Files::of`] says what would be written, so that it can be shown before; [`Files::write`] writes it, announced in the
+//! journal; [`unpersist`] removes exactly that. Sysctls go to a file of sysctl.d(5), where systemd's udev rule finds those of
+//! interfaces when they appear; all else to a document that [`reapply`] puts in force, run by systemd units. No `.link` file
+//! is written: udev takes the first that matches an interface and no other, so that one of ours would replace the
+//! distribution's, by which interfaces get their names.
+
+mod document;
+mod identity;
+mod in_force;
+mod place;
+mod reapply;
+mod surroundings;
+mod sysctl_d;
+mod unit;
+mod written;
+
+use linerate_host::{Host, HostError, Setting, Value};
+use serde::Serialize;
+
+use crate::arbiter::Owners;
+
+pub use document::{Document, DocumentError, Lasting, SCHEMA};
+pub use identity::Identity;
+pub use in_force::InForce;
+pub use place::PlaceError;
+pub use reapply::{GOAL, Outcome, Reapplied, ReappliedSetting, reapply};
+pub use surroundings::{QueueVector, Surroundings};
+pub use written::{Removed, Standing, Wrote, unpersist};
+
+/// The file of sysctls.
+pub const SYSCTL_FILE: &str = "/etc/sysctl.d/90-linerate.conf";
+/// The file of all other settings.
+pub const DOCUMENT_FILE: &str = "/etc/linerate/tune.json";
+
+/// What starts programs on a host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Init {
+    /// systemd.
+    Systemd,
+    /// Something else, which has to be told by a person.
+    Other,
+}
+
+/// What is to last.
+#[derive(Debug, Clone, Copy)]
+pub struct Lasts<'a> {
+    /// The settings, in the order in which they were made.
+    pub settings: &'a [(Setting, Value)],
+    /// What they hang on.
+    pub surroundings: &'a Surroundings,
+    /// What the tune was for.
+    pub goal: &'a str,
+    /// Its number in the journal.
+    pub tune: u64,
+    /// This program, by an absolute path at which it is to be found at boot.
+    pub program: &'a str,
+    /// The directory of the journal, absolute.
+    pub state_dir: &'a str,
+    /// What starts it.
+    pub init: Init,
+}
+
+/// Files to write.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Files {
+    /// Number of the tune that they make last.
+    pub tune: u64,
+    /// The files, in the order in which they are written: what enables the others last.
+    pub files: Vec<File>,
+    /// What a person should know or do about them; a sentence each.
+    pub notes: Vec<String>,
+}
+
+/// A file to write.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct File {
+    /// Its path.
+    pub path: String,
+    /// What it is to be.
+    #[serde(flatten)]
+    pub content: Content,
+}
+
+/// What a file is to be.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Content {
+    /// A regular file with this text.
+    Text(String),
+    /// A symbolic link to this.
+    Link(String),
+}
+
+/// Why files cannot be made or written.
+#[derive(Debug, thiserror::Error)]
+pub enum PersistError {
+    /// Nothing is to last.
+    #[error("no tune is in force, so that there is nothing to persist")]
+    Nothing,
+    /// A setting's interface has no identity.
+    #[error("{setting}: the device of {interface} is not known, so that it would not be found again")]
+    UnknownDevice {
+        /// The setting.
+        setting: String,
+        /// The interface.
+        interface: String,
+    },
+    /// All that is in force ends with a process.
+    #[error(
+        "{setting}{}: what is set of a running process ends with it and cannot last; boost the server again when it has \
+         started",
+        and_more(.more)
+    )]
+    OfProcess {
+        /// The first such setting.
+        setting: String,
+        /// How many more there are.
+        more: usize,
+    },
+    /// A path that a unit cannot name.
+    #[error("{path}: not an absolute path that a systemd unit can name; move it, or give another")]
+    Path {
+        /// The path.
+        path: String,
+    },
+    /// A document that cannot be written as text.
+    #[error("{DOCUMENT_FILE}: {0}")]
+    Document(#[from] serde_json::Error),
+    /// Files are there that were not written here.
+    #[error("{}: not written by linerate as it is, and so not replaced; move it away", .paths.join(", "))]
+    Foreign {
+        /// The files.
+        paths: Vec<String>,
+    },
+    /// A file or directory refused.
+    #[error(transparent)]
+    Place(#[from] PlaceError),
+    /// The journal refused.
+    #[error(transparent)]
+    Journal(#[from] crate::journal::JournalError),
+}
+
+impl Init {
+    /// What starts programs on this host: systemd where its directory is in `/run`, as sd_booted(3) tells.
+    #[must_use]
+    pub fn of(host: &Host) -> Self {
+        if host.list("/run/systemd/system").is_ok() { Self::Systemd } else { Self::Other }
+    }
+}
+
+impl Files {
+    /// What is to be written.
+    ///
+    /// # Errors
+    /// [`PersistError`] where there is nothing to write, or where it could not be carried out at boot.
+    pub fn of(lasts: &Lasts<'_>) -> Result<Self, PersistError> {
+        if lasts.settings.is_empty() {
+            return Err(PersistError::Nothing);
+        }
+        for path in [lasts.program, lasts.state_dir] {
+            if !unit::is_expressible(path) {
+                return Err(PersistError::Path { path: path.to_owned() });
+            }
+        }
+        let (of_processes, lasting): (Vec<_>, Vec<_>) =
+            lasts.settings.iter().partition(|(setting, _)| setting.is_of_process());
+        if let ([(setting, _), more @ ..], []) = (of_processes.as_slice(), lasting.as_slice()) {
+            return Err(PersistError::OfProcess { setting: setting.to_string(), more: more.len() });
+        }
+        // An irqbalance of another boot is another process: its bans are agreed with it anew, for the interrupts of then.
+        let lasting =
+            lasting.into_iter().filter(|(setting, _)| !matches!(setting, Setting::IrqbalanceBans { .. }));
+        let (sysctls, others): (Vec<_>, Vec<_>) =
+            lasting.partition(|(setting, value)| is_for_sysctl_d(setting, value, lasts.init));
+        let mut files = Vec::new();
+        if !sysctls.is_empty() {
+            files.push(File {
+                path: SYSCTL_FILE.to_owned(),
+                content: Content::Text(sysctl_file(&sysctls, lasts)),
+            });
+        }
+        if !others.is_empty() {
+            let document = document(&others, lasts)?;
+            files.push(File { path: DOCUMENT_FILE.to_owned(), content: Content::Text(document.to_text()?) });
+            if lasts.init == Init::Systemd {
+                files.extend(systemd_files(&document, lasts));
+            }
+        }
+        let mut notes = notes(!sysctls.is_empty(), !others.is_empty(), lasts);
+        notes.extend(of_processes.first().map(|(setting, _)| {
+            format!(
+                "Not written: {setting}{}: what is set of a running process ends with it. Boost the server again when it has \
+                 started.",
+                and_more(&(of_processes.len() - 1))
+            )
+        }));
+        Ok(Self { tune: lasts.tune, files, notes })
+    }
+}
+
+/// What files that are read after [`SYSCTL_FILE`] set otherwise, so that these settings do not last: a sentence each.
+#[must_use]
+pub fn overridden(settings: &[(Setting, Value)], owners: &Owners) -> Vec<String> {
+    let name = |file: &str| file.rsplit('/').next().unwrap_or(file).to_owned();
+    let sentence = |(setting, to): &(Setting, Value)| {
+        let claims = owners.claims(setting, to).into_iter();
+        let mut later = claims.filter(|claim| {
+            let file = claim.read_from.rsplit_once(':').map_or(claim.read_from.as_str(), |(file, _)| file);
+            claim.owner == "sysctl.d" && name(file) > name(SYSCTL_FILE)
+        });
+        let claim = later.next()?;
+        Some(format!("{setting} does not stay {to}: {} {} ({}).", claim.owner, claim.what, claim.read_from))
+    };
+    settings.iter().filter_map(sentence).collect()
+}
+
+/// Has a running systemd read its units anew; whether there is one.
+///
+/// # Errors
+/// [`HostError`] with systemctl's words: then it reads them at the next boot.
+pub fn reload_units(host: &Host) -> Result<bool, HostError> {
+    if Init::of(host) == Init::Other {
+        return Ok(false);
+    }
+    host.program("systemctl", &["daemon-reload"], "").map(|_| true)
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "thiserror passes a reference")]
+fn and_more(more: &usize) -> String {
+    if *more == 0 { String::new() } else { format!(" and {more} more") }
+}
+
+/// Sysctls are what sysctl.d is for, but for those that are not there yet when it is read: of a module that is loaded later
+/// (`net.netfilter`, `nf_conntrack`), and where no udev rule of systemd reads it again for them, of an interface. That rule
+/// knows the four directories of IPv4 and IPv6 (rules.d/99-systemd.rules of systemd 252).
+fn is_for_sysctl_d(setting: &Setting, value: &Value, init: Init) -> bool {
+    let Setting::Sysctl(name) = setting else { return false };
+    let of_module = name.starts_with("net.netfilter.") || name.starts_with("net.nf_conntrack");
+    let interface_is_served = match setting.interface() {
+        None => true,
+        Some(_) => init == Init::Systemd && !name.starts_with("net.mpls."),
+    };
+    sysctl_d::is_expressible(name, value) && !of_module && interface_is_served
+}
+
+fn sysctl_file(sysctls: &[&(Setting, Value)], lasts: &Lasts<'_>) -> String {
+    let named: Vec<_> = sysctls
+        .iter()
+        .filter_map(|(setting, value)| match setting {
+            Setting::Sysctl(name) => Some((name.as_str(), value)),
+            _ => None,
+        })
+        .collect();
+    format!(
+        "# Written by `linerate tune persist` for {}; `linerate tune unpersist` removes it.\n{}",
+        lasts.goal.replace(char::is_control, " "),
+        sysctl_d::lines(&named)
+    )
+}
+
+fn document(others: &[&(Setting, Value)], lasts: &Lasts<'_>) -> Result<Document, PersistError> {
+    let lasting = |(setting, value): &(Setting, Value)| Lasting {
+        setting: setting.clone(),
+        value: value.clone(),
+        vector: lasts.surroundings.vector(setting),
+    };
+    let mut document = Document {
+        schema: SCHEMA.to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        goal: lasts.goal.to_owned(),
+        tune: lasts.tune,
+        devices: lasts.surroundings.devices.clone(),
+        settings: others.iter().map(|one| lasting(one)).collect(),
+    };
+    for lasting in &document.settings {
+        let Some(interface) = lasting.interface() else { continue };
+        if document.device(&interface).is_none() {
+            let (setting, interface) = (lasting.setting.to_string(), interface.into_owned());
+            return Err(PersistError::UnknownDevice { setting, interface });
+        }
+    }
+    // Sysctls of other interfaces are not in it.
+    let is_named = |device: &Identity| {
+        document
+            .settings
+            .iter()
+            .any(|lasting| lasting.interface().is_some_and(|name| name == device.interface))
+    };
+    let devices: Vec<_> = document.devices.iter().filter(|device| is_named(device)).cloned().collect();
+    document.devices = devices;
+    Ok(document)
+}
+
+/// Loopback is no device to systemd, and there before all else.
+fn systemd_files(document: &Document, lasts: &Lasts<'_>) -> Vec<File> {
+    let settings: Vec<_> = document.settings.iter().map(|lasting| &lasting.setting).collect();
+    let interfaces: Vec<_> = document
+        .devices
+        .iter()
+        .map(|device| device.interface.as_str())
+        .filter(|name| *name != "lo")
+        .collect();
+    let runs = unit::Runs { program: lasts.program, file: DOCUMENT_FILE, state_dir: lasts.state_dir };
+    let text = |(path, text)| File { path, content: Content::Text(text) };
+    let link = |(path, target)| File { path, content: Content::Link(target) };
+    let units = unit::units(runs, &settings, &interfaces).into_iter().map(text);
+    units.chain(unit::links(&settings, &interfaces).into_iter().map(link)).collect()
+}
+
+fn notes(sysctls: bool, others: bool, lasts: &Lasts<'_>) -> Vec<String> {
+    let mut notes = Vec::new();
+    let command =
+        format!("{} tune reapply --file {DOCUMENT_FILE} --state-dir {}", lasts.program, lasts.state_dir);
+    if others && lasts.init == Init::Other {
+        notes.push(format!(
+            "This host does not run systemd: no unit is written. Have its boot run `{command}` once the interfaces are \
+             there, for example from /etc/rc.local."
+        ));
+    }
+    if sysctls && lasts.init == Init::Other {
+        notes.push(format!("{SYSCTL_FILE} takes effect at boot if this host's boot runs `sysctl --system`."));
+    }
+    if others {
+        notes.push(format!("At boot {} is run: it has to stay there.", lasts.program));
+        let fleeting = ["/tmp/", "/var/tmp/", "/run/", "/dev/shm/", "/home/", "/root/"];
+        if fleeting.iter().any(|place| lasts.program.starts_with(place)) {
+            notes.push(format!(
+                "{} is in a place that may not be there at boot, or from which SELinux lets no service start: install it \
+                 to /usr/local/bin and persist with that.",
+                lasts.program
+            ));
+        }
+    }
+    notes
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,216 @@
+//! Which device a file of another boot means.
+
+use linerate_host::{Host, HostError};
+use serde::{Deserialize, Serialize};
+
+/// What an interface is known by over boots: neither its index nor its name is, where it is hardware.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Identity {
+    /// Its name when the file was written; all that there is to a software interface such as a bond.
+    pub interface: String,
+    /// Where the device is attached, below `/sys/devices`, such as `pci0000:00/0000:00:02.0`; none for a software interface.
+    pub attached_at: Option<String>,
+    /// Which port of that device it is (`/sys/class/net/IF/dev_port`); none where the kernel does not say.
+    pub port: Option<u32>,
+    /// Its hardware address.
+    pub address: String,
+}
+
+/// Where a device is now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Place {
+    /// Under this name.
+    There(String),
+    /// Not here; why this is thought.
+    Absent(String),
+}
+
+impl Identity {
+    /// The identity of the interface of this name.
+    ///
+    /// # Errors
+    /// [`HostError`] where there is no such interface.
+    pub fn observe(host: &Host, interface: &str) -> Result<Self, HostError> {
+        let file = |name: &str| host.read(&format!("/sys/class/net/{interface}/{name}"));
+        let address = file("address")?.trim().to_owned();
+        let link = host.read_link(&format!("/sys/class/net/{interface}")).ok();
+        let attached_at = link.as_deref().and_then(attachment).map(str::to_owned);
+        let port = file("dev_port").ok().and_then(|port| port.trim().parse().ok());
+        Ok(Self { interface: interface.to_owned(), attached_at, port, address })
+    }
+
+    /// Looks for it among the interfaces that are there now.
+    ///
+    /// Hardware is what is attached where it was, under whatever name; or, where nothing is attached there, the one that
+    /// has its hardware address: a card that was moved. The attachment goes first because the interfaces of a bond share
+    /// one address. A software interface is what its name says.
+    #[must_use]
+    pub(super) fn find(&self, present: &[Identity]) -> Place {
+        let Some(place) = &self.attached_at else {
+            let same = present.iter().find(|other| other.interface == self.interface);
+            return match same {
+                Some(other) if other.attached_at.is_none() => Place::There(self.interface.clone()),
+                Some(_) => Place::Absent(format!("{} is another device now", self.interface)),
+                None => Place::Absent(format!("there is no interface {}", self.interface)),
+            };
+        };
+        let attached: Vec<_> = present
+            .iter()
+            .filter(|other| other.attached_at.as_ref() == Some(place) && other.port == self.port)
+            .collect();
+        if attached.is_empty() {
+            return self.moved(present, place);
+        }
+        // Several interfaces of one port are representors of an embedded switch, or functions below the PCI function.
+        let told_apart = |same: &dyn Fn(&Identity) -> bool| match attached.as_slice() {
+            [only] => Some(only.interface.clone()),
+            several => {
+                let mut those = several.iter().filter(|other| same(other));
+                those.next().filter(|_| those.next().is_none()).map(|other| other.interface.clone())
+            }
+        };
+        told_apart(&|other| other.address == self.address)
+            .or_else(|| told_apart(&|other| other.interface == self.interface))
+            .map_or_else(
+                || {
+                    Place::Absent(format!(
+                        "several interfaces are attached at {place}, and none is {}",
+                        self.interface
+                    ))
+                },
+                Place::There,
+            )
+    }
+
+    fn moved(&self, present: &[Identity], place: &str) -> Place {
+        let same = |other: &&Identity| other.attached_at.is_some() && other.address == self.address;
+        let those: Vec<_> = present.iter().filter(same).collect();
+        match those.as_slice() {
+            [only] => Place::There(only.interface.clone()),
+            _ => Place::Absent(format!(
+                "no interface is attached at {place}, and {} has the address {}",
+                if those.is_empty() { "none" } else { "more than one" },
+                self.address
+            )),
+        }
+    }
+}
+
+/// The identities of all interfaces.
+///
+/// # Errors
+/// [`HostError`] where interfaces cannot be listed; one that disappears meanwhile is not there.
+pub(super) fn present(host: &Host) -> Result<Vec<Identity>, HostError> {
+    let names = host.list("/sys/class/net")?;
+    Ok(names.iter().filter_map(|name| Identity::observe(host, name).ok()).collect())
+}
+
+/// What the target of `/sys/class/net/IF` says about where the device is attached: `../../devices/WHERE/net/IF`. The
+/// `virtioN` in it is left out: devices are numbered as they are found (Linux 6.18 drivers/virtio/virtio.c,
+/// `register_virtio_device`), so that another disk changes it.
+fn attachment(link: &str) -> Option<&str> {
+    let (_, below) = link.split_once("devices/")?;
+    let (place, _) = below.rsplit_once("/net/")?;
+    if place.starts_with("virtual/") || place == "virtual" {
+        return None;
+    }
+    match place.rsplit_once('/') {
+        Some((parent, last)) if last.strip_prefix("virtio").is_some_and(is_number) => Some(parent),
+        _ => Some(place),
+    }
+}
+
+fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hardware(interface: &str, place: &str, port: u32, address: &str) -> Identity {
+        Identity {
+            interface: interface.into(),
+            attached_at: Some(place.into()),
+            port: Some(port),
+            address: address.into(),
+        }
+    }
+
+    fn software(interface: &str) -> Identity {
+        Identity { interface: interface.into(), attached_at: None, port: Some(0), address: "02::".into() }
+    }
+
+    fn there(name: &str) -> Place {
+        Place::There(name.into())
+    }
+
+    #[test]
+    fn where_a_device_is_attached_is_read_from_its_link() {
+        let of = |link| attachment(link);
+        assert_eq!(
+            of("../../devices/pci0000:00/0000:00:1c.0/0000:03:00.1/net/ens3f1"),
+            Some("pci0000:00/0000:00:1c.0/0000:03:00.1")
+        );
+        assert_eq!(
+            of("../../devices/pci0000:00/0000:00:03.0/virtio1/net/eth0"),
+            Some("pci0000:00/0000:00:03.0")
+        );
+        assert_eq!(
+            of("../../devices/LNXSYSTM:00/LNXSYBUS:00/ACPI0004:00/VMBUS:00/000d3a/net/eth0"),
+            Some("LNXSYSTM:00/LNXSYBUS:00/ACPI0004:00/VMBUS:00/000d3a")
+        );
+        assert_eq!(of("../../devices/virtual/net/lo"), None);
+        assert_eq!(of("nonsense"), None);
+    }
+
+    #[test]
+    fn hardware_is_found_where_it_is_attached_whatever_its_name_and_address() {
+        let slave = hardware("eth1", "pci0000:00/0000:00:03.0", 0, "aa");
+        // As recorded within a bond, whose address both had; at boot each has its own, and another name.
+        let now = [
+            hardware("lan0", "pci0000:00/0000:00:02.0", 0, "aa"),
+            hardware("lan1", "pci0000:00/0000:00:03.0", 0, "bb"),
+        ];
+        assert_eq!(slave.find(&now), there("lan1"));
+    }
+
+    #[test]
+    fn a_moved_card_is_found_by_its_address_and_only_if_one_has_it() {
+        let card = hardware("eth0", "pci0000:00/0000:00:02.0", 0, "aa");
+        let moved = hardware("eth0", "pci0000:00/0000:00:05.0", 0, "aa");
+        assert_eq!(
+            card.find(&[moved.clone(), Identity { address: "aa".into(), ..software("bond0") }]),
+            there("eth0")
+        );
+        let twice = [moved.clone(), Identity { interface: "eth1".into(), ..moved }];
+        let Place::Absent(why) = card.find(&twice) else { panic!("found") };
+        assert!(why.ends_with("more than one has the address aa"), "{why}");
+        let Place::Absent(why) = card.find(&[]) else { panic!("found") };
+        assert_eq!(why, "no interface is attached at pci0000:00/0000:00:02.0, and none has the address aa");
+    }
+
+    #[test]
+    fn ports_and_representors_of_one_device_are_told_apart() {
+        let place = "pci0000:00/0000:00:02.0";
+        let now = [
+            hardware("p0", place, 0, "aa"),
+            hardware("p1", place, 1, "bb"),
+            hardware("p1rep", place, 1, "cc"),
+        ];
+        assert_eq!(hardware("eth0", place, 0, "aa").find(&now), there("p0"));
+        assert_eq!(hardware("eth1", place, 1, "cc").find(&now), there("p1rep"));
+        assert_eq!(hardware("p1", place, 1, "dd").find(&now), there("p1"));
+        assert!(matches!(hardware("x", place, 1, "dd").find(&now), Place::Absent(_)));
+    }
+
+    #[test]
+    fn a_software_interface_is_its_name() {
+        assert_eq!(software("bond0").find(&[software("bond0")]), there("bond0"));
+        assert!(matches!(software("bond0").find(&[software("bond1")]), Place::Absent(_)));
+        let card = hardware("bond0", "pci", 0, "02::");
+        let Place::Absent(why) = software("bond0").find(&[card]) else { panic!("found") };
+        assert_eq!(why, "bond0 is another device now");
+    }
+}

@@ -1,0 +1,408 @@
+//! Writing and removing files below a root, never through a symbolic link, each whole or not at all.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags};
+use rustix::io::Errno;
+use sha2::{Digest, Sha256};
+
+use super::Content;
+use crate::journal::record::WrittenFile;
+
+/// None of our files comes near this; what is larger is somebody else's.
+const LARGEST_FILE: u64 = 16 << 20;
+const FILE_MODE: Mode = Mode::from_raw_mode(0o644);
+const DIRECTORY_MODE: Mode = Mode::from_raw_mode(0o755);
+
+/// Why a file could not be written, read or removed.
+#[derive(Debug, thiserror::Error)]
+pub enum PlaceError {
+    /// The system refused.
+    #[error("cannot {what} {path}: {source}")]
+    System {
+        /// What was to be done.
+        what: &'static str,
+        /// The file or directory.
+        path: String,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// A directory on the way is a symbolic link.
+    #[error("{path} is a symbolic link, and nothing is written through one")]
+    Link {
+        /// The link.
+        path: String,
+    },
+    /// The path cannot be one of a file to write.
+    #[error("{path}: not a path below a directory")]
+    Path {
+        /// The path.
+        path: String,
+    },
+}
+
+/// What is at a path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Occupant {
+    /// Nothing.
+    Nothing,
+    /// A file or symbolic link, by what would be recorded of it.
+    File {
+        /// SHA-256 of its content, or of its target.
+        sha256: String,
+        /// Whether it is a symbolic link.
+        link: bool,
+    },
+    /// A directory, a device, or something too large.
+    Other,
+}
+
+impl Occupant {
+    /// Whether it is this file as it was written.
+    pub(super) fn is(&self, file: &WrittenFile) -> bool {
+        matches!(self, Occupant::File { sha256, link } if *sha256 == file.sha256 && *link == file.link)
+    }
+}
+
+/// A directory that was opened name by name, and a name in it.
+pub(super) struct Spot {
+    directory: OwnedFd,
+    name: String,
+    path: PathBuf,
+}
+
+impl Content {
+    /// What is recorded of a file with this content.
+    pub(super) fn recorded(&self, path: String) -> WrittenFile {
+        match self {
+            Content::Text(text) => WrittenFile { path, sha256: sha256(text.as_bytes()), link: false },
+            Content::Link(target) => WrittenFile { path, sha256: sha256(target.as_bytes()), link: true },
+        }
+    }
+}
+
+/// The directories above a file that are not there, the outermost first.
+pub(super) fn missing_directories(path: &Path) -> Result<Vec<PathBuf>, PlaceError> {
+    let directory = path.parent().ok_or_else(|| not_a_path(path))?;
+    let mut missing = Vec::new();
+    match walk(directory, &mut |parent, name, path| {
+        if missing.is_empty() && rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW).is_ok() {
+            return Ok(Step::Enter);
+        }
+        missing.push(path.to_owned());
+        Ok(Step::Pass)
+    }) {
+        Ok(_) => Ok(missing),
+        Err(error) => Err(error),
+    }
+}
+
+/// Makes a directory whose parent is there, if it is not.
+pub(super) fn make_directory(path: &Path) -> Result<(), PlaceError> {
+    let spot = Spot::of(path)?;
+    match rustix::fs::mkdirat(&spot.directory, &spot.name, DIRECTORY_MODE) {
+        Ok(()) => {}
+        Err(Errno::EXIST) => return Ok(()),
+        Err(errno) => return Err(refused("make", path, errno)),
+    }
+    // The mode given to mkdir is cut down by the umask.
+    let made = open_directory(&spot.directory, &spot.name).map_err(|errno| refused("open", path, errno))?;
+    rustix::fs::fchmod(&made, DIRECTORY_MODE).map_err(|errno| refused("set the mode of", path, errno))?;
+    spot.sync()
+}
+
+/// Removes a directory, if it is empty; whether it did.
+pub(super) fn remove_empty_directory(path: &Path) -> Result<bool, PlaceError> {
+    let Some(spot) = Spot::find(path)? else { return Ok(false) };
+    match rustix::fs::unlinkat(&spot.directory, &spot.name, AtFlags::REMOVEDIR) {
+        Ok(()) => spot.sync().map(|()| true),
+        Err(Errno::NOENT | Errno::NOTEMPTY | Errno::EXIST | Errno::NOTDIR) => Ok(false),
+        Err(errno) => Err(refused("remove", path, errno)),
+    }
+}
+
+impl Spot {
+    /// Where a file is or is to be; its directory has to be there.
+    pub(super) fn of(path: &Path) -> Result<Self, PlaceError> {
+        let name = path.file_name().and_then(|name| name.to_str()).ok_or_else(|| not_a_path(path))?;
+        let parent = path.parent().ok_or_else(|| not_a_path(path))?;
+        let directory = walk(parent, &mut |_, _, _| Ok(Step::Enter))?;
+        Ok(Self { directory, name: name.to_owned(), path: path.to_owned() })
+    }
+
+    /// The same, and none where its directory is not there.
+    pub(super) fn find(path: &Path) -> Result<Option<Self>, PlaceError> {
+        match Self::of(path) {
+            Err(PlaceError::System { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(None),
+            spot => spot.map(Some),
+        }
+    }
+
+    /// What is there.
+    pub(super) fn occupant(&self) -> Result<Occupant, PlaceError> {
+        let stat = match rustix::fs::statat(&self.directory, &self.name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => stat,
+            Err(Errno::NOENT) => return Ok(Occupant::Nothing),
+            Err(errno) => return Err(self.refused("look at", errno)),
+        };
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Symlink => {
+                let target = rustix::fs::readlinkat(&self.directory, &self.name, Vec::new());
+                let target = target.map_err(|errno| self.refused("read", errno))?;
+                Ok(Occupant::File { sha256: sha256(target.as_bytes()), link: true })
+            }
+            FileType::RegularFile => self.content(),
+            _ => Ok(Occupant::Other),
+        }
+    }
+
+    fn content(&self) -> Result<Occupant, PlaceError> {
+        // What was a file a moment ago may be a pipe now, and must not make anyone wait.
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(&self.directory, &self.name, flags, Mode::empty());
+        let file = file.map_err(|errno| self.refused("open", errno))?;
+        let mut content = Vec::new();
+        let read = File::from(file).take(LARGEST_FILE + 1).read_to_end(&mut content);
+        read.map_err(|source| self.failed("read", source))?;
+        if content.len() as u64 > LARGEST_FILE {
+            return Ok(Occupant::Other);
+        }
+        Ok(Occupant::File { sha256: sha256(&content), link: false })
+    }
+
+    /// Writes a file: where nothing is, or in place of a file of ours (`replace`).
+    pub(super) fn write(&self, content: &Content, replace: bool) -> Result<(), PlaceError> {
+        let new =
+            Self { directory: self.directory()?, name: temporary_name(&self.name), path: self.path.clone() };
+        new.remove()?;
+        match content {
+            Content::Text(text) => new.write_new(text)?,
+            Content::Link(target) => rustix::fs::symlinkat(target, &self.directory, &new.name)
+                .map_err(|errno| self.refused("write", errno))?,
+        }
+        let renamed = if replace {
+            rustix::fs::renameat(&self.directory, &new.name, &self.directory, &self.name)
+        } else {
+            self.rename_to_nothing(&new.name)
+        };
+        if let Err(errno) = renamed {
+            let _ = new.remove();
+            return Err(self.refused("write", errno));
+        }
+        self.sync()
+    }
+
+    fn rename_to_nothing(&self, from: &str) -> Result<(), Errno> {
+        let directory = &self.directory;
+        match rustix::fs::renameat_with(directory, from, directory, &self.name, RenameFlags::NOREPLACE) {
+            // Not every file system can (renameat2(2)); a hard link is refused where something is too.
+            Err(Errno::INVAL | Errno::NOSYS) => {
+                rustix::fs::linkat(directory, from, directory, &self.name, AtFlags::empty())?;
+                rustix::fs::unlinkat(directory, from, AtFlags::empty())
+            }
+            renamed => renamed,
+        }
+    }
+
+    fn write_new(&self, text: &str) -> Result<(), PlaceError> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(&self.directory, &self.name, flags, FILE_MODE);
+        let file = file.map_err(|errno| self.refused("write", errno))?;
+        // The mode given to open is cut down by the umask.
+        rustix::fs::fchmod(&file, FILE_MODE).map_err(|errno| self.refused("set the mode of", errno))?;
+        let mut file = File::from(file);
+        file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(|source| {
+            let _ = self.remove();
+            self.failed("write", source)
+        })
+    }
+
+    /// Removes the file or link, if it is there; whether it was.
+    pub(super) fn remove(&self) -> Result<bool, PlaceError> {
+        match rustix::fs::unlinkat(&self.directory, &self.name, AtFlags::empty()) {
+            Ok(()) => self.sync().map(|()| true),
+            Err(Errno::NOENT) => Ok(false),
+            Err(errno) => Err(self.refused("remove", errno)),
+        }
+    }
+
+    /// Removes what a killed [`Spot::write`] left beside it.
+    pub(super) fn remove_unfinished(&self) -> Result<bool, PlaceError> {
+        let name = temporary_name(&self.name);
+        Self { directory: self.directory()?, name, path: self.path.clone() }.remove()
+    }
+
+    fn directory(&self) -> Result<OwnedFd, PlaceError> {
+        self.directory.try_clone().map_err(|source| self.failed("open the directory of", source))
+    }
+
+    fn sync(&self) -> Result<(), PlaceError> {
+        match rustix::fs::fsync(&self.directory) {
+            // Not every file system can sync a directory (fsync(2)).
+            Ok(()) | Err(Errno::INVAL) => Ok(()),
+            Err(errno) => Err(self.refused("sync the directory of", errno)),
+        }
+    }
+
+    fn refused(&self, what: &'static str, errno: Errno) -> PlaceError {
+        self.failed(what, errno.into())
+    }
+
+    fn failed(&self, what: &'static str, source: io::Error) -> PlaceError {
+        PlaceError::System { what, path: self.path.display().to_string(), source }
+    }
+}
+
+/// A name that nobody else has, the same each time, so that it is found again after a kill. sysctl.d, systemd and run-parts
+/// take no notice of it.
+fn temporary_name(name: &str) -> String {
+    format!(".{name}.linerate-new")
+}
+
+enum Step {
+    Enter,
+    Pass,
+}
+
+/// Opens a directory name by name, so that none of them is a link.
+fn walk(
+    directory: &Path,
+    at_each: &mut dyn FnMut(&OwnedFd, &str, &Path) -> Result<Step, PlaceError>,
+) -> Result<OwnedFd, PlaceError> {
+    let below = directory.strip_prefix("/").map_err(|_| not_a_path(directory))?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let mut path = PathBuf::from("/");
+    let mut at =
+        rustix::fs::open("/", flags, Mode::empty()).map_err(|errno| refused("open", &path, errno))?;
+    for component in below.components() {
+        let std::path::Component::Normal(name) = component else { return Err(not_a_path(directory)) };
+        let name = name.to_str().ok_or_else(|| not_a_path(directory))?;
+        path.push(name);
+        if let Step::Enter = at_each(&at, name, &path)? {
+            at = open_directory(&at, name).map_err(|errno| {
+                let stat = rustix::fs::statat(&at, name, AtFlags::SYMLINK_NOFOLLOW);
+                let is_link =
+                    stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Symlink);
+                if is_link {
+                    PlaceError::Link { path: path.display().to_string() }
+                } else {
+                    refused("open", &path, errno)
+                }
+            })?;
+        }
+    }
+    Ok(at)
+}
+
+fn open_directory(at: &OwnedFd, name: &str) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::openat(at, name, flags, Mode::empty())
+}
+
+fn refused(what: &'static str, path: &Path, errno: Errno) -> PlaceError {
+    PlaceError::System { what, path: path.display().to_string(), source: errno.into() }
+}
+
+fn not_a_path(path: &Path) -> PlaceError {
+    PlaceError::Path { path: path.display().to_string() }
+}
+
+fn sha256(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    Sha256::digest(bytes).iter().fold(String::new(), |mut text, byte| {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    fn root() -> (tempfile::TempDir, PathBuf) {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().canonicalize().expect("a path");
+        (directory, path)
+    }
+
+    fn text(text: &str) -> Content {
+        Content::Text(text.into())
+    }
+
+    #[test]
+    fn a_file_is_written_where_nothing_is_and_replaced_only_when_asked() {
+        let (_directory, root) = root();
+        let path = root.join("a.conf");
+        let spot = Spot::of(&path).expect("there");
+        spot.write(&text("one"), false).expect("written");
+        assert_eq!(std::fs::metadata(&path).expect("there").permissions().mode() & 0o7777, 0o644);
+        let error = spot.write(&text("two"), false).expect_err("refused");
+        assert!(error.to_string().starts_with(&format!("cannot write {}: ", path.display())), "{error}");
+        assert_eq!(std::fs::read_to_string(&path).expect("read"), "one");
+        spot.write(&text("two"), true).expect("written");
+        assert!(spot.occupant().expect("read").is(&text("two").recorded(String::new())));
+        assert_eq!(std::fs::read_dir(&root).expect("listed").count(), 1);
+    }
+
+    #[test]
+    fn nothing_is_written_through_a_link() {
+        let (_directory, root) = root();
+        std::fs::create_dir(root.join("real")).expect("made");
+        std::fs::write(root.join("real/file"), "theirs").expect("written");
+        symlink("real", root.join("linked")).expect("linked");
+        symlink("real/file", root.join("file")).expect("linked");
+        for outcome in [
+            Spot::of(&root.join("linked/new")).map(drop),
+            missing_directories(&root.join("linked/a/b")).map(drop),
+        ] {
+            let error = outcome.expect_err("refused");
+            let link = root.join("linked");
+            assert_eq!(
+                error.to_string(),
+                format!("{} is a symbolic link, and nothing is written through one", link.display())
+            );
+        }
+        let spot = Spot::of(&root.join("file")).expect("there");
+        assert!(matches!(spot.occupant().expect("read"), Occupant::File { link: true, .. }));
+        spot.write(&text("ours"), false).expect_err("refused");
+        assert_eq!(std::fs::read_to_string(root.join("real/file")).expect("read"), "theirs");
+    }
+
+    #[test]
+    fn directories_that_are_not_there_are_named_made_and_removed_when_empty() {
+        let (_directory, root) = root();
+        let missing = missing_directories(&root.join("etc/linerate/tune.json")).expect("looked");
+        assert_eq!(missing, [root.join("etc"), root.join("etc/linerate")]);
+        for directory in &missing {
+            make_directory(directory).expect("made");
+            make_directory(directory).expect("there");
+        }
+        assert!(missing_directories(&root.join("etc/linerate/tune.json")).expect("looked").is_empty());
+        assert!(!remove_empty_directory(&root.join("etc")).expect("kept"));
+        assert!(remove_empty_directory(&root.join("etc/linerate")).expect("removed"));
+        assert!(!remove_empty_directory(&root.join("etc/linerate")).expect("not there"));
+    }
+
+    #[test]
+    fn what_a_kill_left_is_in_nobodys_way() {
+        let (_directory, root) = root();
+        let spot = Spot::of(&root.join("a.conf")).expect("there");
+        std::fs::write(root.join(".a.conf.linerate-new"), "torn").expect("written");
+        spot.write(&text("whole"), false).expect("written");
+        assert!(!spot.remove_unfinished().expect("looked"));
+        assert!(spot.remove().expect("removed") && !spot.remove().expect("not there"));
+    }
+
+    #[test]
+    fn a_path_out_of_it_is_refused() {
+        for path in ["etc/x", "/etc/../x/y", "/"] {
+            assert!(matches!(Spot::of(Path::new(path)).map(drop), Err(PlaceError::Path { .. })), "{path}");
+        }
+    }
+}

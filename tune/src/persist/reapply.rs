@@ -1,0 +1,280 @@
+//! Putting in force again what was made to last: at boot, and when a device or a program comes again.
+
+use std::fmt;
+
+use linerate_host::{Host, HostError, Setting, Value};
+use serde::Serialize;
+
+use super::Document;
+use super::document::Lasting;
+use super::surroundings::Arrival;
+use crate::Device;
+use crate::arbiter::{self, Owners};
+use crate::journal::Store;
+use crate::plan::{self, Interrupts, Plan, PlannedChange};
+use crate::transaction::{Begin, Changed, Transaction, TuneError, undo_overdue};
+
+/// The goal of the tune that is made of it.
+pub const GOAL: &str = "persisted";
+
+/// What became of the settings.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Reapplied {
+    /// Number of the tune that it was; none where nothing was to be changed.
+    pub tune: Option<u64>,
+    /// Each setting, in the order in which they were made.
+    pub settings: Vec<ReappliedSetting>,
+}
+
+/// What became of one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ReappliedSetting {
+    /// The setting in words, by the names of this boot where it is there.
+    pub name: String,
+    /// What it is to be.
+    pub value: Value,
+    /// What became of it.
+    pub outcome: Outcome,
+}
+
+/// What became of a setting.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// It was so already.
+    Already,
+    /// It was set.
+    Made {
+        /// What it was.
+        from: Value,
+    },
+    /// Its device is not there. When it appears, it is set then.
+    Absent {
+        /// Why this is thought.
+        why: String,
+    },
+    /// It was left, since somebody else would take it back.
+    Left {
+        /// Who, and what a person could type.
+        why: String,
+    },
+    /// It was refused, or cannot be read.
+    Refused {
+        /// The host's words.
+        why: String,
+    },
+}
+
+impl Reapplied {
+    /// Whether a setting of a device that is there is not in force.
+    #[must_use]
+    pub fn has_failures(&self) -> bool {
+        self.settings.iter().any(|one| matches!(one.outcome, Outcome::Left { .. } | Outcome::Refused { .. }))
+    }
+}
+
+impl fmt::Display for ReappliedSetting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, value, outcome } = self;
+        match outcome {
+            Outcome::Already => write!(f, "{name}: is {value} already"),
+            Outcome::Made { from } => write!(f, "{name}: {from} -> {value}"),
+            Outcome::Absent { why } => write!(f, "{name}: not set, {why}"),
+            Outcome::Left { why } | Outcome::Refused { why } => {
+                write!(f, "{name}: not set to {value}: {why}")
+            }
+        }
+    }
+}
+
+/// A part of the document on this host.
+struct Work {
+    /// What is to be changed.
+    plan: Plan,
+    /// What became of the settings that are not.
+    settled: Vec<ReappliedSetting>,
+}
+
+/// Puts the settings of a document in force: of the interface `only`, by its name of now, or all of them. What is so already
+/// is left, and if all is, nothing is written at all. It waits for nothing but another process that changes settings.
+///
+/// # Errors
+/// [`TuneError`] where the host tells nothing, or the journal cannot announce a change. What the host refuses is no error but
+/// an [`Outcome`].
+pub fn reapply(
+    store: &Store,
+    host: &Host,
+    document: &Document,
+    only: Option<&str>,
+    argv: Vec<String>,
+) -> Result<Reapplied, TuneError> {
+    let wanted = Wanted { document, only };
+    let mut idle = Reapplied::default();
+    let mut is_idle = true;
+    for part in wanted.parts() {
+        let work = wanted.work(&Arrival::observe(host)?, part);
+        is_idle &= work.plan.changes.is_empty() && work.plan.agreements.is_empty();
+        idle.settings.extend(work.settled);
+    }
+    if is_idle {
+        return Ok(idle);
+    }
+    let mut writer = store.lock_waiting()?;
+    undo_overdue(&mut writer, host)?;
+    let begin =
+        Begin { goal: GOAL.to_owned(), argv, devices: wanted.devices(host)?, until: None, plan: None };
+    let mut transaction = Transaction::begin(&mut writer, host, begin)?;
+    let mut done = Reapplied { tune: Some(transaction.id()), settings: Vec::new() };
+    for part in wanted.parts() {
+        // A reset of the link gives others queues and vectors: each part is looked up when those before it are made.
+        let work = wanted.work(&Arrival::observe(host)?, part);
+        done.settings.extend(work.settled);
+        for change in work.plan.agreements.iter().chain(&work.plan.changes) {
+            done.settings.push(make(&mut transaction, host, change)?);
+        }
+    }
+    transaction.end(None)?;
+    Ok(done)
+}
+
+fn make(
+    transaction: &mut Transaction<'_>,
+    host: &Host,
+    change: &PlannedChange,
+) -> Result<ReappliedSetting, TuneError> {
+    let outcome = match transaction.change(host, &change.setting, &change.to) {
+        Ok(Changed::Already) => Outcome::Already,
+        Ok(Changed::Made { from }) => Outcome::Made { from },
+        Ok(Changed::Refused { why }) => Outcome::Refused { why },
+        Err(error @ TuneError::ChangedSince { .. }) => Outcome::Refused { why: error.to_string() },
+        Err(error) => return Err(error),
+    };
+    Ok(told(&change.setting, &change.to, outcome))
+}
+
+fn told(setting: &Setting, value: &Value, outcome: Outcome) -> ReappliedSetting {
+    ReappliedSetting { name: setting.to_string(), value: value.clone(), outcome }
+}
+
+/// What is asked for.
+struct Wanted<'a> {
+    document: &'a Document,
+    only: Option<&'a str>,
+}
+
+impl<'a> Wanted<'a> {
+    /// The settings, cut after each that resets a link.
+    fn parts(&self) -> impl Iterator<Item = &'a [Lasting]> {
+        self.document.settings.split_inclusive(|lasting| resets_link(&lasting.setting))
+    }
+
+    /// The devices that are there.
+    fn devices(&self, host: &Host) -> Result<Vec<Device>, HostError> {
+        let arrival = Arrival::observe(host)?;
+        let there = self.document.devices.iter().filter_map(|device| arrival.name(device));
+        let there = there.filter(|name| self.only.is_none_or(|only| only == *name));
+        Ok(there.filter_map(|name| Device::observe(host, &name).ok()).collect())
+    }
+
+    /// What a part takes to be in force.
+    fn work(&self, arrival: &Arrival<'_>, part: &[Lasting]) -> Work {
+        let mut plan = empty_plan();
+        let mut settled = Vec::new();
+        for lasting in part {
+            let interface = lasting.interface();
+            let device = interface.as_deref().and_then(|name| self.document.device(name));
+            let now = device.and_then(|device| arrival.name(device));
+            if self.only.is_some() && now.as_deref() != self.only {
+                continue;
+            }
+            let setting = match arrival.setting(lasting, device) {
+                Ok(setting) => setting,
+                Err(why) => {
+                    settled.push(told(&lasting.setting, &lasting.value, Outcome::Absent { why }));
+                    continue;
+                }
+            };
+            match setting.read(arrival.host()) {
+                Ok(from) => plan.changes.push(change(setting, from, lasting.value.clone())),
+                Err(error) => {
+                    let outcome = Outcome::Refused { why: error.to_string() };
+                    settled.push(told(&setting, &lasting.value, outcome));
+                }
+            }
+        }
+        agree(&mut plan, &mut settled, arrival.host());
+        Work { plan, settled }
+    }
+}
+
+fn empty_plan() -> Plan {
+    Plan {
+        schema: plan::SCHEMA.to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        goal: GOAL.to_owned(),
+        devices: Vec::new(),
+        cpus: Vec::new(),
+        layouts: Vec::new(),
+        agreements: Vec::new(),
+        changes: Vec::new(),
+        left: Vec::new(),
+    }
+}
+
+fn change(setting: Setting, from: Value, to: Value) -> PlannedChange {
+    PlannedChange {
+        // By this what is left is found again.
+        findings: vec![setting.to_string()],
+        setting,
+        from,
+        to,
+        why: "it was made to last".to_owned(),
+        effect: None,
+        source: None,
+        risk: None,
+        interrupts: Interrupts::Nothing,
+        claims: Vec::new(),
+    }
+}
+
+/// Has others leave alone what is set, and leaves out what they would take back. What is so already is told, after it was
+/// taken into account: an irqbalance that was started again does not know of the interrupts that are in their places.
+fn agree(plan: &mut Plan, settled: &mut Vec<ReappliedSetting>, host: &Host) {
+    let is_so = |change: &PlannedChange| change.setting.same(&change.from, &change.to);
+    let of_others = |change: &PlannedChange| matches!(change.setting, Setting::IrqAffinity { .. });
+    let wanted = plan.changes.clone();
+    if wanted.iter().any(|change| !is_so(change) || of_others(change)) {
+        arbiter::settle(plan, &Owners::observe(host), host);
+    }
+    plan.changes.retain(|change| !is_so(change));
+    for change in wanted {
+        if is_so(&change) {
+            settled.push(told(&change.setting, &change.to, Outcome::Already));
+        } else if plan.changes.iter().all(|kept| kept.setting != change.setting) {
+            let why = why_left(plan, &change);
+            settled.push(told(&change.setting, &change.to, Outcome::Left { why }));
+        }
+    }
+}
+
+fn why_left(plan: &Plan, change: &PlannedChange) -> String {
+    let left = plan.left.iter().find(|left| change.findings.contains(&left.finding));
+    left.map_or_else(
+        || "another program sets it".to_owned(),
+        |left| {
+            if left.commands.is_empty() {
+                left.why.clone()
+            } else {
+                format!("{}; {}", left.why, left.commands.join("; "))
+            }
+        },
+    )
+}
+
+/// After these, queues and vectors are others: drivers reset the interface for them.
+fn resets_link(setting: &Setting) -> bool {
+    plan::interrupts(setting) == Interrupts::Link
+}
+
+#[cfg(test)]
+mod tests;

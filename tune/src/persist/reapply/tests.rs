@@ -1,0 +1,202 @@
+use linerate_host::Recording;
+use linerate_host::recording::Entry;
+use linerate_host::setting::QueueDirection;
+
+use super::*;
+use crate::persist::{Content, DOCUMENT_FILE};
+use crate::persist::{Files, Init, Lasts, Surroundings};
+
+/// A host with a NIC of two queues at a place, of this name; its interrupts from this number on.
+fn recording(name: &str, place: &str, first_irq: u32) -> Recording {
+    let mut recording = Recording::new();
+    let mut file =
+        |path: String, content: &str| recording.insert(path, Entry::File(content.as_bytes().to_vec()));
+    let base = format!("/sys/class/net/{name}");
+    file("/proc/sys/kernel/random/boot_id".into(), "0d7a4b4e-0000-0000-0000-000000000000\n");
+    file("/proc/sys/net/netfilter/nf_conntrack_max".into(), "65536\n");
+    file("/proc/1/comm".into(), "init\n");
+    file("/sys/devices/system/cpu/online".into(), "0-3\n");
+    for (path, content) in
+        [("ifindex", "2\n"), ("address", "02:00:00:00:00:07\n"), ("dev_port", "0\n"), ("operstate", "up\n")]
+    {
+        file(format!("{base}/{path}"), content);
+    }
+    file(format!("/calls/ethtool/{name}/driver.json"), r#"{"name": "ixgbe"}"#);
+    let mut table = "  CPU0 CPU1 CPU2 CPU3\n".to_owned();
+    for queue in 0..2 {
+        let irq = first_irq + queue;
+        table.push_str(&format!("{irq}: 0 0 0 0 PCI-MSI {queue}-edge {name}-TxRx-{queue}\n"));
+        file(format!("{base}/queues/rx-{queue}/rps_cpus"), "0\n");
+        file(format!("{base}/queues/tx-{queue}/xps_cpus"), "0\n");
+        file(format!("{base}/device/msi_irqs/{irq}"), "msix\n");
+        file(format!("/proc/irq/{irq}/smp_affinity"), "f\n");
+        file(format!("/proc/irq/{irq}/{name}-TxRx-{queue}/x"), "");
+    }
+    file("/proc/interrupts".into(), &table);
+    recording.insert(base.clone(), Entry::Link(format!("../../devices/{place}/net/{name}")));
+    recording.insert(format!("{base}/device"), Entry::Link(format!("../../../{place}")));
+    recording
+}
+
+const PLACE: &str = "pci0000:00/0000:00:02.0";
+
+fn rps(interface: &str) -> Setting {
+    Setting::QueueCpus { interface: interface.into(), direction: QueueDirection::Receive, queue: 1 }
+}
+
+fn irq(number: u32, interface: &str) -> Setting {
+    Setting::IrqAffinity { irq: number, action: format!("{interface}-TxRx-1") }
+}
+
+fn conntrack() -> Setting {
+    Setting::sysctl("net.netfilter.nf_conntrack_max")
+}
+
+/// The document of a tune of that host.
+fn document() -> Document {
+    let host = Host::rehearsal(recording("eth0", PLACE, 100));
+    let settings = [
+        (conntrack(), Value::new("1048576")),
+        (irq(101, "eth0"), Value::new("2")),
+        (rps("eth0"), Value::new("c")),
+    ];
+    let surroundings = Surroundings::observe(&host, &settings).expect("there");
+    let files = Files::of(&Lasts {
+        settings: &settings,
+        surroundings: &surroundings,
+        goal: "udp-server",
+        tune: 7,
+        program: "/usr/local/bin/linerate",
+        state_dir: "/var/lib/linerate",
+        init: Init::Systemd,
+    })
+    .expect("files");
+    let file = files.files.iter().find(|file| file.path == DOCUMENT_FILE).expect("written");
+    let Content::Text(text) = &file.content else { panic!("a link") };
+    Document::parse(text, DOCUMENT_FILE).expect("read back")
+}
+
+fn reapplied(host: &Host, store: &Store, only: Option<&str>) -> Reapplied {
+    reapply(store, host, &document(), only, vec!["linerate".into(), "tune".into(), "reapply".into()])
+        .expect("done")
+}
+
+fn lines(done: &Reapplied) -> Vec<String> {
+    done.settings.iter().map(ToString::to_string).collect()
+}
+
+fn store() -> (tempfile::TempDir, Store) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let store = Store::at(directory.path().join("state"));
+    (directory, store)
+}
+
+fn reads(host: &Host, setting: &Setting) -> String {
+    setting.read(host).expect("read").to_string()
+}
+
+#[test]
+fn settings_find_their_device_and_interrupt_under_other_names_and_numbers() {
+    let (_directory, store) = store();
+    let host = Host::rehearsal(recording("lan0", PLACE, 140));
+    let done = reapplied(&host, &store, None);
+    assert_eq!(
+        lines(&done),
+        [
+            "net.netfilter.nf_conntrack_max: 65536 -> 1048576",
+            "affinity of IRQ 141 (lan0-TxRx-1): f -> 2",
+            "lan0 rx-1/rps_cpus: 0 -> c"
+        ]
+    );
+    assert!(!done.has_failures());
+    assert_eq!(done.tune, Some(1));
+    let journal = store.read().expect("a journal");
+    let tune = &journal.tunes()[0];
+    assert_eq!((tune.begun.goal.as_str(), tune.is_unfinished()), (GOAL, false));
+    assert_eq!(tune.begun.devices[0].interface, "lan0");
+}
+
+#[test]
+fn what_is_so_already_is_left_and_not_even_journalled() {
+    let (_directory, store) = store();
+    let host = Host::rehearsal(recording("eth0", PLACE, 100));
+    reapplied(&host, &store, None);
+    let before = store.read().expect("a journal").entries.len();
+    let again = reapplied(&host, &store, None);
+    assert_eq!(again.tune, None);
+    assert!(again.settings.iter().all(|one| one.outcome == Outcome::Already), "{again:?}");
+    assert_eq!(store.read().expect("a journal").entries.len(), before);
+}
+
+#[test]
+fn a_device_that_is_not_there_is_no_failure_and_holds_up_no_other() {
+    let (_directory, store) = store();
+    let mut recording = recording("eth0", "pci0000:00/0000:00:09.0", 100);
+    recording.insert("/sys/class/net/eth0/address", Entry::File(b"02:00:00:00:00:99\n".to_vec()));
+    let host = Host::rehearsal(recording);
+    let done = reapplied(&host, &store, None);
+    let why =
+        "no interface is attached at pci0000:00/0000:00:02.0, and none has the address 02:00:00:00:00:07";
+    assert_eq!(
+        lines(&done),
+        [
+            format!("affinity of IRQ 101 (eth0-TxRx-1): not set, {why}"),
+            format!("eth0 rx-1/rps_cpus: not set, {why}"),
+            "net.netfilter.nf_conntrack_max: 65536 -> 1048576".to_owned(),
+        ]
+    );
+    assert!(!done.has_failures());
+    assert_eq!(reads(&host, &rps("eth0")), "0");
+}
+
+#[test]
+fn a_device_that_appears_gets_its_own_and_nothing_else_is_touched() {
+    let (_directory, store) = store();
+    let host = Host::rehearsal(recording("eth0", PLACE, 100));
+    let done = reapplied(&host, &store, Some("eth0"));
+    assert_eq!(done.settings.len(), 2);
+    assert_eq!((reads(&host, &rps("eth0")), reads(&host, &conntrack())), ("0000000c".into(), "65536".into()));
+    assert_eq!(reapplied(&host, &store, Some("eth1")), Reapplied::default());
+}
+
+#[test]
+fn what_is_refused_is_told_and_the_others_go_on() {
+    let (_directory, store) = store();
+    let mut recording = recording("eth0", PLACE, 100);
+    let failure = serde_json::from_str(r#"{"errno": 13}"#).expect("a failure");
+    recording.insert("/proc/sys/net/netfilter/nf_conntrack_max", Entry::Failed(failure));
+    let host = Host::rehearsal(recording);
+    let done = reapplied(&host, &store, None);
+    assert!(done.has_failures());
+    let line = &lines(&done)[0];
+    assert!(line.starts_with("net.netfilter.nf_conntrack_max: not set to 1048576: "), "{line}");
+    assert_eq!(reads(&host, &rps("eth0")), "0000000c");
+}
+
+#[test]
+fn a_restarted_irqbalance_is_told_again_though_all_is_in_place() {
+    let (_directory, store) = store();
+    let with_irqbalance = |recording: &mut Recording| {
+        let mut file = |path: &str, content: &[u8]| recording.insert(path, Entry::File(content.to_vec()));
+        file("/proc/612/comm", b"irqbalance\n");
+        file("/proc/612/cmdline", b"/usr/sbin/irqbalance\0--foreground\0");
+        file(
+            "/proc/612/stat",
+            b"612 (irqbalance) S 1 612 612 0 -1 4194304 1 0 0 0 5 3 0 0 20 0 2 0 1234 8 9 10\n",
+        );
+        file("/calls/irqbalance/612/setup.json", br#"{"interval_seconds": 10, "banned": [24]}"#);
+    };
+    let mut recording = recording("eth0", PLACE, 100);
+    recording.insert("/proc/irq/101/smp_affinity", Entry::File(b"2\n".to_vec()));
+    with_irqbalance(&mut recording);
+    let host = Host::rehearsal(recording);
+    let done = reapplied(&host, &store, Some("eth0"));
+    assert_eq!(
+        lines(&done),
+        [
+            "affinity of IRQ 101 (eth0-TxRx-1): is 2 already",
+            "interrupts that irqbalance (612) leaves alone: 24 -> 24,101",
+            "eth0 rx-1/rps_cpus: 0 -> c"
+        ]
+    );
+}

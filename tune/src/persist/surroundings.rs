@@ -1,0 +1,152 @@
+//! What settings hang on that another boot names otherwise: devices, and the vectors of their queues.
+
+use std::collections::BTreeSet;
+
+use linerate_host::stage::irq::{Irq, Vector};
+use linerate_host::{Host, HostError, Setting, Value};
+use serde::{Deserialize, Serialize};
+
+use super::document::Lasting;
+use super::identity::{self, Identity, Place};
+
+/// The queues that an interrupt serves: what stays of it over boots, for drivers may name it after the interface, and count
+/// their devices in the order in which they find them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct QueueVector {
+    /// The interface, by its name when the file was written.
+    pub interface: String,
+    /// The receive queue it serves.
+    pub receive_queue: Option<u32>,
+    /// The transmit queue it serves.
+    pub transmit_queue: Option<u32>,
+}
+
+/// The devices and vectors of settings, as they are when these are made to last.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Surroundings {
+    /// The devices of all interfaces that the settings are about.
+    pub devices: Vec<Identity>,
+    /// Interrupts that serve queues, by the setting.
+    pub(super) vectors: Vec<(Setting, QueueVector)>,
+}
+
+/// A host as a file of another boot is put in force on it.
+pub(super) struct Arrival<'a> {
+    host: &'a Host,
+    present: Vec<Identity>,
+    vectors: Irq,
+}
+
+impl Surroundings {
+    /// Those of these settings.
+    ///
+    /// # Errors
+    /// [`HostError`] where an interface of them is not there.
+    pub fn observe(host: &Host, settings: &[(Setting, Value)]) -> Result<Self, HostError> {
+        let irqs: Vec<_> = settings
+            .iter()
+            .map(|(setting, _)| setting)
+            .filter(|one| matches!(one, Setting::IrqAffinity { .. }))
+            .collect();
+        let names = if irqs.is_empty() { Vec::new() } else { host.list("/sys/class/net")? };
+        let names: Vec<_> = names.iter().map(String::as_str).collect();
+        let seen = Irq::observe(host, &names);
+        let vectors: Vec<_> = irqs
+            .into_iter()
+            .filter_map(|setting| Some((setting.clone(), queue_vector(&seen, &names, setting)?)))
+            .collect();
+        let mut interfaces: BTreeSet<_> =
+            settings.iter().filter_map(|(setting, _)| Some(setting.interface()?.into_owned())).collect();
+        interfaces.extend(vectors.iter().map(|(_, vector)| vector.interface.clone()));
+        let devices =
+            interfaces.iter().map(|name| Identity::observe(host, name)).collect::<Result<_, _>>()?;
+        Ok(Self { devices, vectors })
+    }
+
+    /// The queues that the interrupt of a setting serves; none for other settings, and where that cannot be told.
+    pub(super) fn vector(&self, setting: &Setting) -> Option<QueueVector> {
+        self.vectors.iter().find(|(known, _)| known == setting).map(|(_, vector)| vector.clone())
+    }
+}
+
+fn queue_vector(seen: &Irq, interfaces: &[&str], setting: &Setting) -> Option<QueueVector> {
+    let Setting::IrqAffinity { irq, action } = setting else { return None };
+    let is_it =
+        |vector: &&Vector| if action.is_empty() { vector.irq == *irq } else { vector.name == *action };
+    interfaces.iter().find_map(|interface| {
+        let vector = seen.vectors(interface).iter().find(is_it)?;
+        let (receive_queue, transmit_queue) = (vector.receive_queue, vector.transmit_queue);
+        let serves = receive_queue.is_some() || transmit_queue.is_some();
+        serves.then(|| QueueVector { interface: (*interface).to_owned(), receive_queue, transmit_queue })
+    })
+}
+
+impl<'a> Arrival<'a> {
+    pub(super) fn observe(host: &'a Host) -> Result<Self, HostError> {
+        let present = identity::present(host)?;
+        let names: Vec<_> = present.iter().map(|device| device.interface.as_str()).collect();
+        let vectors = Irq::observe(host, &names);
+        Ok(Self { host, present, vectors })
+    }
+
+    pub(super) fn host(&self) -> &'a Host {
+        self.host
+    }
+
+    /// Where a device is.
+    pub(super) fn place(&self, device: &Identity) -> Place {
+        device.find(&self.present)
+    }
+
+    /// The name that a device has now; none where it is not there.
+    pub(super) fn name(&self, device: &Identity) -> Option<String> {
+        match self.place(device) {
+            Place::There(name) => Some(name),
+            Place::Absent(_) => None,
+        }
+    }
+
+    /// The setting by the names of this boot.
+    ///
+    /// # Errors
+    /// Why it is not there.
+    pub(super) fn setting(&self, lasting: &Lasting, device: Option<&Identity>) -> Result<Setting, String> {
+        let Some(device) = device else { return Ok(lasting.setting.clone()) };
+        let now = match self.place(device) {
+            Place::There(now) => now,
+            Place::Absent(why) => return Err(why),
+        };
+        match (&lasting.vector, &lasting.setting) {
+            (Some(vector), Setting::IrqAffinity { action, .. }) => self.interrupt(&now, vector, action),
+            (_, setting) => Ok(setting.on_interface(&now)),
+        }
+    }
+
+    fn interrupt(&self, interface: &str, wanted: &QueueVector, action: &str) -> Result<Setting, String> {
+        let serves = |vector: &&Vector| {
+            (vector.receive_queue, vector.transmit_queue) == (wanted.receive_queue, wanted.transmit_queue)
+        };
+        let those: Vec<_> = self.vectors.vectors(interface).iter().filter(serves).collect();
+        let found = match those.as_slice() {
+            [only] => Some(*only),
+            several => several.iter().copied().find(|vector| vector.name == action),
+        };
+        found
+            .map(|vector| Setting::IrqAffinity { irq: vector.irq, action: vector.name.clone() })
+            .ok_or_else(|| format!("no one interrupt of {interface} is known to serve {}", wanted.queues()))
+    }
+}
+
+impl QueueVector {
+    fn queues(&self) -> String {
+        match (self.receive_queue, self.transmit_queue) {
+            (Some(receive), Some(transmit)) => {
+                format!("receive queue {receive} and transmit queue {transmit}")
+            }
+            (Some(receive), None) => format!("receive queue {receive}"),
+            (None, Some(transmit)) => format!("transmit queue {transmit}"),
+            (None, None) => "no queue".to_owned(),
+        }
+    }
+}

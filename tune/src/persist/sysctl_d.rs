@@ -1,0 +1,95 @@
+//! Sysctls as a file of sysctl.d(5) has them.
+
+use std::fmt::Write as _;
+
+use linerate_host::Value;
+
+/// Whether a sysctl of this dotted name and value can be said in such a file, so that all readers take it as meant: a name
+/// ends at the first `=`, and may be a pattern.
+pub(super) fn is_expressible(name: &str, value: &Value) -> bool {
+    let first_separator = name.find(['.', '/']).and_then(|at| name.as_bytes().get(at));
+    let name_is_plain = first_separator == Some(&b'.')
+        && name.split(['.', '/']).all(|part| !part.is_empty())
+        && !name.starts_with(['-', '#', ';'])
+        && !name.contains(|letter: char| {
+            letter.is_whitespace() || letter.is_control() || "=*?[]\\".contains(letter)
+        });
+    let text = value.as_str();
+    name_is_plain && !text.is_empty() && !text.contains(|letter: char| letter.is_control() && letter != '\t')
+}
+
+/// The lines for these sysctls, by dotted name. What contains a dot itself, such as `eth0.5`, is written as sysctl.d(5)
+/// and sysctl(8) both take it: a dot where the name has a slash, once the first separator is a slash.
+pub(super) fn lines(settings: &[(&str, &Value)]) -> String {
+    settings.iter().fold(String::new(), |mut text, (name, value)| {
+        let name = if name.contains('/') { path_of(name) } else { (*name).to_owned() };
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "{name} = {value}");
+        text
+    })
+}
+
+/// The path below `/proc/sys` that a name means: where its first separator is a slash, it is a path already.
+pub(super) fn path_of(name: &str) -> String {
+    match name.find(['.', '/']).and_then(|at| name.as_bytes().get(at)) {
+        Some(b'/') | None => name.to_owned(),
+        Some(_) => swapped(name),
+    }
+}
+
+fn swapped(name: &str) -> String {
+    let swap = |letter| match letter {
+        '.' => '/',
+        '/' => '.',
+        other => other,
+    };
+    name.chars().map(swap).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_name_with_a_dot_in_it_is_written_as_a_path() {
+        let (one, two) = (Value::new("0"), Value::new("4096\t87380\t6291456"));
+        let text = lines(&[("net.ipv4.conf.eth0/5.rp_filter", &one), ("net.ipv4.udp_mem", &two)]);
+        assert_eq!(text, "net/ipv4/conf/eth0.5/rp_filter = 0\nnet.ipv4.udp_mem = 4096\t87380\t6291456\n");
+    }
+
+    #[test]
+    fn a_pattern_or_an_assignment_is_no_name() {
+        let value = Value::new("1");
+        for name in ["net.ipv4.conf.a*.rp_filter", "net.ipv4.conf.a=b.x", "-net.x", "net..x", "", "net.a b"] {
+            assert!(!is_expressible(name, &value), "{name}");
+        }
+        assert!(!is_expressible("net.x", &Value::new("1\nnet.y = 2")));
+        assert!(!is_expressible("net.x", &Value::new("")));
+        assert!(is_expressible("net.ipv4.conf.eth0/5.rp_filter", &value));
+    }
+
+    proptest! {
+        #[test]
+        fn what_can_be_said_is_read_as_it_was_meant(
+            settings in prop::collection::vec(("[!-~]{1,12}([./][!-~]{1,8}){0,4}", "[ -~\t\n]{0,20}"), 0..6)
+        ) {
+            let settings: Vec<_> = settings.into_iter().map(|(name, value)| (name, Value::new(value))).collect();
+            let said: Vec<_> = settings
+                .iter()
+                .filter(|(name, value)| is_expressible(name, value))
+                .map(|(name, value)| (name.as_str(), value))
+                .collect();
+            let text = lines(&said);
+            prop_assert_eq!(text.lines().count(), said.len());
+            for (line, (name, value)) in text.lines().zip(&said) {
+                // As systemd 257 src/sysctl/sysctl.c (`parse_line`) and sysctl(8) of procps read it.
+                let (written, rest) = line.split_once('=').expect("an assignment");
+                prop_assert!(!line.starts_with(['#', ';', '-', ' ', '\t']));
+                prop_assert_eq!(swapped(&path_of(written.trim())), *name);
+                prop_assert_eq!(rest.trim(), value.as_str());
+            }
+        }
+    }
+}

@@ -1,0 +1,497 @@
+mod killed;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use linerate_host::setting::QueueDirection;
+use proptest::prelude::*;
+
+use super::*;
+use crate::journal::{Store, Writer};
+
+fn rps(interface: &str, queue: u32) -> Setting {
+    Setting::QueueCpus { interface: interface.into(), direction: QueueDirection::Receive, queue }
+}
+
+fn device(interface: &str) -> Identity {
+    Identity {
+        interface: interface.into(),
+        attached_at: Some(format!("pci0000:00/{interface}")),
+        port: Some(0),
+        address: "02:00:00:00:00:01".into(),
+    }
+}
+
+fn surroundings(interfaces: &[&str]) -> Surroundings {
+    let devices = interfaces.iter().map(|name| device(name)).collect();
+    Surroundings { devices, ..Surroundings::default() }
+}
+
+fn lasts<'a>(settings: &'a [(Setting, Value)], surroundings: &'a Surroundings) -> Lasts<'a> {
+    Lasts {
+        settings,
+        surroundings,
+        goal: "udp-server",
+        tune: 3,
+        program: "/usr/local/bin/linerate",
+        state_dir: "/var/lib/linerate",
+        init: Init::Systemd,
+    }
+}
+
+fn sysctl(name: &str, value: &str) -> (Setting, Value) {
+    (Setting::sysctl(name), Value::new(value))
+}
+
+/// One of each kind.
+fn example() -> Vec<(Setting, Value)> {
+    vec![
+        sysctl("net.ipv4.udp_early_demux", "0"),
+        sysctl("net.ipv4.conf.eth0/5.rp_filter", "0"),
+        sysctl("net.netfilter.nf_conntrack_max", "1048576"),
+        (rps("eth0", 1), Value::new("c")),
+        (Setting::IrqAffinity { irq: 31, action: "eth0-TxRx-1".into() }, Value::new("2")),
+        (Setting::IrqbalanceBans { pid: 612, started: 9 }, Value::new("31")),
+    ]
+}
+
+#[test]
+fn what_ends_with_a_process_is_refused_in_a_sentence() {
+    let surroundings = surroundings(&["eth0"]);
+    let bound = (Setting::ThreadCpus { pid: 812, tid: 813, started: 9 }, Value::new("2"));
+    let (alone, mut mixed) = (vec![bound.clone(), bound.clone()], example());
+    let error = Files::of(&lasts(&alone, &surroundings)).expect_err("nothing lasts");
+    assert_eq!(
+        error.to_string(),
+        "CPUs of thread 813 of process 812 and 1 more: what is set of a running process ends with it and cannot last; \
+         boost the server again when it has started"
+    );
+    let without = Files::of(&lasts(&mixed, &surroundings)).expect("files");
+    mixed.push(bound);
+    let with = Files::of(&lasts(&mixed, &surroundings)).expect("files");
+    assert_eq!(with.files, without.files);
+    let note = with.notes.last().expect("a note");
+    assert!(note.starts_with("Not written: CPUs of thread 813 of process 812: what is set"), "{note}");
+}
+
+fn shown(files: &Files) -> String {
+    files.files.iter().fold(String::new(), |text, file| match &file.content {
+        Content::Text(content) => format!("{text}--- {}\n{content}", file.path),
+        Content::Link(target) => format!("{text}--- {} -> {target}\n", file.path),
+    })
+}
+
+const EXPECTED: &str = r#"--- /etc/sysctl.d/90-linerate.conf
+# Written by `linerate tune persist` for udp-server; `linerate tune unpersist` removes it.
+net.ipv4.udp_early_demux = 0
+net/ipv4/conf/eth0.5/rp_filter = 0
+--- /etc/linerate/tune.json
+{
+  "schema": "linerate.persisted/1",
+  "version": "VERSION",
+  "goal": "udp-server",
+  "tune": 3,
+  "devices": [
+    {
+      "interface": "eth0",
+      "attached_at": "pci0000:00/eth0",
+      "port": 0,
+      "address": "02:00:00:00:00:01"
+    }
+  ],
+  "settings": [
+    {
+      "setting": {
+        "sysctl": "net.netfilter.nf_conntrack_max"
+      },
+      "value": "1048576"
+    },
+    {
+      "setting": {
+        "queue_cpus": {
+          "interface": "eth0",
+          "direction": "receive",
+          "queue": 1
+        }
+      },
+      "value": "c"
+    },
+    {
+      "setting": {
+        "irq_affinity": {
+          "irq": 31,
+          "action": "eth0-TxRx-1"
+        }
+      },
+      "value": "2"
+    }
+  ]
+}
+--- /etc/systemd/system/linerate-tune.service
+# Written by `linerate tune persist`; `linerate tune unpersist` removes it.
+[Unit]
+Description=Put the tuned packet path in force again
+Documentation=man:linerate-tune-persist(1)
+ConditionPathExists=/etc/linerate/tune.json
+ConditionFileIsExecutable=/usr/local/bin/linerate
+StartLimitIntervalSec=0
+After=NetworkManager.service systemd-networkd.service network-online.target irqbalance.service tuned.service
+Wants=network-online.target
+
+[Service]
+Type=oneshot
+ExecStart=/usr/local/bin/linerate tune reapply --file /etc/linerate/tune.json --state-dir /var/lib/linerate
+TimeoutStartSec=2min
+ProtectHome=read-only
+ProtectSystem=full
+ReadWritePaths=-/var/lib/linerate
+NoNewPrivileges=yes
+CapabilityBoundingSet=CAP_NET_ADMIN CAP_NET_RAW CAP_SYS_ADMIN CAP_SYS_NICE CAP_SYS_PTRACE CAP_BPF CAP_PERFMON CAP_AUDIT_CONTROL CAP_AUDIT_READ CAP_DAC_OVERRIDE CAP_DAC_READ_SEARCH CAP_FOWNER CAP_KILL
+PrivateTmp=yes
+ProtectControlGroups=yes
+ProtectHostname=yes
+ProtectKernelLogs=yes
+ProtectKernelModules=yes
+LockPersonality=yes
+MemoryDenyWriteExecute=yes
+RestrictAddressFamilies=AF_UNIX AF_NETLINK AF_INET AF_INET6
+RestrictNamespaces=yes
+RestrictRealtime=yes
+RestrictSUIDSGID=yes
+SystemCallArchitectures=native
+SystemCallErrorNumber=EPERM
+SystemCallFilter=@system-service bpf pidfd_getfd
+
+[Install]
+WantedBy=multi-user.target irqbalance.service tuned.service
+--- /etc/systemd/system/linerate-tune@.service
+# Written by `linerate tune persist`; `linerate tune unpersist` removes it.
+[Unit]
+Description=Put the tuned packet path of %I in force again
+Documentation=man:linerate-tune-persist(1)
+ConditionPathExists=/etc/linerate/tune.json
+ConditionFileIsExecutable=/usr/local/bin/linerate
+StartLimitIntervalSec=0
+
+[Service]
+Type=oneshot
+ExecStart=/usr/local/bin/linerate tune reapply --file /etc/linerate/tune.json --state-dir /var/lib/linerate --interface %I
+TimeoutStartSec=2min
+ProtectHome=read-only
+ProtectSystem=full
+ReadWritePaths=-/var/lib/linerate
+NoNewPrivileges=yes
+CapabilityBoundingSet=CAP_NET_ADMIN CAP_NET_RAW CAP_SYS_ADMIN CAP_SYS_NICE CAP_SYS_PTRACE CAP_BPF CAP_PERFMON CAP_AUDIT_CONTROL CAP_AUDIT_READ CAP_DAC_OVERRIDE CAP_DAC_READ_SEARCH CAP_FOWNER CAP_KILL
+PrivateTmp=yes
+ProtectControlGroups=yes
+ProtectHostname=yes
+ProtectKernelLogs=yes
+ProtectKernelModules=yes
+LockPersonality=yes
+MemoryDenyWriteExecute=yes
+RestrictAddressFamilies=AF_UNIX AF_NETLINK AF_INET AF_INET6
+RestrictNamespaces=yes
+RestrictRealtime=yes
+RestrictSUIDSGID=yes
+SystemCallArchitectures=native
+SystemCallErrorNumber=EPERM
+SystemCallFilter=@system-service bpf pidfd_getfd
+
+[Install]
+WantedBy=sys-subsystem-net-devices-%i.device
+--- /etc/systemd/system/multi-user.target.wants/linerate-tune.service -> ../linerate-tune.service
+--- /etc/systemd/system/irqbalance.service.wants/linerate-tune.service -> ../linerate-tune.service
+--- /etc/systemd/system/tuned.service.wants/linerate-tune.service -> ../linerate-tune.service
+--- /etc/systemd/system/sys-subsystem-net-devices-eth0.device.wants/linerate-tune@eth0.service -> ../linerate-tune@.service
+"#;
+
+#[test]
+fn the_files_are_these() {
+    let (settings, surroundings) = (example(), surroundings(&["eth0", "eth0.5"]));
+    let files = Files::of(&lasts(&settings, &surroundings)).expect("files");
+    assert_eq!(shown(&files), EXPECTED.replace("VERSION", env!("CARGO_PKG_VERSION")));
+    assert_eq!(files.notes, ["At boot /usr/local/bin/linerate is run: it has to stay there."]);
+}
+
+#[test]
+fn without_systemd_a_person_is_told_what_to_call() {
+    let (settings, surroundings) = (example(), surroundings(&["eth0", "eth0.5"]));
+    let files = Files::of(&Lasts { init: Init::Other, ..lasts(&settings, &surroundings) }).expect("files");
+    let paths: Vec<_> = files.files.iter().map(|file| file.path.as_str()).collect();
+    assert_eq!(paths, [SYSCTL_FILE, DOCUMENT_FILE]);
+    // No udev rule sets it when the interface appears.
+    assert!(!shown(&files).contains("net/ipv4/conf/eth0.5"), "{}", shown(&files));
+    assert!(shown(&files).contains("net.ipv4.conf.eth0/5.rp_filter"), "{}", shown(&files));
+    assert!(files.notes[0].contains("`/usr/local/bin/linerate tune reapply --file /etc/linerate/tune.json"));
+}
+
+#[test]
+fn what_could_not_be_carried_out_at_boot_is_refused() {
+    let settings = [(rps("eth0", 0), Value::new("3"))];
+    let none = surroundings(&[]);
+    let error = Files::of(&lasts(&settings, &none)).expect_err("refused");
+    assert_eq!(
+        error.to_string(),
+        "eth0 rx-0/rps_cpus: the device of eth0 is not known, so that it would not be found again"
+    );
+    let there = surroundings(&["eth0"]);
+    let error = Files::of(&Lasts { program: "linerate", ..lasts(&settings, &there) }).expect_err("refused");
+    assert!(error.to_string().starts_with("linerate: not an absolute path"), "{error}");
+    let error = Files::of(&lasts(&[], &there)).expect_err("refused");
+    assert_eq!(error.to_string(), "no tune is in force, so that there is nothing to persist");
+    let files = Files::of(&Lasts { program: "/root/linerate", ..lasts(&settings, &there) }).expect("files");
+    assert!(files.notes[1].contains("SELinux"), "{:?}", files.notes);
+}
+
+#[test]
+fn a_file_with_the_last_word_is_told() {
+    let host = Host::scripted([
+        ("/etc/sysctl.d/10-early.conf", "net.core.rmem_max = 1\n"),
+        ("/etc/sysctl.d/99-late.conf", "\nnet.core.rmem_max = 3\nnet.core.wmem_max = 9\n"),
+    ]);
+    let settings = [sysctl("net.core.rmem_max", "7"), sysctl("net.core.wmem_max", "9")];
+    assert_eq!(
+        overridden(&settings, &Owners::observe(&host)),
+        [
+            "net.core.rmem_max does not stay 7: sysctl.d sets 'net.core.rmem_max = 3' at boot, also over a tune that \
+             persists, since its name is later (/etc/sysctl.d/99-late.conf:2)."
+        ]
+    );
+}
+
+#[test]
+fn a_document_that_is_none_says_where() {
+    let error = |text: &str| Document::parse(text, "tune.json").expect_err("refused").to_string();
+    assert!(
+        error("{").starts_with("tune.json: EOF while parsing an object at line 1 column 1"),
+        "{}",
+        error("{")
+    );
+    assert_eq!(
+        error(r#"{"schema": "linerate.persisted/2"}"#),
+        "tune.json: schema is 'linerate.persisted/2', this linerate reads linerate.persisted/1"
+    );
+    let text = r#"{"schema": "linerate.persisted/1", "version": "1", "goal": "", "tune": 1, "devices": [],
+        "settings": [{"setting": {"rings": {"interface": "eth0"}}, "value": "rx 4096"}]}"#;
+    assert_eq!(
+        error(text),
+        "tune.json: setting 1 (rings of eth0) is about eth0, which is not among the devices"
+    );
+}
+
+proptest! {
+    #[test]
+    fn any_text_is_a_document_or_an_error(text in "\\PC{0,200}") {
+        let _ = Document::parse(&text, "tune.json");
+    }
+
+    #[test]
+    fn each_setting_is_in_one_file_and_comes_back_as_it_was(
+        picks in prop::collection::vec((0u8..6, "[a-z0-9.@*=-]{1,8}", 0u32..200, "[0-9a-f ,]{1,12}"), 1..12)
+    ) {
+        let settings: Vec<_> = picks.into_iter().map(|(kind, word, number, value)| {
+            let value = Value::new(value);
+            let setting = match kind {
+                0 => Setting::sysctl(format!("net.core.{}", word.replace('.', "/"))),
+                1 => Setting::sysctl("net.ipv4.conf.x.rp_filter").on_interface(&word),
+                2 => Setting::IrqAffinity { irq: number, action: word },
+                3 => Setting::Governor { cpu: number },
+                4 => Setting::sysctl("net.netfilter.nf_conntrack_max"),
+                _ => rps(&word, number),
+            };
+            (setting, value)
+        }).collect();
+        let mut interfaces: Vec<_> =
+            settings.iter().filter_map(|(setting, _)| Some(setting.interface()?.into_owned())).collect();
+        interfaces.sort();
+        interfaces.dedup();
+        let names: Vec<_> = interfaces.iter().map(String::as_str).collect();
+        let surroundings = surroundings(&names);
+        let files = Files::of(&lasts(&settings, &surroundings)).expect("files");
+        let (mut sysctls, mut others) = (Vec::new(), Vec::new());
+        for file in &files.files {
+            match &file.content {
+                Content::Text(text) if file.path == SYSCTL_FILE => sysctls = assignments(text),
+                Content::Text(text) if file.path == DOCUMENT_FILE => {
+                    let document = Document::parse(text, DOCUMENT_FILE).expect("a document");
+                    prop_assert_eq!(&document.to_text().expect("text"), text);
+                    others = document.settings.into_iter().map(|one| (one.setting, one.value)).collect();
+                }
+                _ => {}
+            }
+        }
+        // In order within each file, and none lost.
+        for (setting, value) in &settings {
+            let list = if others.first() == Some(&(setting.clone(), value.clone())) { &mut others } else { &mut sysctls };
+            prop_assert_eq!(list.first(), Some(&(setting.clone(), value.clone())));
+            list.remove(0);
+        }
+        prop_assert!(sysctls.is_empty() && others.is_empty());
+    }
+}
+
+/// What a file of sysctl.d says, as systemd 257 src/sysctl/sysctl.c reads it.
+fn assignments(text: &str) -> Vec<(Setting, Value)> {
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    lines
+        .map(|line| {
+            let (name, value) = line.split_once('=').expect("an assignment");
+            let name = name.trim();
+            let is_path = name.find(['.', '/']).is_some_and(|at| name[at..].starts_with('/'));
+            let swap = |letter| match letter {
+                '.' => '/',
+                '/' => '.',
+                other => other,
+            };
+            let name = if is_path { name.chars().map(swap).collect() } else { name.to_owned() };
+            (Setting::sysctl(name), Value::new(value))
+        })
+        .collect()
+}
+
+/// A root with a file of somebody else, and a journal beside it.
+struct Root {
+    _directory: tempfile::TempDir,
+    root: PathBuf,
+    store: Store,
+}
+
+impl Root {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        let root = directory.path().join("root");
+        std::fs::create_dir_all(root.join("etc/sysctl.d")).expect("made");
+        std::fs::write(root.join("etc/sysctl.d/99-theirs.conf"), "kernel.pid_max = 1\n").expect("written");
+        let store = Store::at(directory.path().join("state"));
+        Self { root: root.canonicalize().expect("a path"), _directory: directory, store }
+    }
+
+    /// A program that another test starts holds all locks of this process until it is there, from fork(2) to execve(2).
+    fn writer(&self) -> Writer {
+        self.store.lock_waiting().expect("locked")
+    }
+
+    fn write(&self, files: &Files) -> Result<Wrote, PersistError> {
+        files.write(&mut self.writer(), &self.root)
+    }
+
+    fn unpersist(&self) -> Result<Option<Removed>, PersistError> {
+        unpersist(&mut self.writer())
+    }
+
+    fn standing(&self) -> Standing {
+        Standing::of(self.store.read().expect("a journal").entries.iter().map(|entry| &entry.record))
+    }
+
+    fn path(&self, path: &str) -> PathBuf {
+        self.root.join(path.trim_start_matches('/'))
+    }
+
+    /// All files, links and directories below it, with content.
+    fn tree(&self) -> BTreeMap<PathBuf, String> {
+        let mut tree = BTreeMap::new();
+        walk(&self.root, &mut tree);
+        tree
+    }
+}
+
+fn walk(directory: &Path, tree: &mut BTreeMap<PathBuf, String>) {
+    for entry in std::fs::read_dir(directory).expect("listed") {
+        let path = entry.expect("an entry").path();
+        let content = if path.is_symlink() {
+            format!("-> {}", std::fs::read_link(&path).expect("a link").display())
+        } else if path.is_dir() {
+            walk(&path, tree);
+            "directory".to_owned()
+        } else {
+            std::fs::read_to_string(&path).expect("read")
+        };
+        tree.insert(path, content);
+    }
+}
+
+fn first() -> Files {
+    let (settings, surroundings) = (example(), surroundings(&["eth0", "eth0.5"]));
+    Files::of(&lasts(&settings, &surroundings)).expect("files")
+}
+
+/// Of a later tune, of another interface, and without interrupts.
+fn second() -> Files {
+    let (settings, surroundings) =
+        ([sysctl("net.core.rmem_max", "1"), (rps("eth1", 0), Value::new("3"))], surroundings(&["eth1"]));
+    Files::of(&Lasts { tune: 4, ..lasts(&settings, &surroundings) }).expect("files")
+}
+
+fn assert_written(root: &Root, files: &Files) {
+    let tree = root.tree();
+    for file in &files.files {
+        let expected = match &file.content {
+            Content::Text(text) => text.clone(),
+            Content::Link(target) => format!("-> {target}"),
+        };
+        assert_eq!(tree.get(&root.path(&file.path)), Some(&expected), "{}", file.path);
+    }
+    let ours =
+        tree.iter().filter(|(path, content)| *content != "directory" && !path.ends_with("99-theirs.conf"));
+    assert_eq!(ours.count(), files.files.len(), "{tree:#?}");
+}
+
+#[test]
+fn what_was_written_is_replaced_by_a_later_tune_and_removed_to_the_last_directory() {
+    let root = Root::new();
+    let before = root.tree();
+    let wrote = root.write(&first()).expect("written");
+    assert_eq!(wrote.written.len(), first().files.len());
+    assert_written(&root, &first());
+    assert!(root.standing().whole);
+    let again = root.write(&first()).expect("written");
+    assert_eq!((again.written.len(), again.already.len()), (0, first().files.len()));
+    let replaced = root.write(&second()).expect("written");
+    assert!(replaced.removed.iter().any(|path| path.contains("irqbalance.service.wants")), "{replaced:?}");
+    assert_eq!(replaced.left, Vec::<String>::new());
+    assert_written(&root, &second());
+    assert_eq!(root.standing().tune, Some(4));
+    let removed = root.unpersist().expect("removed").expect("some");
+    assert_eq!(removed.left, Vec::<String>::new());
+    assert_eq!(root.tree(), before);
+    assert_eq!(root.unpersist().expect("asked"), None);
+}
+
+#[test]
+fn what_somebody_else_wrote_is_neither_replaced_nor_removed() {
+    let root = Root::new();
+    let theirs = root.path(SYSCTL_FILE);
+    std::fs::write(&theirs, "net.core.rmem_max = 9\n").expect("written");
+    let before = root.tree();
+    let error = root.write(&first()).expect_err("refused");
+    assert_eq!(
+        error.to_string(),
+        format!("{}: not written by linerate as it is, and so not replaced; move it away", theirs.display())
+    );
+    assert_eq!(root.tree(), before);
+    assert_eq!(root.standing(), Standing::default());
+    std::fs::remove_file(&theirs).expect("removed");
+    root.write(&first()).expect("written");
+    std::fs::write(&theirs, "net.core.rmem_max = 9\n").expect("written");
+    assert!(matches!(root.write(&second()), Err(PersistError::Foreign { .. })));
+    let removed = root.unpersist().expect("removed").expect("some");
+    assert_eq!(removed.left, [theirs.display().to_string()]);
+    assert_eq!(root.tree(), before);
+}
+
+#[test]
+fn a_directory_that_is_a_link_is_refused_before_anything_is_written() {
+    let root = Root::new();
+    std::fs::create_dir(root.path("elsewhere")).expect("made");
+    std::os::unix::fs::symlink("../elsewhere", root.path("etc/systemd")).expect("linked");
+    let before = root.tree();
+    let error = root.write(&first()).expect_err("refused");
+    assert_eq!(
+        error.to_string(),
+        format!(
+            "{} is a symbolic link, and nothing is written through one",
+            root.path("etc/systemd").display()
+        )
+    );
+    assert_eq!(root.tree(), before);
+}

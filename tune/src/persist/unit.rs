@@ -1,0 +1,335 @@
+//! The systemd units that put settings in force again, and the links that enable them.
+//!
+//! Two units, for two moments. `linerate-tune@IF.service` runs each time the device of an interface appears, at boot mostly
+//! before its addresses are set: the moment at which a reset of the link harms least. `linerate-tune.service` runs late in
+//! the boot and after each start of a program that sets the same: what is so already is left alone then. An instance an
+//! interface, since a start asked for while a unit is starting is lost (systemd 257 src/core/job.c, `job_install`), and
+//! two NICs appear at the same moment.
+//!
+//! Neither is kept active (no `RemainAfterExit=`), so that each cause starts it anew. Neither requires a device or waits for
+//! one: a NIC that is gone must not hold up the boot for the 90 s that systemd waits. And neither is ordered before the
+//! network: cloud-init's first stage runs after the network and before `sysinit.target`, after which these run, and
+//! systemd breaks such a circle by leaving out a unit of its choice.
+
+use std::fmt::Write as _;
+
+use linerate_host::Setting;
+
+/// Where units are.
+pub(super) const DIRECTORY: &str = "/etc/systemd/system";
+const SERVICE: &str = "linerate-tune.service";
+const TEMPLATE: &str = "linerate-tune@.service";
+/// Set links, addresses and features when they come up.
+const NETWORK: [&str; 3] = ["NetworkManager.service", "systemd-networkd.service", "network-online.target"];
+
+/// What the units run.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Runs<'a> {
+    /// The program, by its absolute path.
+    pub(super) program: &'a str,
+    /// The file with the settings.
+    pub(super) file: &'a str,
+    /// The directory of the journal.
+    pub(super) state_dir: &'a str,
+}
+
+/// The units' files: path and content.
+pub(super) fn units(runs: Runs<'_>, settings: &[&Setting], interfaces: &[&str]) -> Vec<(String, String)> {
+    let mut units = vec![(path(SERVICE), service(runs, settings))];
+    if !interfaces.is_empty() {
+        units.push((path(TEMPLATE), template(runs)));
+    }
+    units
+}
+
+/// The links that enable them, as `systemctl enable` would make them: path and target.
+pub(super) fn links(settings: &[&Setting], interfaces: &[&str]) -> Vec<(String, String)> {
+    let target = |unit: &str| format!("../{unit}");
+    let mut links: Vec<_> = wanted_by(settings)
+        .map(|wanting| (path(&format!("{wanting}.wants/{SERVICE}")), target(SERVICE)))
+        .collect();
+    links.extend(interfaces.iter().map(|interface| {
+        let instance = TEMPLATE.replace('@', &format!("@{}", escape(interface)));
+        (path(&format!("{}.wants/{instance}", device_unit(interface))), target(TEMPLATE))
+    }));
+    links
+}
+
+fn path(below: &str) -> String {
+    format!("{DIRECTORY}/{below}")
+}
+
+fn wanted_by(settings: &[&Setting]) -> impl Iterator<Item = &'static str> {
+    ["multi-user.target"].into_iter().chain(others(settings))
+}
+
+/// Units of programs that set some of it too when they start, or that forget then what was agreed with them.
+fn others(settings: &[&Setting]) -> Vec<&'static str> {
+    let any = |of: fn(&Setting) -> bool| settings.iter().any(|setting| of(setting));
+    let mut units = vec!["tuned.service"];
+    if any(|setting| matches!(setting, Setting::IrqAffinity { .. })) {
+        units.push("irqbalance.service");
+    }
+    // Both begin with an empty ruleset.
+    if any(|setting| matches!(setting, Setting::NftTable { .. })) {
+        units.extend(["nftables.service", "firewalld.service"]);
+    }
+    if any(|setting| matches!(setting, Setting::Audit)) {
+        units.push("auditd.service");
+    }
+    units.sort_unstable();
+    units
+}
+
+fn service(runs: Runs<'_>, settings: &[&Setting]) -> String {
+    let others = others(settings).join(" ");
+    let wanted: Vec<_> = wanted_by(settings).collect();
+    let mut text = head("Put the tuned packet path in force again", runs);
+    // Wanted by those programs: when one is started again, so is this, and by the order after it.
+    let _ = writeln!(text, "After={} {others}", NETWORK.join(" "));
+    // Most drivers ask for their interrupts when the interface is set up.
+    if settings.iter().any(|setting| matches!(setting, Setting::IrqAffinity { .. })) {
+        text.push_str("Wants=network-online.target\n");
+    }
+    text.push_str(&body(runs, ""));
+    let _ = writeln!(text, "\n[Install]\nWantedBy={}", wanted.join(" "));
+    text
+}
+
+fn template(runs: Runs<'_>) -> String {
+    let mut text = head("Put the tuned packet path of %I in force again", runs);
+    text.push_str(&body(runs, " --interface %I"));
+    text.push_str("\n[Install]\nWantedBy=sys-subsystem-net-devices-%i.device\n");
+    text
+}
+
+fn head(description: &str, runs: Runs<'_>) -> String {
+    // Each run that finds all as it should be changes nothing, so that no number of them is too many.
+    format!(
+        "# Written by `linerate tune persist`; `linerate tune unpersist` removes it.\n[Unit]\n\
+         Description={description}\nDocumentation=man:linerate-tune-persist(1)\nConditionPathExists={file}\n\
+         ConditionFileIsExecutable={program}\nStartLimitIntervalSec=0\n",
+        file = specifiers(runs.file),
+        program = specifiers(runs.program),
+    )
+}
+
+/// What is protected is what settings are never in: a program below /home or /root must be found, the journal be written, and
+/// the kernel's settings are what it is for. A run also undoes tunes whose time is over, and what those set may have been
+/// threads (`CAP_SYS_NICE`), sockets of other processes (`CAP_SYS_PTRACE`, pidfd_getfd) and steering programs (`CAP_BPF`).
+const PROTECTED: &str = "\
+NoNewPrivileges=yes
+CapabilityBoundingSet=CAP_NET_ADMIN CAP_NET_RAW CAP_SYS_ADMIN CAP_SYS_NICE CAP_SYS_PTRACE CAP_BPF CAP_PERFMON CAP_AUDIT_CONTROL \
+CAP_AUDIT_READ CAP_DAC_OVERRIDE CAP_DAC_READ_SEARCH CAP_FOWNER CAP_KILL
+PrivateTmp=yes
+ProtectControlGroups=yes
+ProtectHostname=yes
+ProtectKernelLogs=yes
+ProtectKernelModules=yes
+LockPersonality=yes
+MemoryDenyWriteExecute=yes
+RestrictAddressFamilies=AF_UNIX AF_NETLINK AF_INET AF_INET6
+RestrictNamespaces=yes
+RestrictRealtime=yes
+RestrictSUIDSGID=yes
+SystemCallArchitectures=native
+SystemCallErrorNumber=EPERM
+SystemCallFilter=@system-service bpf pidfd_getfd
+";
+
+fn body(runs: Runs<'_>, more: &str) -> String {
+    format!(
+        "\n[Service]\nType=oneshot\nExecStart={program} tune reapply --file {file} --state-dir {state}{more}\n\
+         TimeoutStartSec=2min\nProtectHome=read-only\nProtectSystem=full\nReadWritePaths={writable}\n{PROTECTED}",
+        program = argument(runs.program),
+        file = argument(runs.file),
+        state = argument(runs.state_dir),
+        writable = word(&format!("-{}", runs.state_dir)),
+    )
+}
+
+/// Whether a path can be said in a unit.
+pub(super) fn is_expressible(path: &str) -> bool {
+    path.starts_with('/') && !path.contains(char::is_control)
+}
+
+/// A word of a command line, where variables are filled in too (systemd.service(5)).
+fn argument(text: &str) -> String {
+    word(text).replace('$', "$$")
+}
+
+/// A word of a unit's list, taken as it is (systemd.syntax(7)).
+fn word(text: &str) -> String {
+    let text = specifiers(text).replace('\\', "\\\\").replace('"', "\\\"");
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-+=:@%,$".contains(&byte);
+    if text.bytes().all(plain) { text } else { format!("\"{text}\"") }
+}
+
+fn specifiers(word: &str) -> String {
+    word.replace('%', "%%")
+}
+
+/// The unit of an interface's device.
+fn device_unit(interface: &str) -> String {
+    format!("sys-subsystem-net-devices-{}.device", escape_from(interface, false))
+}
+
+/// A text as part of a unit's name (systemd.unit(5)).
+fn escape(text: &str) -> String {
+    escape_from(text, true)
+}
+
+fn escape_from(text: &str, at_start: bool) -> String {
+    text.bytes().enumerate().fold(String::new(), |mut escaped, (index, byte)| {
+        match byte {
+            b'/' => escaped.push('-'),
+            b'.' if at_start && index == 0 => escaped.push_str("\\x2e"),
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b':' | b'_' | b'.' => escaped.push(char::from(byte)),
+            other => {
+                // Writing to a String cannot fail.
+                let _ = write!(escaped, "\\x{other:02x}");
+            }
+        }
+        escaped
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use linerate_host::setting::QueueDirection;
+
+    use super::*;
+
+    const RUNS: Runs<'_> = Runs {
+        program: "/usr/local/bin/linerate",
+        file: "/etc/linerate/tune.json",
+        state_dir: "/var/lib/linerate",
+    };
+
+    fn rps() -> Setting {
+        Setting::QueueCpus { interface: "eth0".into(), direction: QueueDirection::Receive, queue: 0 }
+    }
+
+    /// What a program prints; none where it is not installed.
+    fn printed(program: &str, arguments: &[&str]) -> Option<String> {
+        let output = Command::new(program).args(arguments).output().ok()?;
+        Some(String::from_utf8(output.stdout).expect("text").trim_end().to_owned())
+    }
+
+    #[test]
+    fn names_are_escaped_as_systemd_does() {
+        for interface in ["eth0", "eth0.5", "br-lan", "a-b@c:d%e", ".hidden", "wlan_0", "ü", "x=y"] {
+            let path = format!("/sys/subsystem/net/devices/{interface}");
+            let Some(device) = printed("systemd-escape", &["--path", "--suffix=device", &path]) else {
+                eprintln_skip("names_are_escaped_as_systemd_does", "systemd-escape is not installed");
+                return;
+            };
+            assert_eq!(device_unit(interface), device);
+            assert_eq!(
+                escape(interface),
+                printed("systemd-escape", &["--", interface]).expect("runs"),
+                "{interface}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_path_is_taken_as_it_is() {
+        assert_eq!(argument("/usr/bin/linerate"), "/usr/bin/linerate");
+        assert_eq!(argument("/opt/line rate/100%/$x"), "\"/opt/line rate/100%%/$$x\"");
+        assert!(!is_expressible("bin/linerate") && !is_expressible("/a\nb"));
+    }
+
+    #[test]
+    fn what_else_sets_it_starts_it_again() {
+        let irq = Setting::IrqAffinity { irq: 3, action: "eth0-TxRx-0".into() };
+        let table =
+            Setting::NftTable { family: linerate_host::setting::NftFamily::Inet, table: "linerate".into() };
+        assert_eq!(others(&[&rps()]), ["tuned.service"]);
+        assert_eq!(
+            others(&[&irq, &table, &Setting::Audit]),
+            [
+                "auditd.service",
+                "firewalld.service",
+                "irqbalance.service",
+                "nftables.service",
+                "tuned.service"
+            ]
+        );
+    }
+
+    #[test]
+    fn the_links_are_those_that_enabling_makes() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (rps, irq) = (rps(), Setting::IrqAffinity { irq: 3, action: String::new() });
+        let (settings, interfaces) = ([&rps, &irq], ["eth0", "br-lan"]);
+        let root = directory.path();
+        for (path, content) in units(RUNS, &settings, &interfaces) {
+            let path = root.join(path.trim_start_matches('/'));
+            std::fs::create_dir_all(path.parent().expect("a directory")).expect("made");
+            std::fs::write(path, content).expect("written");
+        }
+        let root_argument = format!("--root={}", root.display());
+        let instances =
+            ["linerate-tune.service", "linerate-tune@eth0.service", "linerate-tune@br\\x2dlan.service"];
+        let enable = [&[root_argument.as_str(), "enable"], instances.as_slice()].concat();
+        let Ok(output) = Command::new("systemctl").args(&enable).output() else {
+            eprintln_skip("the_links_are_those_that_enabling_makes", "systemctl is not installed");
+            return;
+        };
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let system = root.join("etc/systemd/system");
+        let mut made = Vec::new();
+        for entry in std::fs::read_dir(&system).expect("listed").map(|entry| entry.expect("an entry").path())
+        {
+            if entry.is_dir() {
+                made.extend(std::fs::read_dir(entry).expect("listed").map(|link| {
+                    let path = link.expect("a link").path();
+                    let target = std::fs::read_link(&path).expect("a link");
+                    let name = target.file_name().expect("a name").to_string_lossy().into_owned();
+                    (path.strip_prefix(root).expect("below").display().to_string(), name)
+                }));
+            }
+        }
+        made.sort();
+        let mut ours: Vec<_> = links(&settings, &interfaces)
+            .into_iter()
+            .map(|(path, target)| {
+                (path.trim_start_matches('/').to_owned(), target.trim_start_matches("../").to_owned())
+            })
+            .collect();
+        ours.sort();
+        assert_eq!(ours, made);
+    }
+
+    #[test]
+    fn systemd_has_nothing_against_the_units() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let program = directory.path().join("line rate");
+        std::fs::copy("/bin/true", &program).expect("copied");
+        let runs = Runs { program: program.to_str().expect("text"), ..RUNS };
+        let irq = Setting::IrqAffinity { irq: 3, action: String::new() };
+        let mut paths = Vec::new();
+        for (path, content) in units(runs, &[&irq, &Setting::Audit], &["br-lan"]) {
+            let name = path.rsplit('/').next().expect("a name").replace('@', "@br\\x2dlan");
+            let path = directory.path().join(name);
+            std::fs::write(&path, content).expect("written");
+            paths.push(path);
+        }
+        let Ok(output) = Command::new("systemd-analyze").args(["verify", "--man=no"]).args(&paths).output()
+        else {
+            eprintln_skip("systemd_has_nothing_against_the_units", "systemd-analyze is not installed");
+            return;
+        };
+        let said = String::from_utf8_lossy(&output.stderr);
+        let about_us: Vec<_> = said.lines().filter(|line| line.contains("linerate")).collect();
+        assert!(output.status.success() && about_us.is_empty(), "{said}");
+    }
+
+    fn eprintln_skip(test: &str, why: &str) {
+        use std::io::Write as _;
+        let _ = std::io::stderr().write_all(format!("SKIP {test}: {why}\n").as_bytes());
+    }
+}

@@ -1,0 +1,236 @@
+//! Writing the files and removing them, so that what is there is known whenever the program ends.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use super::place::{self, Occupant, Spot};
+use super::{File, Files, PersistError, PlaceError};
+use crate::journal::record::WrittenFile;
+use crate::journal::{JournalError, Record, Writer};
+
+/// The files that stand, as the journal knows them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Standing {
+    /// Number of the tune that they make last; none where there are none.
+    pub tune: Option<u64>,
+    /// Whether all of them were written; if not, the program was ended while it wrote them.
+    pub whole: bool,
+    /// Each path, and what may be there: after an end midway, what was and what was to be.
+    files: BTreeMap<String, Vec<WrittenFile>>,
+    /// Directories that were made for them.
+    directories: BTreeSet<String>,
+}
+
+/// What was written.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Wrote {
+    /// Files that were written, in this order.
+    pub written: Vec<String>,
+    /// Files that were so already.
+    pub already: Vec<String>,
+    /// Files of an earlier time that are not needed any more, and were removed.
+    pub removed: Vec<String>,
+    /// Such files that were left, because somebody changed them since.
+    pub left: Vec<String>,
+}
+
+/// What was removed.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Removed {
+    /// Files and directories that were removed.
+    pub removed: Vec<String>,
+    /// Files that were left, because somebody changed them since.
+    pub left: Vec<String>,
+}
+
+impl Standing {
+    /// What the records say.
+    pub fn of<'a>(records: impl IntoIterator<Item = &'a Record>) -> Self {
+        let mut standing = Self::default();
+        for record in records {
+            standing.take(record);
+        }
+        standing
+    }
+
+    /// The paths of the files, sorted.
+    pub fn paths(&self) -> impl Iterator<Item = &str> {
+        self.files.keys().map(String::as_str)
+    }
+
+    fn take(&mut self, record: &Record) {
+        match record {
+            Record::Persisting { tune, files, directories } => {
+                self.tune = Some(*tune);
+                self.whole = false;
+                for file in files {
+                    self.files.entry(file.path.clone()).or_default().push(file.clone());
+                }
+                self.directories.extend(directories.iter().cloned());
+            }
+            Record::Persisted { tune, files } => {
+                self.tune = Some(*tune);
+                self.whole = true;
+                self.files = files.iter().map(|file| (file.path.clone(), vec![file.clone()])).collect();
+            }
+            Record::Unpersisted { .. } => *self = Self::default(),
+            _ => {}
+        }
+    }
+
+    fn wrote(&self, path: &str, occupant: &Occupant) -> bool {
+        self.files.get(path).is_some_and(|versions| versions.iter().any(|version| occupant.is(version)))
+    }
+}
+
+/// A file that is to be written, and what is in its place.
+struct Pending<'a> {
+    file: &'a File,
+    path: PathBuf,
+    recorded: WrittenFile,
+    occupant: Occupant,
+}
+
+impl Files {
+    /// Writes the files below `root`, which is `/` but for an image of another host, after the journal has them. Those of an
+    /// earlier tune are replaced, or removed where they are not needed any more.
+    ///
+    /// # Errors
+    /// [`PersistError::Foreign`] where something else is in their place, before any is written; [`PersistError::Place`]
+    /// where one could not be written: [`unpersist`] removes the others.
+    pub fn write(&self, writer: &mut Writer, root: &Path) -> Result<Wrote, PersistError> {
+        let root = root.canonicalize().map_err(|source| PlaceError::System {
+            what: "find",
+            path: root.display().to_string(),
+            source,
+        })?;
+        let standing = standing(writer)?;
+        let pending = self.files.iter().map(|file| pending(file, &root)).collect::<Result<Vec<_>, _>>()?;
+        let is_foreign = |one: &&Pending<'_>| {
+            one.occupant != Occupant::Nothing && !standing.wrote(&one.recorded.path, &one.occupant)
+        };
+        let foreign: Vec<_> =
+            pending.iter().filter(is_foreign).map(|one| one.recorded.path.clone()).collect();
+        if !foreign.is_empty() {
+            return Err(PersistError::Foreign { paths: foreign });
+        }
+        let directories = missing_directories(&pending)?;
+        let files: Vec<_> = pending.iter().map(|one| one.recorded.clone()).collect();
+        let announced = directories.iter().map(|path| path.display().to_string()).collect();
+        writer.append(Record::Persisting {
+            tune: self.tune,
+            files: files.clone(),
+            directories: announced,
+        })?;
+        for directory in &directories {
+            place::make_directory(directory)?;
+        }
+        let mut wrote = Wrote::default();
+        for one in &pending {
+            let list = if one.write()? { &mut wrote.written } else { &mut wrote.already };
+            list.push(one.recorded.path.clone());
+        }
+        let needed: BTreeSet<_> = files.iter().map(|file| file.path.as_str()).collect();
+        for path in standing.paths().filter(|path| !needed.contains(path)) {
+            standing.remove(path, &mut wrote.removed, &mut wrote.left)?;
+        }
+        remove_directories(&standing, &mut wrote.removed)?;
+        writer.append(Record::Persisted { tune: self.tune, files })?;
+        Ok(wrote)
+    }
+}
+
+impl Pending<'_> {
+    /// Writes it, if it is not so already.
+    fn write(&self) -> Result<bool, PlaceError> {
+        if self.occupant.is(&self.recorded) {
+            return Ok(false);
+        }
+        Spot::of(&self.path)?.write(&self.file.content, self.occupant != Occupant::Nothing)?;
+        Ok(true)
+    }
+}
+
+/// Removes the files that the journal knows of, and the directories that were made for them if nothing else is in them.
+///
+/// # Errors
+/// [`PersistError::Place`] where one could not be removed; asked again, it goes on with the others. None where there are
+/// none: then nothing is done.
+pub fn unpersist(writer: &mut Writer) -> Result<Option<Removed>, PersistError> {
+    let standing = standing(writer)?;
+    let Some(tune) = standing.tune else { return Ok(None) };
+    let mut result = Removed::default();
+    // What enables the units last written goes first.
+    for path in standing
+        .paths()
+        .filter(|path| path.contains(".wants/"))
+        .chain(standing.paths().filter(|path| !path.contains(".wants/")))
+    {
+        standing.remove(path, &mut result.removed, &mut result.left)?;
+    }
+    remove_directories(&standing, &mut result.removed)?;
+    let (removed, left) = (result.removed.clone(), result.left.clone());
+    writer.append(Record::Unpersisted { tune, removed, left })?;
+    Ok(Some(result))
+}
+
+impl Standing {
+    fn remove(
+        &self,
+        path: &str,
+        removed: &mut Vec<String>,
+        left: &mut Vec<String>,
+    ) -> Result<(), PlaceError> {
+        let Some(spot) = Spot::find(Path::new(path))? else { return Ok(()) };
+        spot.remove_unfinished()?;
+        match spot.occupant()? {
+            Occupant::Nothing => {}
+            occupant if self.wrote(path, &occupant) => {
+                spot.remove()?;
+                removed.push(path.to_owned());
+            }
+            _ => left.push(path.to_owned()),
+        }
+        Ok(())
+    }
+}
+
+/// The inner ones first.
+fn remove_directories(standing: &Standing, removed: &mut Vec<String>) -> Result<(), PlaceError> {
+    for directory in standing.directories.iter().rev() {
+        if place::remove_empty_directory(Path::new(directory))? {
+            removed.push(directory.clone());
+        }
+    }
+    Ok(())
+}
+
+fn standing(writer: &Writer) -> Result<Standing, JournalError> {
+    Ok(Standing::of(writer.store().read()?.entries.iter().map(|entry| &entry.record)))
+}
+
+fn pending<'a>(file: &'a File, root: &Path) -> Result<Pending<'a>, PersistError> {
+    let path = root.join(file.path.trim_start_matches('/'));
+    let recorded = file.content.recorded(path.display().to_string());
+    // Also where a directory is not there yet, one above may be a link.
+    place::missing_directories(&path)?;
+    let occupant = match Spot::find(&path)? {
+        Some(spot) => spot.occupant()?,
+        None => Occupant::Nothing,
+    };
+    Ok(Pending { file, path, recorded, occupant })
+}
+
+fn missing_directories(pending: &[Pending<'_>]) -> Result<Vec<PathBuf>, PlaceError> {
+    let mut missing = Vec::new();
+    for one in pending {
+        for directory in place::missing_directories(&one.path)? {
+            if !missing.contains(&directory) {
+                missing.push(directory);
+            }
+        }
+    }
+    Ok(missing)
+}

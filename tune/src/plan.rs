@@ -1,0 +1,173 @@
+//! What is to be set on a host, why, and what it will interrupt.
+
+mod check;
+mod draft;
+mod make;
+mod predict;
+#[cfg(test)]
+mod random_tests;
+mod rehearse;
+#[cfg(test)]
+mod tests;
+mod text;
+#[cfg(test)]
+mod text_tests;
+mod threads;
+mod values;
+
+use linerate_host::{Setting, Value};
+use serde::{Deserialize, Serialize};
+
+use crate::Device;
+use crate::claim::Claim;
+
+pub use check::PlanError;
+pub(crate) use draft::interrupts;
+pub use make::make;
+pub use rehearse::{Rehearsal, rehearse};
+
+/// The schema of a plan's document.
+pub const SCHEMA: &str = "linerate.plan/1";
+
+/// A plan, as it is shown, saved, edited and carried out.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Plan {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// Version of linerate.
+    pub version: String,
+    /// Name of the profile that was planned for.
+    pub goal: String,
+    /// The devices of the interfaces that are named in it.
+    pub devices: Vec<Device>,
+    /// The CPUs that packets are spread over, the one to be used first first.
+    pub cpus: Vec<u32>,
+    /// Which CPUs each queue goes to, an item an interface.
+    pub layouts: Vec<Layout>,
+    /// Changes that have other programs leave what is set below; made first.
+    pub agreements: Vec<PlannedChange>,
+    /// The changes, in the order in which they are made.
+    pub changes: Vec<PlannedChange>,
+    /// What doctor found that this plan does not mend, and why.
+    pub left: Vec<Left>,
+}
+
+/// Where the packets of an interface's queues go.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Layout {
+    /// The interface.
+    pub interface: String,
+    /// Its queues, by number.
+    pub queues: Vec<QueueLayout>,
+}
+
+/// The CPUs of a queue.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct QueueLayout {
+    /// Its number.
+    pub queue: u32,
+    /// The CPU of its interrupt; none where it has none, or where it cannot be told.
+    pub interrupt: Option<u32>,
+    /// The CPUs that RPS hands its packets to, as a list such as `0,4-5`; empty where they stay.
+    pub receive: String,
+    /// The CPUs that send by the transmit queue of this number, as a list; empty where none is told to.
+    pub transmit: String,
+}
+
+/// One setting to change.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlannedChange {
+    /// Which one.
+    pub setting: Setting,
+    /// What it was when the plan was made.
+    pub from: Value,
+    /// What it is to be.
+    pub to: Value,
+    /// Why: a sentence.
+    pub why: String,
+    /// Ids of the findings that it mends.
+    pub findings: Vec<String>,
+    /// The effect to expect; none where nobody published one.
+    pub effect: Option<String>,
+    /// Where effect and mechanism are from.
+    pub source: Option<String>,
+    /// What may go wrong, or when not to.
+    pub risk: Option<String>,
+    /// What it interrupts.
+    pub interrupts: Interrupts,
+    /// Others who set it too.
+    pub claims: Vec<Claim>,
+}
+
+/// What a change interrupts while it is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Interrupts {
+    /// Nothing.
+    Nothing,
+    /// Packets of a flow may be reordered for a moment; none is lost.
+    Order,
+    /// Packets may be reordered, or be lost, for a moment.
+    Moment,
+    /// The interface is reset: its link goes down for up to seconds. What follows is planned anew after it, since queues
+    /// and vectors may be others then.
+    Link,
+}
+
+/// A finding that is not mended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Left {
+    /// Its id.
+    pub finding: String,
+    /// Its severity, as doctor has it.
+    pub severity: String,
+    /// Its title.
+    pub title: String,
+    /// Why it is left.
+    pub why: String,
+    /// What a person could type; empty where nothing helps.
+    pub commands: Vec<String>,
+}
+
+impl Plan {
+    /// The first part of it, up to the last change that resets an interface; none where none does. Once that is made the
+    /// host is to be observed, and planned for, anew: queues, vectors and tables are others then.
+    #[must_use]
+    pub fn until_link_reset(&self) -> Option<Self> {
+        let resets = |change: &PlannedChange| change.interrupts == Interrupts::Link;
+        let last = self.changes.iter().rposition(resets)?;
+        let mut first = self.clone();
+        first.changes.truncate(last + 1);
+        Some(first)
+    }
+
+    /// Takes changes out and leaves what they would have mended, for the reason that is given for each.
+    pub fn leave_out(&mut self, why: impl Fn(&PlannedChange) -> Option<String>) {
+        let changes = std::mem::take(&mut self.changes);
+        for change in changes {
+            match why(&change) {
+                Some(why) => self.left.push(Left::of(&change, why)),
+                None => self.changes.push(change),
+            }
+        }
+    }
+}
+
+impl Left {
+    /// What a change that is not made leaves, and what a person would type to make it.
+    #[must_use]
+    pub fn of(change: &PlannedChange, why: String) -> Self {
+        Self {
+            finding: change.findings.first().cloned().unwrap_or_else(|| "profile".to_owned()),
+            severity: "note".to_owned(),
+            title: format!("{} stays '{}' instead of '{}'", change.setting, change.from, change.to),
+            why,
+            commands: change.setting.command(&change.to).into_iter().collect(),
+        }
+    }
+}

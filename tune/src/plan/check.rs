@@ -1,0 +1,168 @@
+//! Whether a plan is still one for this host.
+
+use linerate_host::setting::SocketKnob;
+use linerate_host::{CpuSet, Host, Setting, Value};
+
+use super::{Plan, PlannedChange};
+use crate::device::Whereabouts;
+
+/// Why a plan cannot be carried out.
+#[derive(Debug, thiserror::Error)]
+pub enum PlanError {
+    /// It is no JSON, or has other fields than a plan.
+    #[error("{origin} is no plan: {what}")]
+    Text {
+        /// The file.
+        origin: String,
+        /// What is wrong, with line and column.
+        what: String,
+    },
+    /// It is another kind of document.
+    #[error("{origin} is no plan: its schema is '{found}', not '{}'", super::SCHEMA)]
+    Schema {
+        /// The file.
+        origin: String,
+        /// Its schema.
+        found: String,
+    },
+    /// A setting or a value in it is none.
+    #[error("{origin}: {what}")]
+    Value {
+        /// The file.
+        origin: String,
+        /// Which one, and what is expected.
+        what: String,
+    },
+    /// An interface is not the one that it was made for.
+    #[error("{interface} {what}: make the plan anew")]
+    Interface {
+        /// Its name in the plan.
+        interface: String,
+        /// What became of it.
+        what: String,
+    },
+    /// It names CPUs that are not there.
+    #[error("{setting} is to be '{to}', and {cpus} not online: make the plan anew")]
+    Cpus {
+        /// The setting.
+        setting: String,
+        /// The value.
+        to: String,
+        /// The CPUs, as `CPU 3 is` or `CPUs 3-4 are`.
+        cpus: String,
+    },
+    /// A setting is not what it was when the plan was made.
+    #[error("{setting} is '{found}' now, and was '{from}' when the plan was made: make the plan anew")]
+    Changed {
+        /// The setting.
+        setting: String,
+        /// What it was.
+        from: String,
+        /// What it is.
+        found: String,
+    },
+    /// A setting cannot be read.
+    #[error("{what}: make the plan anew")]
+    Unread {
+        /// The setting and the host's words.
+        what: String,
+    },
+    /// The host does not tell what is needed to check it.
+    #[error("{what}")]
+    Host {
+        /// The host's words.
+        what: String,
+    },
+}
+
+impl Plan {
+    /// Whether it can be carried out on this host as it is: its interfaces are the same devices, its CPUs are online, and
+    /// each setting is what it was when the plan was made, or what it is to be. Reads only.
+    ///
+    /// # Errors
+    /// The first thing that is otherwise, in one line.
+    pub fn check(&self, host: &Host) -> Result<(), PlanError> {
+        self.check_devices(host)?;
+        let online = online(host)?;
+        for change in self.agreements.iter().chain(&self.changes) {
+            self.names_its_device(&change.setting)?;
+            let bad = |error: linerate_host::SettingError| PlanError::Value {
+                origin: "the plan".to_owned(),
+                what: error.to_string(),
+            };
+            change.setting.check(&change.to).map_err(bad)?;
+            check_cpus(&change.setting, &change.to, &online)?;
+            check_from(change, host)?;
+        }
+        Ok(())
+    }
+
+    fn check_devices(&self, host: &Host) -> Result<(), PlanError> {
+        for device in &self.devices {
+            let interface = device.interface.clone();
+            let unread = |error: linerate_host::HostError| PlanError::Host { what: error.to_string() };
+            let what = match device.whereabouts(host).map_err(unread)? {
+                Whereabouts::Same => continue,
+                Whereabouts::Renamed(name) => format!("is called {name} now"),
+                Whereabouts::Gone => "is gone".to_owned(),
+                Whereabouts::Replaced => "is another device now".to_owned(),
+            };
+            return Err(PlanError::Interface { interface, what });
+        }
+        Ok(())
+    }
+
+    /// A plan from a capture may name interfaces whose devices it does not tell.
+    fn names_its_device(&self, setting: &Setting) -> Result<(), PlanError> {
+        let Some(interface) = setting.interface().map(std::borrow::Cow::into_owned) else { return Ok(()) };
+        // Those of sysctls for all interfaces, and for those to come.
+        let is_none = matches!(interface.as_str(), "all" | "default");
+        if is_none || self.devices.iter().any(|device| device.interface == interface) {
+            return Ok(());
+        }
+        let what = format!("is in the change of {setting}, and not among the plan's devices");
+        Err(PlanError::Interface { interface, what })
+    }
+}
+
+fn online(host: &Host) -> Result<CpuSet, PlanError> {
+    const PATH: &str = "/sys/devices/system/cpu/online";
+    let unread = |error: String| PlanError::Host { what: error };
+    let text = host.read(PATH).map_err(|error| unread(error.to_string()))?;
+    CpuSet::from_list(&text).map_err(|error| unread(format!("{PATH}: {error}")))
+}
+
+/// Masks of CPUs that are offline the kernel takes in part, or refuses.
+fn check_cpus(setting: &Setting, to: &Value, online: &CpuSet) -> Result<(), PlanError> {
+    let cpus: CpuSet = match setting {
+        Setting::IrqAffinity { .. } | Setting::QueueCpus { .. } => {
+            let mask = to.as_str().split_whitespace().next().unwrap_or_default();
+            CpuSet::from_mask(mask).map(CpuSet::into_iter).into_iter().flatten().collect()
+        }
+        Setting::Governor { cpu } => CpuSet::from_iter([*cpu]),
+        // No list of CPUs: no CPU is asked for.
+        Setting::ThreadCpus { .. } | Setting::Socket { knob: SocketKnob::IncomingCpu, .. } => {
+            CpuSet::from_list(to.as_str()).unwrap_or_default()
+        }
+        _ => return Ok(()),
+    };
+    let off: CpuSet = cpus.iter().filter(|cpu| !online.contains(*cpu)).collect();
+    if off.is_empty() {
+        return Ok(());
+    }
+    let cpus = if off.len() == 1 { format!("CPU {off} is") } else { format!("CPUs {off} are") };
+    Err(PlanError::Cpus { setting: setting.to_string(), to: to.to_string(), cpus })
+}
+
+fn check_from(change: &PlannedChange, host: &Host) -> Result<(), PlanError> {
+    let found = change.setting.read(host).map_err(|error| PlanError::Unread { what: error.to_string() })?;
+    let as_planned = change.setting.same(&found, &change.from) || change.setting.same(&found, &change.to);
+    if as_planned || change.is_moved_by_others() {
+        return Ok(());
+    }
+    Err(PlanError::Changed {
+        setting: change.setting.to_string(),
+        from: change.from.to_string(),
+        found: found.to_string(),
+    })
+}

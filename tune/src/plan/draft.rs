@@ -1,0 +1,163 @@
+//! Changes as they are collected, a setting once, and what is left.
+
+use linerate_host::finding::{Finding, Severity};
+use linerate_host::{Host, Setting, Value, diagnosis};
+
+use super::{Interrupts, Left, PlannedChange};
+
+/// What a plan is made of.
+pub(super) struct Draft<'a> {
+    host: &'a Host,
+    pub(super) changes: Vec<PlannedChange>,
+    pub(super) left: Vec<Left>,
+}
+
+/// Why a setting is to be changed.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Reason {
+    pub(super) why: String,
+    pub(super) findings: Vec<String>,
+    pub(super) effect: Option<String>,
+    pub(super) source: Option<String>,
+    pub(super) risk: Option<String>,
+}
+
+/// What became of a change that was to be added.
+pub(super) enum Added {
+    /// It is among the changes.
+    Planned,
+    /// It is so already.
+    Already,
+    /// What it is cannot be read, for this reason, so that it could not be put back.
+    Unread(String),
+}
+
+impl Reason {
+    /// What is known of findings: the first says why, and what to expect.
+    pub(super) fn of(findings: &[&Finding]) -> Self {
+        let first = findings.first();
+        let rule = first.and_then(|finding| diagnosis::rule(finding.id));
+        let mut ids: Vec<String> = findings.iter().map(|finding| finding.id.to_owned()).collect();
+        ids.dedup();
+        Self {
+            why: first.map_or_else(String::new, |finding| format!("{}.", finding.title)),
+            findings: ids,
+            effect: rule.map(|rule| rule.effect.to_owned()),
+            source: rule.map(|rule| rule.source.to_owned()),
+            risk: rule.map(|rule| format!("Not where this holds: {}", rule.unless)),
+        }
+    }
+
+    /// Says so much more.
+    pub(super) fn and(mut self, more: &str) -> Self {
+        if !self.why.is_empty() {
+            self.why.push(' ');
+        }
+        self.why.push_str(more);
+        self
+    }
+}
+
+impl<'a> Draft<'a> {
+    pub(super) fn new(host: &'a Host) -> Self {
+        Self { host, changes: Vec::new(), left: Vec::new() }
+    }
+
+    /// What a setting is now: what is planned already, or what the host says.
+    pub(super) fn read(&self, setting: &Setting) -> Result<Value, String> {
+        match self.changes.iter().find(|planned| planned.setting == *setting) {
+            Some(planned) => Ok(planned.to.clone()),
+            None => setting.read(self.host).map_err(|error| error.to_string()),
+        }
+    }
+
+    /// Adds a change; to a setting that is to be changed already only the findings that it mends too. What it is now the
+    /// host says, or where that is a capture that does not tell, who saw it before.
+    pub(super) fn add(
+        &mut self,
+        setting: &Setting,
+        seen: Option<&Value>,
+        to: &Value,
+        reason: &Reason,
+    ) -> Added {
+        if let Some(planned) = self.changes.iter_mut().find(|planned| planned.setting == *setting) {
+            let new = reason.findings.iter().filter(|id| !planned.findings.contains(id));
+            let new: Vec<String> = new.cloned().collect();
+            planned.findings.extend(new);
+            return Added::Planned;
+        }
+        let from = match (setting.read(self.host), seen) {
+            (Ok(from), _) => from,
+            (Err(error), Some(seen)) if !error.is_unsupported() && !error.is_denied() => seen.clone(),
+            (Err(error), _) => return Added::Unread(error.to_string()),
+        };
+        if setting.same(&from, to) {
+            return Added::Already;
+        }
+        self.changes.push(PlannedChange {
+            interrupts: interrupts(setting),
+            setting: setting.clone(),
+            from,
+            to: to.clone(),
+            why: reason.why.clone(),
+            findings: reason.findings.clone(),
+            effect: reason.effect.clone(),
+            source: reason.source.clone(),
+            risk: reason.risk.clone(),
+            claims: Vec::new(),
+        });
+        Added::Planned
+    }
+
+    /// Leaves a finding. Those that are but notes need no reason.
+    pub(super) fn leave(&mut self, finding: &Finding, why: impl Into<String>, commands: Vec<String>) {
+        let known = |left: &Left| left.finding == finding.id && left.title == finding.title;
+        if finding.severity > Severity::Note && !self.left.iter().any(known) {
+            self.left.push(Left {
+                finding: finding.id.to_owned(),
+                severity: finding.severity.name().to_owned(),
+                title: finding.title.clone(),
+                why: why.into(),
+                commands,
+            });
+        }
+    }
+}
+
+/// Drivers reset the interface for other channels and rings (`ethtool -L`, `-G`), as they do for other numbers of virtual
+/// functions. Another queue for a flow, or another way to send, reorders its packets for a moment.
+pub(crate) fn interrupts(setting: &Setting) -> Interrupts {
+    match setting {
+        Setting::Channels { .. } | Setting::Rings { .. } | Setting::VirtualFunctions { .. } => {
+            Interrupts::Link
+        }
+        Setting::RssTable { .. }
+        | Setting::FlowHash { .. }
+        | Setting::Offload { .. }
+        | Setting::Coalesce { .. }
+        | Setting::Napi { .. }
+        | Setting::QueueCpus { .. } => Interrupts::Moment,
+        _ => Interrupts::Nothing,
+    }
+}
+
+/// The order in which changes are made: what resets the interface, since queues and vectors are others then; the CPUs of
+/// queues from the interrupt on; how packets come into them; the rest of the interface; the network stack; the machine; servers.
+pub(super) fn rank(setting: &Setting) -> u8 {
+    use linerate_host::setting::QueueDirection::{Receive, Transmit};
+    match setting {
+        Setting::Channels { .. } | Setting::VirtualFunctions { .. } => 0,
+        Setting::Rings { .. } => 1,
+        Setting::IrqAffinity { .. } => 2,
+        Setting::QueueCpus { direction: Receive, .. } => 3,
+        Setting::QueueCpus { direction: Transmit, .. } => 4,
+        Setting::FlowHash { .. } => 5,
+        Setting::RssTable { .. } => 6,
+        Setting::Sysctl(_) => 8,
+        Setting::NftTable { .. } => 9,
+        Setting::Governor { .. } | Setting::Audit => 10,
+        Setting::Steering { .. } | Setting::Socket { .. } | Setting::ThreadCpus { .. } => 11,
+        // Features of interfaces.
+        _ => 7,
+    }
+}

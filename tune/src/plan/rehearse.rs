@@ -1,0 +1,48 @@
+//! What doctor would say once a plan is carried out: on a fake host of what was recorded.
+
+use linerate_host::{Diagnosis, Host, PacketPath, Recording, Scope, Setting, View};
+
+use super::Plan;
+
+/// A plan carried out on a fake host.
+#[derive(Debug)]
+pub struct Rehearsal {
+    /// The fake host, as it is then.
+    pub host: Host,
+    /// Its state; with two readings that of the earlier one first. Counters are those that were recorded: what the host
+    /// would lose or spread then, only the host can tell.
+    pub readings: Vec<PacketPath>,
+    /// What doctor would say.
+    pub diagnosis: Diagnosis,
+    /// What could not be rehearsed, and why.
+    pub unrehearsed: Vec<(Setting, String)>,
+}
+
+/// Carries a plan out on what was recorded of a host, in one reading, or in two with time between them, and judges it anew.
+#[must_use]
+pub fn rehearse(readings: Vec<Recording>, scope: &Scope, plan: &Plan) -> Rehearsal {
+    let mut hosts: Vec<Host> = readings.into_iter().map(Host::rehearsal).collect();
+    let mut unrehearsed = Vec::new();
+    // Agreements are with programs, which a fake host does not have, and doctor sees nothing of them.
+    for change in &plan.changes {
+        if matches!(change.setting, Setting::Channels { .. } | Setting::VirtualFunctions { .. }) {
+            let why = "the interface makes its queues anew, which only it can do";
+            unrehearsed.push((change.setting.clone(), why.to_owned()));
+            continue;
+        }
+        let failures = hosts.iter().filter_map(|host| change.setting.write(host, &change.to).err());
+        if let Some(error) = failures.last() {
+            let why = error.to_string();
+            let why = why.strip_prefix(&format!("{}: ", change.setting)).unwrap_or(&why);
+            unrehearsed.push((change.setting.clone(), why.to_owned()));
+        }
+    }
+    let states: Vec<PacketPath> = hosts.iter().map(|host| PacketPath::observe(host, scope)).collect();
+    let host = hosts.pop().unwrap_or_else(|| Host::rehearsal(Recording::new()));
+    let diagnosis = match states.as_slice() {
+        [] => Diagnosis { findings: Vec::new(), unknown: Vec::new() },
+        [only] => Diagnosis::of(&View::once(only)),
+        [before, .., now] => Diagnosis::of(&View::twice(before, now)),
+    };
+    Rehearsal { host, readings: states, diagnosis, unrehearsed }
+}

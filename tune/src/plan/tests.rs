@@ -1,0 +1,196 @@
+use linerate_host::recording::Entry;
+use linerate_host::{Diagnosis, Host, PacketPath, Recording, Scope, Severity, View};
+use linerate_specimen::{Node, Tree, specimen};
+
+use super::*;
+use crate::Profile;
+
+pub(super) fn recording(tree: &Tree) -> Recording {
+    let mut recording = Recording::new();
+    for (path, node) in tree.followed().entries() {
+        let entry = match node {
+            Node::File(content) => Entry::File(content.clone().into_bytes()),
+            Node::Link(target) => Entry::Link(target.clone()),
+        };
+        recording.insert(path, entry);
+    }
+    recording
+}
+
+pub(super) fn recordings(name: &str) -> Vec<Recording> {
+    specimen(name).expect("a specimen").trees().iter().map(recording).collect()
+}
+
+/// The plan for what was recorded.
+pub(super) fn plan(readings: &[Recording], profile: &Profile) -> Plan {
+    let states: Vec<PacketPath> = readings
+        .iter()
+        .map(|reading| PacketPath::observe(&Host::recorded(reading.clone()), &Scope::default()))
+        .collect();
+    let host = Host::recorded(readings.last().expect("a reading").clone());
+    of_states(&host, &states, profile)
+}
+
+pub(super) fn of_states(host: &Host, states: &[PacketPath], profile: &Profile) -> Plan {
+    let view = match states {
+        [before, now] => View::twice(before, now),
+        [now] => View::once(now),
+        _ => panic!("one reading or two"),
+    };
+    make(host, &view, &Diagnosis::of(&view), profile)
+}
+
+pub(super) fn named(name: &str) -> Profile {
+    Profile::named(name).expect("a profile")
+}
+
+pub(super) fn shown(plan: &Plan) -> Vec<String> {
+    plan.changes
+        .iter()
+        .map(|change| format!("{}: {} -> {}", change.setting, change.from, change.to))
+        .collect()
+}
+
+const PROFILES: [&str; 4] = ["udp-server", "udp-server-with-tcp", "hypervisor", "low-latency"];
+const SPECIMENS: [&str; 5] = ["makita-2016", "makita-2016-mended", "million-packets", "many", "small-vm"];
+
+#[test]
+fn nothing_above_a_note_remains_but_what_is_left_with_a_reason() {
+    for (name, profile) in SPECIMENS.iter().flat_map(|name| PROFILES.map(|profile| (*name, profile))) {
+        let readings = recordings(name);
+        let plan = plan(&readings, &named(profile));
+        let rehearsal = rehearse(readings, &Scope::default(), &plan);
+        assert!(rehearsal.unrehearsed.is_empty(), "{name}: {:?}", rehearsal.unrehearsed);
+        for finding in &rehearsal.diagnosis.findings {
+            let left = plan.left.iter().any(|left| left.finding == finding.id && !left.why.is_empty());
+            // Packets are spread as they were recorded, whatever they are spread by then.
+            let recorded = finding.id == "rss.single-flow";
+            // The profile wants merging, and this host had it switched off.
+            let wanted =
+                (name, profile, finding.id) == ("makita-2016-mended", "hypervisor", "link.gro-for-udp");
+            let expected = finding.severity == Severity::Note || left || recorded || wanted;
+            assert!(expected, "{name}, {profile}: {} {}", finding.id, finding.title);
+        }
+    }
+}
+
+#[test]
+fn a_plan_that_was_carried_out_leaves_nothing_to_change() {
+    for (name, profile) in SPECIMENS.iter().flat_map(|name| PROFILES.map(|profile| (*name, profile))) {
+        let readings = recordings(name);
+        let profile = named(profile);
+        let rehearsal = rehearse(readings.clone(), &Scope::default(), &plan(&readings, &profile));
+        let again = of_states(&rehearsal.host, &rehearsal.readings, &profile);
+        assert_eq!(shown(&again), [""; 0], "{name}, {}", profile.name);
+    }
+}
+
+/// What the slides of 2016 did to that machine, as far as it is the host's; the threads and sockets are the server's.
+#[test]
+fn the_machine_of_2016_is_tuned_as_the_slides_did() {
+    let plan = plan(&recordings("makita-2016"), &named("udp-server"));
+    let shown = shown(&plan);
+    let irqs = (0..20)
+        .map(|queue| (105 + queue, queue))
+        .map(|(irq, cpu): (u32, u32)| format!("affinity of IRQ {irq} (ens1f0-TxRx-{cpu}): "));
+    for (irq, change) in irqs.zip(&plan.changes) {
+        assert!(change.setting.to_string().starts_with(&irq[..irq.len() - 2]), "{irq} {}", change.setting);
+        assert_eq!(change.findings, ["irq.one-node", "irq.stacked", "irq.not-hint"]);
+    }
+    assert_eq!(
+        shown[20..],
+        [
+            // The table reaches 16 of 20 queues: the CPUs of the others, 16 to 19, are of node 1, as 5 to 9 and 15.
+            "ens1f0 rx-5/rps_cpus: 00000 -> 00010020",
+            "ens1f0 rx-6/rps_cpus: 00000 -> 00020040",
+            "ens1f0 rx-7/rps_cpus: 00000 -> 00040080",
+            "ens1f0 rx-8/rps_cpus: 00000 -> 00080100",
+            "ens1f0 generic-receive-offload: on -> off",
+            "net.ipv4.conf.all.rp_filter: 1 -> 0",
+            "net.ipv4.conf.ens1f0.rp_filter: 1 -> 0",
+            "net.ipv4.conf.ens1f0.accept_local: 0 -> 1",
+            "net.core.rmem_max: 212992 -> 4194304",
+            "audit enabled: 1 -> 0",
+        ]
+    );
+    assert_eq!(plan.cpus, [0, 1, 2, 3, 4, 10, 11, 12, 13, 14, 5, 6, 7, 8, 9, 15, 16, 17, 18, 19]);
+    assert_eq!(plan.layouts[0].queues[8].receive, "8,19");
+    assert_eq!(
+        (plan.devices[0].interface.as_str(), plan.devices[0].device.as_deref()),
+        ("ens1f0", Some("0000:04:00.0"))
+    );
+    let threads = plan.left.iter().find(|left| left.finding == "thread.unpinned").expect("left");
+    assert_eq!((threads.commands.len(), threads.commands[19].as_str()), (20, "taskset -pc 19 4730"));
+    assert!(plan.left.iter().any(|left| left.finding == "filter.hooks-without-rules"), "{:?}", plan.left);
+}
+
+#[test]
+fn every_change_says_why_and_where_that_is_from() {
+    for (name, profile) in SPECIMENS.iter().flat_map(|name| PROFILES.map(|profile| (*name, profile))) {
+        for change in plan(&recordings(name), &named(profile)).changes {
+            assert!(change.why.ends_with('.') && change.source.is_some(), "{name}, {profile}: {change:?}");
+            assert!(change.setting.check(&change.to).is_ok(), "{}", change.setting);
+        }
+    }
+}
+
+/// The machine of 2016 with eight channels of the 63 that its NIC offers.
+fn with_eight_channels() -> Recording {
+    let mut machine = specimen("makita-2016").expect("a specimen").first;
+    let nic = &mut machine.nics[0];
+    nic.receive.truncate(8);
+    nic.transmit.truncate(8);
+    nic.irqs.truncate(8);
+    nic.ethtool.channels = Some([0, 0, 8, 0, 0, 63]);
+    nic.ethtool.table = Some((0..128).map(|entry| entry % 8).collect());
+    machine.interrupts.truncate(8);
+    recording(&machine.tree())
+}
+
+#[test]
+fn what_resets_an_interface_comes_first_and_its_queues_are_planned_after_it() {
+    let readings = [with_eight_channels()];
+    let plan = plan(&readings, &named("udp-server"));
+    let shown = shown(&plan);
+    assert_eq!(shown[0], "channels of ens1f0: combined 8 -> combined 20");
+    assert_eq!(plan.changes[0].interrupts, Interrupts::Link);
+    assert!(shown.iter().all(|change| !change.contains("cpus") && !change.contains("IRQ")), "{shown:?}");
+    // What is to come is shown all the same.
+    let interrupts: Vec<_> = plan.layouts[0].queues.iter().filter_map(|queue| queue.interrupt).collect();
+    assert_eq!(interrupts, plan.cpus);
+    assert_eq!((interrupts.len(), plan.layouts[0].queues[19].transmit.as_str()), (20, "19"));
+    let first = plan.until_link_reset().expect("a reset");
+    assert_eq!((first.changes.len(), first.layouts), (1, plan.layouts.clone()));
+    let rehearsal = rehearse(readings.to_vec(), &Scope::default(), &plan);
+    assert_eq!(rehearsal.unrehearsed.len(), 1);
+    let mut without = plan;
+    without.leave_out(|change| {
+        (change.interrupts == Interrupts::Link).then(|| "the interface must not pause".to_owned())
+    });
+    assert_eq!(without.until_link_reset(), None);
+    let left = without.left.iter().find(|left| left.title.starts_with("channels of ens1f0")).expect("left");
+    assert_eq!(left.commands, ["ethtool -L ens1f0 combined 20"]);
+}
+
+#[test]
+fn interrupts_that_the_kernel_manages_are_left_with_that_reason() {
+    let host = Host::recorded(recordings("makita-2016").remove(0));
+    let mut path = PacketPath::observe(&host, &Scope::default());
+    let linerate_host::Known::Value(vectors) = &mut path.irq.interfaces[0].vectors else { panic!("vectors") };
+    vectors.iter_mut().for_each(|vector| vector.managed = linerate_host::Known::Value(Some(true)));
+    let plan = of_states(&host, &[path], &named("udp-server"));
+    assert!(plan.changes.iter().all(|change| !change.setting.to_string().contains("IRQ")));
+    let left = plan.left.iter().find(|left| left.finding == "irq.stacked").expect("left");
+    assert_eq!(left.why, "The kernel manages where ens1f0's interrupts go: nobody may change it.");
+}
+
+#[test]
+fn a_profile_of_ones_own_decides_which_cpus_take_packets() {
+    let text = named("udp-server").text.replace("free = \"\"", "free = \"0,10\"");
+    let profile = Profile::parse(&text, "mine.toml").expect("a profile");
+    let plan = plan(&recordings("makita-2016"), &profile);
+    assert_eq!(plan.cpus, [1, 2, 3, 4, 11, 12, 13, 14, 5, 6, 7, 8, 9, 15, 16, 17, 18, 19]);
+    for queue in &plan.layouts[0].queues {
+        assert!(queue.interrupt.is_some_and(|cpu| cpu != 0 && cpu != 10), "{queue:?}");
+    }
+}

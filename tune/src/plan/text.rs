@@ -1,0 +1,54 @@
+//! Plans as documents that people save and edit.
+
+use super::{Plan, PlanError, SCHEMA};
+
+impl Plan {
+    /// Reads a plan; `origin` is what errors call it.
+    ///
+    /// # Errors
+    /// [`PlanError::Text`] names line and column, [`PlanError::Schema`] another kind of document, [`PlanError::Value`] a
+    /// value that its setting does not take.
+    pub fn parse(text: &str, origin: &str) -> Result<Self, PlanError> {
+        let wrong = |error: &serde_json::Error| PlanError::Text {
+            origin: origin.to_owned(),
+            what: error.to_string().replace('\n', " "),
+        };
+        let json: serde_json::Value = serde_json::from_str(text).map_err(|error| wrong(&error))?;
+        // A document of another kind is told by its schema, rather than by a field that it has not.
+        let schema = json.get("schema").and_then(serde_json::Value::as_str).unwrap_or_default();
+        if schema != SCHEMA {
+            return Err(PlanError::Schema { origin: origin.to_owned(), found: schema.to_owned() });
+        }
+        let plan: Plan = serde_json::from_str(text).map_err(|error| wrong(&error))?;
+        for change in plan.agreements.iter().chain(&plan.changes) {
+            for value in [&change.from, &change.to] {
+                let checked = change.setting.check(value);
+                checked.map_err(|error| PlanError::Value {
+                    origin: origin.to_owned(),
+                    what: error.to_string(),
+                })?;
+            }
+        }
+        if let Some(twice) = plan.named_twice() {
+            let what = format!("{twice} is there twice");
+            return Err(PlanError::Value { origin: origin.to_owned(), what });
+        }
+        Ok(plan)
+    }
+
+    /// The plan as it is saved: JSON, in the order of the fields.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        // Nothing in it can fail to be written: no map has keys that are no text, no number is infinite.
+        let mut text = serde_json::to_string_pretty(self).unwrap_or_default();
+        text.push('\n');
+        text
+    }
+
+    /// A setting that two changes name.
+    fn named_twice(&self) -> Option<String> {
+        let mut seen = std::collections::BTreeSet::new();
+        let all = self.agreements.iter().chain(&self.changes);
+        all.map(|change| &change.setting).find(|setting| !seen.insert(*setting)).map(ToString::to_string)
+    }
+}

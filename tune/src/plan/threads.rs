@@ -1,0 +1,49 @@
+//! Where the threads of a server belong. They are the server's own: a plan only tells.
+
+use linerate_host::Severity;
+use linerate_host::finding::Finding;
+use linerate_host::stage::View;
+use linerate_host::stage::socket::Service;
+use linerate_host::stage::thread::Serving;
+
+use super::Left;
+
+/// Puts in what is left of a finding about threads the commands that place them on the CPUs of the plan.
+pub(super) fn tell(left: &mut [Left], view: &View<'_>, finding: &Finding, cpus: &[u32]) {
+    if finding.severity == Severity::Note || finding.id == "thread.audit" || cpus.is_empty() {
+        return;
+    }
+    let Some(entry) = left.iter_mut().find(|left| left.finding == finding.id && left.title == finding.title)
+    else {
+        return;
+    };
+    let services =
+        view.now.socket.services().iter().filter(|service| finding.title.contains(&service.name()));
+    let commands: Vec<String> = services.flat_map(|service| of_service(view, service, cpus)).collect();
+    if !commands.is_empty() {
+        entry.commands = commands;
+    }
+}
+
+/// A CPU for each thread: the one its socket asks for, else in the order of their numbers, since servers that make a thread
+/// a CPU make them in that order; of more CPUs than threads those that are to be used first.
+fn of_service(view: &View<'_>, service: &Service, cpus: &[u32]) -> Vec<String> {
+    let mut threads: Vec<&Serving> = view.serving();
+    threads.retain(|thread| service.sockets.iter().any(|socket| thread.sockets.contains(&socket.inode)));
+    threads.sort_by_key(|thread| (thread.pid, thread.tid));
+    let mut first: Vec<u32> = cpus.iter().copied().take(threads.len()).collect();
+    first.sort_unstable();
+    let asked = |thread: &Serving| {
+        let own = service.sockets.iter().find(|socket| thread.sockets == [socket.inode])?;
+        own.incoming_cpu().filter(|cpu| cpus.contains(cpu))
+    };
+    let pairs = threads.iter().zip(first.iter().copied().cycle());
+    let placed = pairs.map(|(thread, cpu)| (thread, asked(thread).unwrap_or(cpu)));
+    let there = |thread: &Serving, cpu: u32| {
+        thread.allowed.value().is_some_and(|allowed| allowed.len() == 1 && allowed.contains(cpu))
+    };
+    placed
+        .filter(|(thread, cpu)| !there(thread, *cpu))
+        .map(|(thread, cpu)| format!("taskset -pc {cpu} {}", thread.tid))
+        .collect()
+}

@@ -1,0 +1,161 @@
+//! Values of a profile that no finding asks for.
+
+use linerate_host::setting::{NapiKnob, Offload};
+use linerate_host::stage::link::{Device, Link};
+use linerate_host::stage::socket::Protocol;
+use linerate_host::{PacketPath, Setting, Value};
+
+use super::Left;
+use super::draft::{Added, Draft, Reason};
+use crate::profile::{Bound, Condition, InterfaceKnob, Knob, Profile, Wanted};
+
+/// Adds them all, but for those that conditions keep as they are.
+pub(super) fn add(draft: &mut Draft<'_>, path: &PacketPath, profile: &Profile) {
+    for wanted in &profile.values {
+        for (setting, link) in settings(path, &wanted.knob) {
+            let held = wanted.unless.iter().find_map(|condition| holds(path, link, *condition));
+            match held {
+                Some(why) => leave(draft, &setting, why),
+                None => add_one(draft, &setting, wanted),
+            }
+        }
+    }
+}
+
+fn add_one(draft: &mut Draft<'_>, setting: &Setting, wanted: &Wanted) {
+    let reason = Reason {
+        why: wanted.why.clone(),
+        findings: Vec::new(),
+        effect: None,
+        source: wanted.source.clone(),
+        risk: wanted.risk.clone(),
+    };
+    let to = match draft.bounded(setting, &wanted.to) {
+        Ok(Some(to)) => to,
+        Ok(None) => return,
+        Err(why) => return leave(draft, setting, why),
+    };
+    if let Err(error) = setting.check(&to) {
+        return leave(draft, setting, error.to_string());
+    }
+    if let Added::Unread(error) = draft.add(setting, None, &to, &reason) {
+        leave(draft, setting, format!("what it is now cannot be read: {error}"));
+    }
+}
+
+/// The settings of a knob, and the interface of each that belongs to one. Software has no features worth setting.
+fn settings<'p>(path: &'p PacketPath, knob: &Knob) -> Vec<(Setting, Option<&'p Link>)> {
+    match knob {
+        Knob::Sysctl(name) => vec![(Setting::sysctl(name.clone()), None)],
+        Knob::Interface(knob) => {
+            let links = path.link.iter().filter(|link| link.device.value() != Some(&Device::Software));
+            links.map(|link| (of_interface(*knob, &link.interface), Some(link))).collect()
+        }
+        Knob::Governor => {
+            let governed = path.machine.governors.value().and_then(Option::as_ref);
+            governed.into_iter().flatten().map(|(cpu, _)| (Setting::Governor { cpu: *cpu }, None)).collect()
+        }
+    }
+}
+
+fn of_interface(knob: InterfaceKnob, interface: &str) -> Setting {
+    let interface = interface.to_owned();
+    match knob {
+        InterfaceKnob::GenericReceiveOffload => {
+            Setting::Offload { interface, offload: Offload::GenericReceive }
+        }
+        InterfaceKnob::InterruptModeration => Setting::Coalesce { interface },
+        InterfaceKnob::GroFlushTimeout => Setting::Napi { interface, knob: NapiKnob::GroFlushTimeout },
+        InterfaceKnob::NapiDeferHardIrqs => Setting::Napi { interface, knob: NapiKnob::DeferHardIrqs },
+        InterfaceKnob::ThreadedNapi => Setting::Napi { interface, knob: NapiKnob::Threaded },
+    }
+}
+
+/// Why a value is to stay, if the condition holds or may hold.
+fn holds(path: &PacketPath, link: Option<&Link>, condition: Condition) -> Option<String> {
+    match condition {
+        Condition::MergedDatagrams => merged_datagrams(path),
+        Condition::Forwards => {
+            let bridged = link.is_some_and(|link| !matches!(link.bridge.value(), Some(None)));
+            let forwards = path.route.snmp("Ip.Forwarding") != Some(2);
+            match (bridged, forwards) {
+                (true, _) => Some("the interface is a port of a bridge, or may be one".to_owned()),
+                (_, true) => Some("this host forwards packets, or may do so".to_owned()),
+                _ => None,
+            }
+        }
+        Condition::Guest => match path.machine.hypervisor.value() {
+            Some(true) => Some("a hypervisor runs this host".to_owned()),
+            _ => None,
+        },
+    }
+}
+
+/// Sockets can ask for merged datagrams since Linux 5.0.
+fn merged_datagrams(path: &PacketPath) -> Option<String> {
+    if path.machine.kernel_is_at_least(5, 0) == Some(false) {
+        return None;
+    }
+    let services = path.socket.services().iter().filter(|service| service.protocol == Protocol::Udp);
+    for service in services {
+        for socket in &service.sockets {
+            match socket.set() {
+                Some(options) if options.gro => {
+                    return Some(format!("{} takes merged datagrams", service.name()));
+                }
+                Some(_) => {}
+                None => {
+                    return Some(format!("whether {} takes merged datagrams is not known", service.name()));
+                }
+            }
+        }
+    }
+    None
+}
+
+fn leave(draft: &mut Draft<'_>, setting: &Setting, why: String) {
+    draft.left.push(Left {
+        finding: "profile".to_owned(),
+        severity: "note".to_owned(),
+        title: format!("{setting} stays as it is"),
+        why,
+        commands: Vec::new(),
+    });
+}
+
+/// Of these pairs those that the driver has.
+fn offered(now: &Value, wanted: &Value) -> Result<Value, String> {
+    let has: Vec<&str> = now.as_str().split_whitespace().step_by(2).collect();
+    let words: Vec<&str> = wanted.as_str().split_whitespace().collect();
+    let of_driver = |pair: &&[&str]| pair.first().is_some_and(|name| has.contains(name));
+    let kept: Vec<String> = words.chunks(2).filter(of_driver).map(|pair| pair.join(" ")).collect();
+    if kept.is_empty() {
+        Err("its driver has nothing of it".to_owned())
+    } else {
+        Ok(Value::new(kept.join(" ")))
+    }
+}
+
+impl Draft<'_> {
+    /// The value that a setting is to have; none where it is within bounds.
+    ///
+    /// # Errors
+    /// Why that cannot be told.
+    fn bounded(&self, setting: &Setting, to: &Bound) -> Result<Option<Value>, String> {
+        let (bound, is_within): (u64, fn(u64, u64) -> bool) = match to {
+            Bound::Exactly(value) => {
+                let value = Value::new(value);
+                return match setting {
+                    Setting::Coalesce { .. } => offered(&self.read(setting)?, &value).map(Some),
+                    _ => Ok(Some(value)),
+                };
+            }
+            Bound::AtLeast(bound) => (*bound, |now, bound| now >= bound),
+            Bound::AtMost(bound) => (*bound, |now, bound| now <= bound),
+        };
+        let now = self.read(setting)?;
+        let number: u64 =
+            now.as_str().parse().map_err(|_| format!("it reads '{now}', which is no number"))?;
+        Ok((!is_within(number, bound)).then(|| Value::new(bound.to_string())))
+    }
+}

@@ -1,0 +1,205 @@
+//! What to tune a host for: which findings are mended, which are left and why, which CPUs take packets, and values that no
+//! finding asks for. A profile is a file of TOML that a person can read, copy and change.
+
+mod read;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use linerate_host::Severity;
+use linerate_host::stage::spread::Policy;
+
+/// What to tune a host for.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Profile {
+    /// Its name.
+    pub name: String,
+    /// What it is, in a line.
+    pub title: String,
+    /// What it is for.
+    pub purpose: String,
+    /// When not to use it.
+    pub not_for: String,
+    /// Which CPUs take packets, and by what they are given them.
+    pub cpus: Cpus,
+    /// Findings that are mended, from this severity on, by id or as `stage.*`.
+    pub mend: BTreeMap<String, Severity>,
+    /// Findings that a person has to decide about, and why, by id or as `stage.*`: they are left, with the commands that mend
+    /// them.
+    pub ask: BTreeMap<String, String>,
+    /// Findings that are left, and why, by id or as `stage.*`.
+    pub leave: BTreeMap<String, String>,
+    /// Values that no finding asks for.
+    pub values: Vec<Wanted>,
+    /// The file it was read from, for who wants to copy it.
+    pub text: String,
+}
+
+/// Which CPUs take packets, and by what they are given them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cpus {
+    /// Which ones, and whether interrupts and RPS are set for that.
+    pub policy: Policy,
+    /// Whether CPUs are given transmit queues.
+    pub xps: bool,
+}
+
+/// A value that no finding asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wanted {
+    /// What is to have it.
+    pub knob: Knob,
+    /// The value, or the least or most that it is to be.
+    pub to: Bound,
+    /// Why.
+    pub why: String,
+    /// Where that is from.
+    pub source: Option<String>,
+    /// What may go wrong.
+    pub risk: Option<String>,
+    /// When it is left as it is.
+    pub unless: Vec<Condition>,
+}
+
+/// What a value is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Knob {
+    /// A sysctl by its dotted name.
+    Sysctl(String),
+    /// Of each interface.
+    Interface(InterfaceKnob),
+    /// The governor of each CPU.
+    Governor,
+}
+
+/// A knob that each interface has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum InterfaceKnob {
+    /// Generic receive offload: `on` or `off`.
+    GenericReceiveOffload,
+    /// Interrupt moderation as `ethtool -C` takes it, of which what a driver does not have is left out: `adaptive-rx off
+    /// rx-usecs 0`.
+    InterruptModeration,
+    /// Nanoseconds that packets are held back to be merged (`gro_flush_timeout`).
+    GroFlushTimeout,
+    /// How often in a row polling may find nothing before interrupts are on again (`napi_defer_hard_irqs`).
+    NapiDeferHardIrqs,
+    /// Whether kernel threads poll: 0 or 1 (`threaded`).
+    ThreadedNapi,
+}
+
+/// What a value is to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Bound {
+    /// This.
+    Exactly(String),
+    /// This number or more.
+    AtLeast(u64),
+    /// This number or less.
+    AtMost(u64),
+}
+
+/// When a value is left as it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Condition {
+    /// A UDP socket takes merged datagrams (UDP_GRO).
+    MergedDatagrams,
+    /// The host forwards packets, or the interface is a port of a bridge.
+    Forwards,
+    /// A hypervisor runs this host.
+    Guest,
+}
+
+/// What a profile does about a finding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict<'a> {
+    /// It is mended from this severity on.
+    Mend(Severity),
+    /// It is left for a person to decide, for this reason.
+    Ask(&'a str),
+    /// It is left, for this reason.
+    Leave(&'a str),
+    /// It is not named.
+    Unnamed,
+}
+
+/// Why a profile cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum ProfileError {
+    /// There is none of this name.
+    #[error(
+        "no profile '{name}': there are {known}; a file of your own is named with a slash, as in ./{name}.toml"
+    )]
+    NoSuch {
+        /// The name.
+        name: String,
+        /// Those there are.
+        known: String,
+    },
+    /// It is none.
+    #[error("{origin}:{line}: {what}")]
+    Wrong {
+        /// The file.
+        origin: String,
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong with it, and what is expected.
+        what: String,
+    },
+}
+
+const BUILTIN: [(&str, &str); 4] = [
+    ("udp-server", include_str!("../profiles/udp-server.toml")),
+    ("udp-server-with-tcp", include_str!("../profiles/udp-server-with-tcp.toml")),
+    ("hypervisor", include_str!("../profiles/hypervisor.toml")),
+    ("low-latency", include_str!("../profiles/low-latency.toml")),
+];
+
+impl Profile {
+    /// Names and texts of those that come with the program.
+    pub fn builtin() -> impl Iterator<Item = (&'static str, &'static str)> {
+        BUILTIN.into_iter()
+    }
+
+    /// The profile of this name that comes with the program.
+    ///
+    /// # Errors
+    /// [`ProfileError::NoSuch`] with the names there are.
+    pub fn named(name: &str) -> Result<Self, ProfileError> {
+        let Some((_, text)) = BUILTIN.iter().find(|(known, _)| *known == name) else {
+            let known: Vec<&str> = BUILTIN.iter().map(|(known, _)| *known).collect();
+            return Err(ProfileError::NoSuch { name: name.to_owned(), known: known.join(", ") });
+        };
+        Self::parse(text, &format!("{name}.toml"))
+    }
+
+    /// Reads a profile; `origin` is what errors call it.
+    ///
+    /// # Errors
+    /// [`ProfileError::Wrong`] names the line, and what is expected there.
+    pub fn parse(text: &str, origin: &str) -> Result<Self, ProfileError> {
+        read::profile(text, origin)
+    }
+
+    /// What it does about findings of this id.
+    #[must_use]
+    pub fn verdict(&self, id: &str) -> Verdict<'_> {
+        let stage = id.split_once('.').map(|(stage, _)| format!("{stage}.*"));
+        let keys = [Some(id), stage.as_deref()];
+        for key in keys.into_iter().flatten() {
+            if let Some(severity) = self.mend.get(key) {
+                return Verdict::Mend(*severity);
+            }
+            if let Some(why) = self.ask.get(key) {
+                return Verdict::Ask(why);
+            }
+            if let Some(why) = self.leave.get(key) {
+                return Verdict::Leave(why);
+            }
+        }
+        Verdict::Unnamed
+    }
+}

@@ -1,0 +1,234 @@
+//! Reads a profile.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use linerate_host::diagnosis::rule;
+use linerate_host::stage::StageName;
+use linerate_host::stage::spread::{Handing, Policy, SecondThreads};
+use linerate_host::{CpuSet, Severity};
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::{Bound, Condition, Cpus, InterfaceKnob, Knob, Profile, ProfileError, Wanted};
+
+/// Reasons by id of a finding.
+type Reasons = BTreeMap<Spanned<String>, Spanned<String>>;
+
+/// A profile as it is written.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    name: Spanned<String>,
+    title: String,
+    #[serde(rename = "for")]
+    purpose: String,
+    not_for: String,
+    cpus: FileCpus,
+    #[serde(default)]
+    mend: BTreeMap<Spanned<String>, FileSeverity>,
+    #[serde(default)]
+    ask: Reasons,
+    #[serde(default)]
+    leave: Reasons,
+    #[serde(default)]
+    set: Vec<Spanned<FileWanted>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FileCpus {
+    second_threads: FileSecondThreads,
+    free: Spanned<String>,
+    interrupts: bool,
+    rps: FileHanding,
+    xps: bool,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum FileSecondThreads {
+    Last,
+    Never,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum FileHanding {
+    None,
+    OwnNode,
+    EveryNode,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum FileSeverity {
+    Note,
+    Low,
+    Medium,
+    High,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FileWanted {
+    sysctl: Option<String>,
+    interface: Option<InterfaceKnob>,
+    machine: Option<MachineKnob>,
+    to: Option<String>,
+    at_least: Option<u64>,
+    at_most: Option<u64>,
+    why: String,
+    source: Option<String>,
+    risk: Option<String>,
+    #[serde(default)]
+    unless: Vec<Condition>,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum MachineKnob {
+    Governor,
+}
+
+/// The text of a profile, and what it is called.
+struct Text<'a> {
+    text: &'a str,
+    origin: &'a str,
+}
+
+impl Text<'_> {
+    fn wrong(&self, span: Option<Range<usize>>, what: impl Into<String>) -> ProfileError {
+        let at = span.map_or(0, |span| span.start);
+        let line = self.text.bytes().take(at).filter(|byte| *byte == b'\n').count() + 1;
+        ProfileError::Wrong { origin: self.origin.to_owned(), line, what: what.into() }
+    }
+}
+
+pub(super) fn profile(text: &str, origin: &str) -> Result<Profile, ProfileError> {
+    let source = Text { text, origin };
+    let file: File = toml::from_str(text).map_err(|error| {
+        // The library's words may take several lines.
+        source.wrong(error.span(), error.message().replace('\n', " "))
+    })?;
+    let name = file.name.get_ref();
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || letter == '-' || letter == '_';
+    if name.is_empty() || !name.chars().all(is_plain) {
+        let what = format!("'{name}' is no name: letters, digits, - and _ make one");
+        return Err(source.wrong(Some(file.name.span()), what));
+    }
+    once(&source, &file)?;
+    let ask = reasons(&source, &file.ask)?;
+    let leave = reasons(&source, &file.leave)?;
+    let mend = mend(&source, &file)?;
+    Ok(Profile {
+        name: name.clone(),
+        title: file.title,
+        purpose: file.purpose,
+        not_for: file.not_for,
+        cpus: cpus(&source, &file.cpus)?,
+        mend,
+        ask,
+        leave,
+        values: file.set.into_iter().map(|item| wanted(&source, item)).collect::<Result<_, _>>()?,
+        text: text.to_owned(),
+    })
+}
+
+fn cpus(source: &Text<'_>, file: &FileCpus) -> Result<Cpus, ProfileError> {
+    let free = CpuSet::from_list(file.free.get_ref())
+        .map_err(|error| source.wrong(Some(file.free.span()), format!("free: {error}")))?;
+    let second_threads = match file.second_threads {
+        FileSecondThreads::Last => SecondThreads::Last,
+        FileSecondThreads::Never => SecondThreads::Never,
+    };
+    let handing = match file.rps {
+        FileHanding::None => Handing::None,
+        FileHanding::OwnNode => Handing::OwnNode,
+        FileHanding::EveryNode => Handing::EveryNode,
+    };
+    let policy = Policy { second_threads, handing, free, interrupts_stay: !file.interrupts };
+    Ok(Cpus { policy, xps: file.xps })
+}
+
+/// The id of a finding, or all of a stage as `stage.*`.
+fn id(source: &Text<'_>, id: &Spanned<String>) -> Result<String, ProfileError> {
+    let name = id.get_ref();
+    let stage = name.strip_suffix(".*").and_then(StageName::from_name);
+    if stage.is_none() && rule(name).is_none() {
+        let what = format!(
+            "'{name}' is no finding: ids are those that `linerate doctor` shows, or a stage's all, such as \"irq.*\""
+        );
+        return Err(source.wrong(Some(id.span()), what));
+    }
+    Ok(name.clone())
+}
+
+fn mend(source: &Text<'_>, file: &File) -> Result<BTreeMap<String, Severity>, ProfileError> {
+    file.mend.iter().map(|(key, severity)| Ok((id(source, key)?, severity.severity()))).collect()
+}
+
+fn reasons(source: &Text<'_>, reasons: &Reasons) -> Result<BTreeMap<String, String>, ProfileError> {
+    let of = |(key, why): (&Spanned<String>, &Spanned<String>)| {
+        let name = id(source, key)?;
+        if why.get_ref().trim().is_empty() {
+            return Err(
+                source.wrong(Some(why.span()), format!("why is '{name}' left? A sentence is expected"))
+            );
+        }
+        Ok((name, why.get_ref().clone()))
+    };
+    reasons.iter().map(of).collect()
+}
+
+/// No finding is in two of the tables.
+fn once(source: &Text<'_>, file: &File) -> Result<(), ProfileError> {
+    let all = [
+        ("[mend]", file.mend.keys().collect::<Vec<_>>()),
+        ("[ask]", file.ask.keys().collect()),
+        ("[leave]", file.leave.keys().collect()),
+    ];
+    let mut seen: BTreeMap<&str, &str> = BTreeMap::new();
+    for (table, key) in all.iter().flat_map(|(table, keys)| keys.iter().map(move |key| (*table, *key))) {
+        if let Some(other) = seen.insert(key.get_ref(), table) {
+            let what = format!("'{}' is in {other} and in {table}", key.get_ref());
+            return Err(source.wrong(Some(key.span()), what));
+        }
+    }
+    Ok(())
+}
+
+fn wanted(source: &Text<'_>, item: Spanned<FileWanted>) -> Result<Wanted, ProfileError> {
+    let span = item.span();
+    let wrong = |what: &str| Err(source.wrong(Some(span.clone()), what));
+    let item = item.into_inner();
+    let knob = match (item.sysctl, item.interface, item.machine) {
+        (Some(name), None, None) if name.contains('.') => Knob::Sysctl(name),
+        (Some(name), None, None) => {
+            return wrong(&format!(
+                "'{name}' is no sysctl: a dotted name such as net.core.rmem_max is expected"
+            ));
+        }
+        (None, Some(knob), None) => Knob::Interface(knob),
+        (None, None, Some(MachineKnob::Governor)) => Knob::Governor,
+        _ => return wrong("each [[set]] has one of `sysctl`, `interface` and `machine`"),
+    };
+    let to = match (item.to, item.at_least, item.at_most) {
+        (Some(value), None, None) if !value.trim().is_empty() => Bound::Exactly(value),
+        (None, Some(number), None) => Bound::AtLeast(number),
+        (None, None, Some(number)) => Bound::AtMost(number),
+        _ => return wrong("each [[set]] has one of `to`, `at_least` and `at_most`"),
+    };
+    Ok(Wanted { knob, to, why: item.why, source: item.source, risk: item.risk, unless: item.unless })
+}
+
+impl FileSeverity {
+    fn severity(self) -> Severity {
+        match self {
+            FileSeverity::Note => Severity::Note,
+            FileSeverity::Low => Severity::Low,
+            FileSeverity::Medium => Severity::Medium,
+            FileSeverity::High => Severity::High,
+        }
+    }
+}

@@ -1,0 +1,103 @@
+use linerate_host::diagnosis::rules;
+use proptest::prelude::*;
+
+use super::*;
+
+fn error(text: &str) -> String {
+    Profile::parse(text, "mine.toml").expect_err("wrong").to_string()
+}
+
+/// That of the server, with a piece of it replaced.
+fn edited(from: &str, to: &str) -> String {
+    let text = BUILTIN[0].1;
+    assert!(text.contains(from), "{from}");
+    text.replacen(from, to, 1)
+}
+
+#[test]
+fn each_that_comes_with_the_program_can_be_read_and_says_something_of_every_finding() {
+    for (name, text) in Profile::builtin() {
+        let profile = Profile::named(name).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!((profile.name.as_str(), profile.text.as_str()), (name, text));
+        for rule in rules() {
+            assert_ne!(profile.verdict(rule.id), Verdict::Unnamed, "{name}: {}", rule.id);
+        }
+        for line in text.lines() {
+            assert!(line.len() <= 400, "{name}: {line}");
+        }
+    }
+}
+
+#[test]
+fn an_id_goes_before_its_stage() {
+    let text = edited("\"thread.*\" =", "\"thread.*\" = \"all\"\n\"thread.unpinned\" =");
+    let profile = Profile::parse(&text, "mine.toml").expect("a profile");
+    assert_eq!(profile.verdict("thread.far-node"), Verdict::Ask("all"));
+    assert!(matches!(profile.verdict("thread.unpinned"), Verdict::Ask(why) if why != "all"));
+    assert_eq!(profile.verdict("thread.audit"), Verdict::Mend(Severity::Low));
+    assert_eq!(profile.verdict("nothing.at-all"), Verdict::Unnamed);
+}
+
+#[test]
+fn no_such_profile_names_those_there_are() {
+    assert_eq!(
+        Profile::named("web").expect_err("none").to_string(),
+        "no profile 'web': there are udp-server, udp-server-with-tcp, hypervisor, low-latency; a file of your own is named \
+         with a slash, as in ./web.toml"
+    );
+}
+
+#[test]
+fn what_is_wrong_is_named_by_its_line_in_one_line() {
+    let line = |from: &str| 1 + BUILTIN[0].1.split(from).next().map_or(0, |text| text.matches('\n').count());
+    for (from, to, expected) in [
+        ("name = \"udp-server\"", "name = \"a b\"", "'a b' is no name"),
+        (
+            "second_threads = \"last\"",
+            "second_threads = \"first\"",
+            "unknown variant `first`, expected `last` or `never`",
+        ),
+        ("free = \"\"", "free = \"3-1\"", "free: '3-1' in '3-1' is not a CPU number or a range such as 0-3"),
+        ("free = \"\"", "fre = \"\"", "unknown field `fre`, expected one of"),
+        ("\"irq.stacked\" = \"note\"", "\"irq.stackd\" = \"note\"", "'irq.stackd' is no finding"),
+        ("\"irq.stacked\" = \"note\"", "\"irqs.*\" = \"note\"", "'irqs.*' is no finding"),
+        ("\"irq.stacked\" = \"note\"", "\"irq.stacked\" = \"dire\"", "unknown variant `dire`"),
+        ("\"irq.stacked\" = \"note\"", "\"irq.stacked\" =", ""),
+        (
+            "[[set]]\nsysctl = \"net.core.rmem_max\"",
+            "[[set]]\nsysctl = \"rmem_max\"",
+            "'rmem_max' is no sysctl",
+        ),
+        (
+            "[[set]]\nsysctl = \"net.core.rmem_max\"",
+            "[[set]]",
+            "each [[set]] has one of `sysctl`, `interface` and `machine`",
+        ),
+        ("unless = [\"merged-datagrams\"", "unless = [\"monday\"", "unknown variant `monday`"),
+    ] {
+        let error = error(&edited(from, to));
+        let begin = format!("mine.toml:{}: {expected}", line(from));
+        assert!(error.starts_with(&begin) && !error.contains('\n'), "{begin}\n{error}");
+    }
+    assert_eq!(error(""), "mine.toml:1: missing field `name`");
+    let twice = edited("\"irq.stacked\" = \"note\"", "\"machine.smt\" = \"note\"");
+    assert!(error(&twice).ends_with(": 'machine.smt' is in [mend] and in [leave]"), "{}", error(&twice));
+}
+
+proptest! {
+    #[test]
+    fn any_text_is_a_profile_or_an_error(text in "\\PC{0,200}") {
+        let _ = Profile::parse(&text, "any");
+    }
+
+    #[test]
+    fn a_profile_with_lines_lost_is_a_profile_or_an_error_of_one_line(
+        keep in proptest::collection::vec(proptest::bool::weighted(0.95), 200),
+    ) {
+        let lines = BUILTIN[0].1.lines().zip(keep.into_iter().chain(std::iter::repeat(true)));
+        let text: String = lines.filter(|(_, keep)| *keep).map(|(line, _)| format!("{line}\n")).collect();
+        if let Err(error) = Profile::parse(&text, "any") {
+            prop_assert!(!error.to_string().contains('\n'), "{}", error);
+        }
+    }
+}

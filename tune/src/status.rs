@@ -1,0 +1,329 @@
+//! What tunes are in force, and whether their settings are still as they were left.
+
+pub mod history;
+
+use linerate_host::{Host, Setting, Value};
+use serde::Serialize;
+
+use crate::Device;
+use crate::journal::record::{UndoOutcome, UndoReason, Until};
+use crate::journal::tune::Held;
+use crate::journal::{Holder, Journal, Trouble, Tune};
+use crate::transaction::{Places, boot_seconds, due, later_holder};
+
+pub use history::History;
+
+/// The schema of a status document.
+pub const SCHEMA: &str = "linerate.tune-status/1";
+
+/// All tunes that are not undone, and what their settings read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Status {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// The journal's file.
+    pub journal: String,
+    /// Why there may be more than is told here; none where the whole journal was read.
+    pub trouble: Option<Trouble>,
+    /// The process that changes settings now; none where nobody does.
+    pub holder: Option<Holder>,
+    /// The tunes, the earliest first.
+    pub tunes: Vec<TuneStatus>,
+}
+
+/// A tune that is not undone.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct TuneStatus {
+    /// Its number.
+    pub tune: u64,
+    /// When it began, seconds since 1970.
+    pub unix_seconds: u64,
+    /// Version of linerate that made it.
+    pub version: String,
+    /// The command line.
+    pub argv: Vec<String>,
+    /// Name of the profile, or what the changes are for.
+    pub goal: String,
+    /// The devices of its interfaces.
+    pub devices: Vec<Device>,
+    /// It was made before the last boot, which ended its changes; none where the boot cannot be told.
+    pub earlier_boot: Option<bool>,
+    /// How far it came.
+    pub state: TuneState,
+    /// When it undoes itself; none for never, or not any more.
+    pub until: Option<Until>,
+    /// Seconds until then; none where it has no time, or is of an earlier boot.
+    pub seconds_left: Option<u64>,
+    /// Why it should have undone itself by now; none where it should not.
+    pub overdue: Option<UndoReason>,
+    /// It has files that make it last.
+    pub persisted: bool,
+    /// Its settings, in the order in which they were changed.
+    pub settings: Vec<SettingStatus>,
+}
+
+/// How far a tune came.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TuneState {
+    /// It is being made, or undone, now.
+    Running,
+    /// It made all of its changes.
+    Made,
+    /// It stopped on the way.
+    BrokeOff {
+        /// Why.
+        why: String,
+    },
+    /// The program that made it was ended on the way.
+    Died,
+    /// The program that undid it was ended on the way.
+    UndoDied,
+    /// It was undone but for what was refused.
+    UndoRefused,
+}
+
+/// A setting of a tune.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SettingStatus {
+    /// Which one, as the tune named it.
+    pub setting: Setting,
+    /// The setting in words, by its interface's name of now.
+    pub name: String,
+    /// What it was before the tune; none where it could not be read.
+    pub from: Option<Value>,
+    /// What the tune set, or would have; none where another change of the tune only reset it.
+    pub to: Option<Value>,
+    /// What it reads now; none where it cannot be read.
+    pub now: Option<Value>,
+    /// Whether that is in force.
+    pub state: SettingState,
+}
+
+/// Whether what a tune set is in force.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SettingState {
+    /// It reads what was set.
+    InForce,
+    /// It was not changed, or not for long: it reads what it was before.
+    NotMade {
+        /// The host's words where it refused; none where the program ended before.
+        why: Option<String>,
+    },
+    /// It was not set by the tune, but reset by another of its changes.
+    Reset,
+    /// Somebody else changed it since.
+    Drifted,
+    /// A later tune changed it.
+    ChangedBy {
+        /// Number of that tune.
+        tune: u64,
+    },
+    /// It was put back, by an undo that did not come to its end.
+    PutBack,
+    /// The last boot ended it.
+    EndedByBoot,
+    /// What it belongs to is gone.
+    Gone {
+        /// The host's words.
+        why: String,
+    },
+    /// It cannot be read.
+    Unknown {
+        /// The host's words.
+        why: String,
+    },
+}
+
+impl Status {
+    /// Reads all settings of the tunes that are not undone. Changes nothing.
+    #[must_use]
+    pub fn of(journal: &Journal, host: &Host) -> Self {
+        let tunes = journal.tunes();
+        let view = Looking { host, tunes: &tunes, journal, boot: boot(host), boot_seconds: boot_seconds() };
+        let last = tunes.last().map(|tune| tune.begun.tune);
+        let told = |tune: &&Tune| tune.is_open() || (tune.is_unfinished() && Some(tune.begun.tune) == last);
+        Self {
+            schema: SCHEMA.to_owned(),
+            journal: journal.path.display().to_string(),
+            trouble: journal.trouble.clone(),
+            holder: journal.holder,
+            tunes: tunes.iter().filter(told).map(|tune| view.tune(tune)).collect(),
+        }
+    }
+
+    /// Whether a person should look: a setting is not as a tune left it, or a tune did not come to its end.
+    #[must_use]
+    pub fn needs_attention(&self) -> bool {
+        self.trouble.is_some() || self.tunes.iter().any(TuneStatus::needs_attention)
+    }
+}
+
+impl TuneStatus {
+    /// Whether a person should look at it.
+    #[must_use]
+    pub fn needs_attention(&self) -> bool {
+        let settled = matches!(self.state, TuneState::Made | TuneState::Running);
+        let as_left = |setting: &SettingStatus| match setting.state {
+            SettingState::InForce | SettingState::Reset | SettingState::ChangedBy { .. } => true,
+            // Workers end and are forked anew.
+            SettingState::Gone { .. } => setting.setting.is_of_process(),
+            _ => false,
+        };
+        !settled || self.overdue.is_some() || !self.settings.iter().all(as_left)
+    }
+}
+
+struct Looking<'a> {
+    host: &'a Host,
+    tunes: &'a [Tune],
+    journal: &'a Journal,
+    boot: Option<String>,
+    boot_seconds: u64,
+}
+
+impl Looking<'_> {
+    fn tune(&self, tune: &Tune) -> TuneStatus {
+        let begun = &tune.begun;
+        let earlier_boot = self.boot.as_ref().map(|boot| *boot != begun.boot);
+        let places = Places::observe(self.host, tune, self.boot.as_deref());
+        let runs = self.runs(tune);
+        let pending = crate::transaction::is_pending(tune);
+        let left = |deadline: u64| deadline.saturating_sub(self.boot_seconds);
+        let refused = tune.refused.iter().map(|(setting, why)| self.refused(&places, setting, why));
+        TuneStatus {
+            tune: begun.tune,
+            unix_seconds: begun.unix_seconds,
+            version: begun.version.clone(),
+            argv: begun.argv.clone(),
+            goal: begun.goal.clone(),
+            devices: begun.devices.clone(),
+            earlier_boot,
+            state: state(tune, runs),
+            until: begun.until.filter(|_| pending),
+            seconds_left: begun
+                .until
+                .filter(|_| pending && earlier_boot == Some(false))
+                .and_then(Until::boot_seconds)
+                .map(left),
+            overdue: self.boot.as_ref().and_then(|boot| due(tune, boot, self.boot_seconds, runs)),
+            persisted: !tune.persisted.is_empty(),
+            settings: tune
+                .held
+                .iter()
+                .filter_map(|held| self.setting(tune, &places, held, earlier_boot))
+                .chain(refused)
+                .collect(),
+        }
+    }
+
+    /// Whether the process that holds the lock is at this tune. It is at the last one, or at one that is being undone.
+    fn runs(&self, tune: &Tune) -> bool {
+        let last = self.tunes.last().is_some_and(|last| last.begun.tune == tune.begun.tune);
+        let unfinished = tune.ended.is_none() || tune.undo.is_some_and(|undo| !undo.ended);
+        self.journal.holder.is_some() && (last || unfinished)
+    }
+
+    /// None for what another change resets, as long as it is what it was.
+    fn setting(
+        &self,
+        tune: &Tune,
+        places: &Places,
+        held: &Held,
+        earlier: Option<bool>,
+    ) -> Option<SettingStatus> {
+        let here = places.find(&held.setting);
+        let read = match &here {
+            Ok(here) => here.read(self.host).map_err(|error| {
+                let why = error.to_string();
+                match error.is_gone() {
+                    // A queue that went with a change of channels comes back with it.
+                    true if held.wanted.is_none() => SettingState::Reset,
+                    true => SettingState::Gone { why },
+                    false => SettingState::Unknown { why },
+                }
+            }),
+            Err(why) => Err(SettingState::Gone { why: why.clone() }),
+        };
+        let (now, state) = match read {
+            Ok(now) => {
+                let state = self.judge(tune, held, &now, earlier);
+                (Some(now), state)
+            }
+            Err(state) => (None, state),
+        };
+        if held.wanted.is_none() && now.as_ref().is_some_and(|now| held.setting.same(now, &held.first)) {
+            return None;
+        }
+        Some(SettingStatus {
+            setting: held.setting.clone(),
+            name: here.as_ref().unwrap_or(&held.setting).to_string(),
+            from: Some(held.first.clone()),
+            to: now.as_ref().and_then(|now| in_force(held, now)).or(held.wanted.as_ref()).cloned(),
+            now,
+            state,
+        })
+    }
+
+    fn judge(&self, tune: &Tune, held: &Held, now: &Value, earlier_boot: Option<bool>) -> SettingState {
+        let same = |value: &Value| held.setting.same(value, now);
+        if let Some(tune) = later_holder(self.tunes, tune.begun.tune, &held.setting, now) {
+            return SettingState::ChangedBy { tune };
+        }
+        if held.outcome.as_ref().is_some_and(|outcome| put_back(outcome) && same(&held.first)) {
+            return SettingState::PutBack;
+        }
+        let (expected, first) = (held.expects(now), same(&held.first));
+        match &held.wanted {
+            None if expected => SettingState::Reset,
+            None => SettingState::Drifted,
+            Some(_) if first && earlier_boot == Some(true) => SettingState::EndedByBoot,
+            Some(_) if expected && in_force(held, now).is_some() => SettingState::InForce,
+            // What was refused and half done reads as it was left then.
+            Some(_) if expected => SettingState::NotMade { why: held.refused.clone() },
+            Some(_) => SettingState::Drifted,
+        }
+    }
+
+    fn refused(&self, places: &Places, setting: &Setting, why: &str) -> SettingStatus {
+        let here = places.find(setting).unwrap_or_else(|_| setting.clone());
+        SettingStatus {
+            setting: setting.clone(),
+            name: here.to_string(),
+            from: None,
+            to: None,
+            now: here.read(self.host).ok(),
+            state: SettingState::NotMade { why: Some(why.to_owned()) },
+        }
+    }
+}
+
+/// The value that the tune set and that it reads: the last one, or the one before where the last was not made.
+fn in_force<'a>(held: &'a Held, now: &Value) -> Option<&'a Value> {
+    let same = |value: &&Value| held.setting.same(value, now) && !held.setting.same(value, &held.first);
+    held.wanted.iter().chain(&held.made).find(same)
+}
+
+fn put_back(outcome: &UndoOutcome) -> bool {
+    matches!(outcome, UndoOutcome::Restored | UndoOutcome::Already)
+}
+
+fn state(tune: &Tune, runs: bool) -> TuneState {
+    match (&tune.undo, &tune.ended) {
+        _ if runs && (tune.ended.is_none() || tune.undo.is_some_and(|undo| !undo.ended)) => {
+            TuneState::Running
+        }
+        (Some(undo), _) if undo.ended => TuneState::UndoRefused,
+        (Some(_), _) => TuneState::UndoDied,
+        (None, None) => TuneState::Died,
+        (None, Some(ended)) => match &ended.broke_off {
+            Some(why) => TuneState::BrokeOff { why: why.clone() },
+            None => TuneState::Made,
+        },
+    }
+}
+
+fn boot(host: &Host) -> Option<String> {
+    host.read("/proc/sys/kernel/random/boot_id").ok().map(|boot| boot.trim().to_owned())
+}

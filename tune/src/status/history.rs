@@ -1,0 +1,116 @@
+//! All tunes that the journal knows, in short.
+
+use serde::Serialize;
+
+use crate::journal::record::{UndoOutcome, UndoReason};
+use crate::journal::{Entry, Holder, Journal, Record, Trouble, Tune};
+
+/// The schema of a history document.
+pub const SCHEMA: &str = "linerate.tune-history/1";
+
+/// All tunes, the earliest first.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct History {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// The journal's file.
+    pub journal: String,
+    /// Why there may be more than is told here; none where the whole journal was read.
+    pub trouble: Option<Trouble>,
+    /// The process that changes settings now; none where nobody does.
+    pub holder: Option<Holder>,
+    /// The tunes.
+    pub tunes: Vec<PastTune>,
+}
+
+/// A tune in short.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PastTune {
+    /// Its number.
+    pub tune: u64,
+    /// When it began, seconds since 1970.
+    pub unix_seconds: u64,
+    /// Version of linerate that made it.
+    pub version: String,
+    /// The command line.
+    pub argv: Vec<String>,
+    /// Name of the profile, or what the changes are for.
+    pub goal: String,
+    /// Settings that it wrote.
+    pub written: usize,
+    /// Settings that refused.
+    pub refused: usize,
+    /// Whether it made all of its changes.
+    pub complete: bool,
+    /// Why it broke off; none where it did not, or was killed.
+    pub broke_off: Option<String>,
+    /// Somebody confirmed it.
+    pub confirmed: bool,
+    /// Its undoing; none where nobody began.
+    pub undo: Option<PastUndo>,
+    /// It has files that make it last.
+    pub persisted: bool,
+}
+
+/// The undoing of a tune in short.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct PastUndo {
+    /// Why.
+    pub why: UndoReason,
+    /// When it last began, seconds since 1970.
+    pub unix_seconds: u64,
+    /// Whether all settings had their turn.
+    pub complete: bool,
+    /// Settings that were left, as they are somebody else's or gone.
+    pub left: usize,
+    /// Settings that refused.
+    pub refused: usize,
+}
+
+impl History {
+    /// Tells all tunes of a journal.
+    #[must_use]
+    pub fn of(journal: &Journal) -> Self {
+        Self {
+            schema: SCHEMA.to_owned(),
+            journal: journal.path.display().to_string(),
+            trouble: journal.trouble.clone(),
+            holder: journal.holder,
+            tunes: journal.tunes().iter().map(|tune| past(tune, &journal.entries)).collect(),
+        }
+    }
+}
+
+fn past(tune: &Tune, entries: &[Entry]) -> PastTune {
+    let refused = tune.held.iter().filter(|held| held.refused.is_some()).count() + tune.refused.len();
+    PastTune {
+        tune: tune.begun.tune,
+        unix_seconds: tune.begun.unix_seconds,
+        version: tune.begun.version.clone(),
+        argv: tune.begun.argv.clone(),
+        goal: tune.begun.goal.clone(),
+        written: tune.held.iter().filter(|held| held.wanted.is_some()).count(),
+        refused,
+        complete: tune.ended.as_ref().is_some_and(|ended| ended.broke_off.is_none()),
+        broke_off: tune.ended.as_ref().and_then(|ended| ended.broke_off.clone()),
+        confirmed: tune.confirmed,
+        undo: past_undo(tune, entries),
+        persisted: !tune.persisted.is_empty(),
+    }
+}
+
+fn past_undo(tune: &Tune, entries: &[Entry]) -> Option<PastUndo> {
+    let undo = tune.undo?;
+    let began =
+        |entry: &&Entry| matches!(entry.record, Record::UndoBegun { tune: of, .. } if of == tune.begun.tune);
+    let outcomes = || tune.held.iter().filter_map(|held| held.outcome.as_ref());
+    let left =
+        |outcome: &&UndoOutcome| matches!(outcome, UndoOutcome::Drift { .. } | UndoOutcome::Gone { .. });
+    Some(PastUndo {
+        why: undo.why,
+        unix_seconds: entries.iter().rev().find(began).map_or(0, |entry| entry.unix_seconds),
+        complete: undo.ended,
+        left: outcomes().filter(left).count(),
+        refused: outcomes().filter(|outcome| !outcome.is_final()).count(),
+    })
+}

@@ -1,0 +1,38 @@
+//! Starting a process that does not end with the one that starts it.
+
+use std::io;
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+
+/// The first descriptor that is none of the standard ones.
+const FIRST: libc::c_uint = 3;
+
+/// Gives the process to be started a session of its own, so that no terminal's end is its, and none of the descriptors that
+/// this one was given but the standard ones: whoever waits for them to be closed need not wait for it.
+pub(crate) fn detach(command: &mut Command) {
+    let in_child = || {
+        // SAFETY: setsid(2) takes no argument and is async-signal-safe.
+        if unsafe { libc::setsid() } == -1 {
+            return Err(io::Error::last_os_error());
+        }
+        close_at_exec();
+        Ok(())
+    };
+    // SAFETY: the closure runs between fork and exec and makes async-signal-safe system calls only.
+    unsafe { command.pre_exec(in_child) };
+}
+
+/// Closes at exec, not now: the standard library has a descriptor open by which it learns whether exec failed.
+fn close_at_exec() {
+    // close_range(2) with CLOSE_RANGE_CLOEXEC is of Linux 5.11.
+    const CLOEXEC: libc::c_uint = 1 << 2;
+    // SAFETY: the call takes three numbers and touches no memory of the process.
+    let closed = unsafe { libc::syscall(libc::SYS_close_range, FIRST, libc::c_uint::MAX, CLOEXEC) };
+    if closed == 0 {
+        return;
+    }
+    for descriptor in FIRST.cast_signed()..1024 {
+        // SAFETY: fcntl(2) with F_SETFD takes two numbers; of a descriptor that is not open it says EBADF.
+        unsafe { libc::fcntl(descriptor, libc::F_SETFD, libc::FD_CLOEXEC) };
+    }
+}

@@ -1,0 +1,77 @@
+//! Locks on an open file that can be asked after without being taken.
+//!
+//! Open file description locks (Linux 3.15, fcntl(2)): unlike flock(2), `F_OFD_GETLK` tells whether another holds one, so
+//! that a reader never makes a writer believe that it is held; unlike those of `F_SETLK`, they are of the file that was
+//! opened, not of the process, and end with it however the process ends.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+
+/// Whether to wait for the one who holds it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wait {
+    Yes,
+    No,
+}
+
+/// Takes the lock of a file that is open for writing; false where another holds it.
+pub(crate) fn take(file: &File, wait: Wait) -> io::Result<bool> {
+    let command = match wait {
+        Wait::Yes => libc::F_OFD_SETLKW,
+        Wait::No => libc::F_OFD_SETLK,
+    };
+    loop {
+        match call(file, command, &mut whole_file()) {
+            Ok(()) => return Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => {
+                return Ok(false);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Whether somebody else holds the lock of a file.
+pub(crate) fn is_held(file: &File) -> io::Result<bool> {
+    let mut asked = whole_file();
+    call(file, libc::F_OFD_GETLK, &mut asked)?;
+    Ok(i32::from(asked.l_type) != libc::F_UNLCK)
+}
+
+fn whole_file() -> libc::flock {
+    // The kernel wants l_pid to be 0 (fcntl(2)).
+    libc::flock {
+        l_type: libc::F_WRLCK as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: 0,
+        l_len: 0,
+        l_pid: 0,
+    }
+}
+
+fn call(file: &File, command: libc::c_int, lock: &mut libc::flock) -> io::Result<()> {
+    // SAFETY: the descriptor is open as long as `file` is borrowed, and the commands of `take` and `is_held` read and
+    // write a `struct flock` only, to which `lock` is a unique reference.
+    let result = unsafe { libc::fcntl(file.as_raw_fd(), command, std::ptr::from_mut(lock)) };
+    if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_is_held_once_and_ends_with_its_file() {
+        let path = tempfile::NamedTempFile::new().expect("a file");
+        let open = || File::options().read(true).write(true).open(path.path()).expect("opened");
+        let (one, other) = (open(), open());
+        assert!(!is_held(&other).expect("told"));
+        assert!(take(&one, Wait::No).expect("asked"));
+        assert!(is_held(&other).expect("told") && !is_held(&one).expect("told"));
+        assert!(!take(&other, Wait::No).expect("asked"));
+        drop(one);
+        assert!(take(&other, Wait::Yes).expect("asked"));
+    }
+}

@@ -1,0 +1,70 @@
+//! Tunes that undo themselves: when that is due, and how it is averted.
+
+use rustix::time::{ClockId, clock_gettime};
+
+use super::{Target, TuneError, Undone, undo};
+use crate::journal::record::{UndoReason, Until};
+use crate::journal::{Record, Tune, Writer};
+
+/// Seconds since boot, sleep included (`CLOCK_BOOTTIME`).
+#[must_use]
+pub fn boot_seconds() -> u64 {
+    u64::try_from(clock_gettime(ClockId::Boottime).tv_sec).unwrap_or(0)
+}
+
+/// Whether a tune would undo itself yet.
+pub(crate) fn is_pending(tune: &Tune) -> bool {
+    tune.begun.until.is_some_and(|until| !(tune.confirmed && until.takes_confirmation())) && tune.is_open()
+}
+
+/// Why a tune is to be undone by now; none where it is not. `maker_runs` tells whether somebody holds the journal's lock.
+#[must_use]
+pub fn due(tune: &Tune, boot: &str, boot_seconds: u64, maker_runs: bool) -> Option<UndoReason> {
+    let until = tune.begun.until.filter(|_| is_pending(tune))?;
+    let expired = match until {
+        Until::Time { .. } => UndoReason::Expired,
+        Until::Confirmed { .. } => UndoReason::Unconfirmed,
+        Until::Maker {} => UndoReason::Died,
+    };
+    if tune.begun.boot != boot || until.boot_seconds().is_some_and(|deadline| deadline <= boot_seconds) {
+        return Some(expired);
+    }
+    let unfinished = tune.ended.is_none() || until == Until::Maker {};
+    (unfinished && !maker_runs).then_some(UndoReason::Died)
+}
+
+/// Undoes all tunes that should have undone themselves by now, the latest first: what waits for that was killed.
+///
+/// # Errors
+/// As [`undo`].
+pub fn undo_overdue<T: Target>(writer: &mut Writer, target: &T) -> Result<Vec<Undone>, TuneError> {
+    let boot = target.boot()?;
+    let now = boot_seconds();
+    let overdue: Vec<_> = writer
+        .tunes()
+        .iter()
+        .rev()
+        // This process holds the lock, and makes no tune yet.
+        .filter_map(|tune| due(tune, &boot, now, false).map(|why| (tune.begun.tune, why)))
+        .collect();
+    overdue.into_iter().map(|(tune, why)| undo(writer, target, Some(tune), why)).collect()
+}
+
+/// Confirms a tune, so that it stays: the one that waits for it, unless told which. Its number.
+///
+/// # Errors
+/// [`TuneError::NothingToConfirm`], [`TuneError::TooLate`]; [`TuneError::Journal`].
+pub fn confirm<T: Target>(writer: &mut Writer, target: &T, id: Option<u64>) -> Result<u64, TuneError> {
+    let waits = |tune: &&Tune| {
+        id.is_none_or(|id| tune.begun.tune == id)
+            && is_pending(tune)
+            && tune.begun.until.is_some_and(Until::takes_confirmation)
+    };
+    let tune = writer.tunes().iter().rev().find(waits).ok_or(TuneError::NothingToConfirm)?;
+    let id = tune.begun.tune;
+    if due(tune, &target.boot()?, boot_seconds(), false).is_some() {
+        return Err(TuneError::TooLate { tune: id });
+    }
+    writer.append(Record::Confirmed { tune: id })?;
+    Ok(id)
+}

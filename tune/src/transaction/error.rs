@@ -1,0 +1,81 @@
+//! Why a tune cannot be begun, made, resumed or undone.
+
+use linerate_host::HostError;
+
+use crate::journal::JournalError;
+
+/// Why a tune cannot be begun, made, resumed or undone.
+#[derive(Debug, thiserror::Error)]
+pub enum TuneError {
+    /// The journal: nothing is changed that it did not announce.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// The host does not tell what a tune has to know of it.
+    #[error(transparent)]
+    Host(#[from] HostError),
+    /// Somebody else changed a setting meanwhile.
+    #[error(
+        "{setting}: it was '{expected}' and is '{found}' now: somebody changed it since, make the plan anew"
+    )]
+    ChangedSince {
+        /// The setting.
+        setting: String,
+        /// What it was.
+        expected: String,
+        /// What it is.
+        found: String,
+    },
+    /// A tune that may yet undo itself.
+    #[error("tune {tune} undoes itself unless it is confirmed: confirm or undo it first")]
+    Pending {
+        /// Its number.
+        tune: u64,
+    },
+    /// The journal has no such tune.
+    #[error("there is no tune {tune}: see `history`")]
+    NoSuchTune {
+        /// The number asked for.
+        tune: u64,
+    },
+    /// No tune is left to undo.
+    #[error("nothing to undo: no tune is in force")]
+    NothingToUndo,
+    /// A tune that was undone before.
+    #[error("tune {tune} is undone already")]
+    UndoneAlready {
+        /// Its number.
+        tune: u64,
+    },
+    /// No tune is left to finish.
+    #[error("nothing to resume: the last tune made all of its changes, or was undone")]
+    NothingToResume,
+    /// Nobody would undo the tune when its time is over.
+    #[error("no guard would undo it in time ({why}): nothing is changed")]
+    NoGuard {
+        /// Why.
+        why: String,
+    },
+    /// No tune waits for a confirmation.
+    #[error("nothing to confirm: no tune waits for it")]
+    NothingToConfirm,
+    /// A tune whose time is over, or whose program died before it made all changes.
+    #[error("too late to confirm tune {tune}: it is being undone, or will be by the next `undo`")]
+    TooLate {
+        /// Its number.
+        tune: u64,
+    },
+    /// A tune of another boot.
+    #[error(
+        "tune {tune} was made before the last boot, which ended its changes: undo it and make a plan anew"
+    )]
+    EarlierBoot {
+        /// Its number.
+        tune: u64,
+    },
+    /// A tune whose plan is not there.
+    #[error("tune {tune} was begun without a plan: undo it and make one")]
+    NoPlan {
+        /// Its number.
+        tune: u64,
+    },
+}

@@ -1,0 +1,57 @@
+//! Settings that a change of another one resets.
+//!
+//! When the number of channels or the length of rings changes, drivers free their queues and vectors and make them anew
+//! (Linux 6.18: igb `igb_reinit_queues`, ixgbe `ixgbe_setup_tc`; `netif_set_real_num_tx_queues` of net/core/dev.c drops the
+//! XPS masks of queues that go), so that masks, affinities and the indirection table are not what they were.
+
+use linerate_host::setting::QueueDirection;
+use linerate_host::{Host, Setting};
+
+/// Kinds of flows whose hash fields drivers set as they set up their queues.
+const FLOWS: [&str; 4] = ["udp4", "udp6", "tcp4", "tcp6"];
+
+/// The settings that there are now and that a change of this one may reset.
+pub(super) fn hanging_on(host: &Host, setting: &Setting) -> Vec<Setting> {
+    let interface = match setting {
+        Setting::Channels { interface } | Setting::Rings { interface } => interface,
+        _ => return Vec::new(),
+    };
+    let mut hanging = vec![Setting::RssTable { interface: interface.clone() }];
+    hanging
+        .extend(FLOWS.map(|flow| Setting::FlowHash { interface: interface.clone(), flow: flow.to_owned() }));
+    hanging.extend(queues(host, interface));
+    hanging.extend(vectors(host, interface));
+    hanging
+}
+
+fn queues(host: &Host, interface: &str) -> Vec<Setting> {
+    let names = host.list(&format!("/sys/class/net/{interface}/queues")).unwrap_or_default();
+    let name = || interface.to_owned();
+    let queue = |file: &String| {
+        let (direction, number) = file.split_once('-')?;
+        let queue = number.parse().ok()?;
+        let cpus = |direction| Setting::QueueCpus { interface: name(), direction, queue };
+        match direction {
+            "rx" => Some([cpus(QueueDirection::Receive), Setting::QueueFlows { interface: name(), queue }]),
+            "tx" => {
+                Some([cpus(QueueDirection::Transmit), Setting::QueueReceivers { interface: name(), queue }])
+            }
+            _ => None,
+        }
+    };
+    names.iter().filter_map(queue).flatten().collect()
+}
+
+fn vectors(host: &Host, interface: &str) -> Vec<Setting> {
+    // A virtio device's vectors are those of the PCI device that it is on.
+    let places = ["device", "device/.."].map(|place| format!("/sys/class/net/{interface}/{place}/msi_irqs"));
+    let numbers = places.iter().find_map(|place| host.list(place).ok()).unwrap_or_default();
+    let vector = |irq: u32| {
+        let actions = host.list(&format!("/proc/irq/{irq}")).unwrap_or_default();
+        // Its files are of fixed names; an action is a directory.
+        let action =
+            actions.into_iter().find(|name| host.list(&format!("/proc/irq/{irq}/{name}")).is_ok())?;
+        Some(Setting::IrqAffinity { irq, action })
+    };
+    numbers.iter().filter_map(|number| number.parse().ok()).filter_map(vector).collect()
+}

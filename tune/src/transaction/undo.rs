@@ -1,0 +1,247 @@
+//! Undoing a tune: every setting back to what it was, unless somebody else changed it since.
+
+use linerate_host::{Setting, SettingError, Value};
+use serde::Serialize;
+
+use super::place::Places;
+use super::{Target, TuneError, undo_room};
+use crate::journal::record::{UndoOutcome, UndoReason};
+use crate::journal::tune::Held;
+use crate::journal::{JournalError, Record, Tune, Writer};
+
+/// What became of undoing a tune.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Undone {
+    /// Its number.
+    pub tune: u64,
+    /// Why it was undone.
+    pub why: UndoReason,
+    /// It was made before the last boot, which ended its changes: what is told is what was found now.
+    pub earlier_boot: bool,
+    /// Its settings, in the order in which they were put back.
+    pub settings: Vec<UndoneSetting>,
+}
+
+/// What became of a setting.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct UndoneSetting {
+    /// Which one, as the tune named it.
+    pub setting: Setting,
+    /// The setting in words, by its interface's name of now.
+    pub name: String,
+    /// The name that the interface had and has no more.
+    pub renamed_from: Option<String>,
+    /// What it was before the tune.
+    pub first: Value,
+    /// What became of it.
+    pub outcome: UndoOutcome,
+}
+
+impl Undone {
+    /// Whether a setting was refused, so that the tune remains to be undone.
+    #[must_use]
+    pub fn has_failures(&self) -> bool {
+        self.settings.iter().any(|setting| !setting.outcome.is_final())
+    }
+
+    /// Whether a setting was left as it is, because it is somebody else's or gone. What is of a
+    /// process ends with it, as with a worker that is forked anew: nothing of it is left.
+    #[must_use]
+    pub fn has_left(&self) -> bool {
+        let left = |setting: &UndoneSetting| match setting.outcome {
+            UndoOutcome::Drift { .. } => true,
+            UndoOutcome::Gone { .. } => !setting.setting.is_of_process(),
+            _ => false,
+        };
+        self.settings.iter().any(left)
+    }
+}
+
+/// Undoes a tune, the latest that is in force unless told which. It may be ended at any point and be done again.
+///
+/// # Errors
+/// [`TuneError::NoSuchTune`], [`TuneError::NothingToUndo`], [`TuneError::UndoneAlready`]; [`TuneError::Journal`] where what
+/// is about to be done cannot be written down: then it is not done. A setting that is refused is no error.
+pub fn undo<T: Target>(
+    writer: &mut Writer,
+    target: &T,
+    id: Option<u64>,
+    why: UndoReason,
+) -> Result<Undone, TuneError> {
+    let tune = choose(writer, id)?;
+    let boot = target.boot().ok();
+    let records: Vec<Record> =
+        tune.held.iter().flat_map(|held| undo_room(tune.begun.tune, &held.setting, &held.first)).collect();
+    writer.reserve(&records)?;
+    let mut undoing = Undoing {
+        id: tune.begun.tune,
+        places: Places::observe(target.host(), &tune, boot.as_deref()),
+        order: in_order(&tune),
+        kept: Vec::new(),
+        settings: Vec::new(),
+        writer,
+        target,
+    };
+    undoing.writer.append(Record::UndoBegun { tune: undoing.id, why })?;
+    undoing.keep_what_others_set()?;
+    for setting in undoing.order.clone() {
+        undoing.put_back(&setting)?;
+    }
+    undoing.writer.append(Record::UndoEnded { tune: undoing.id })?;
+    let earlier_boot = boot.is_some_and(|boot| boot != tune.begun.boot);
+    Ok(Undone { tune: undoing.id, why, earlier_boot, settings: undoing.settings })
+}
+
+fn choose(writer: &Writer, id: Option<u64>) -> Result<Tune, TuneError> {
+    let Some(id) = id else {
+        let open = writer.tunes().iter().rev().find(|tune| tune.is_open());
+        return open.cloned().ok_or(TuneError::NothingToUndo);
+    };
+    let tune = writer.tune(id).ok_or(TuneError::NoSuchTune { tune: id })?;
+    if tune.is_undone() { Err(TuneError::UndoneAlready { tune: id }) } else { Ok(tune.clone()) }
+}
+
+/// The settings that are to be put back, the one first that was first changed last.
+fn in_order(tune: &Tune) -> Vec<Setting> {
+    let position = |setting: &Setting| tune.held.iter().position(|held| held.setting == *setting);
+    let to_do = |(at, held): &(usize, &Held)| {
+        let settled = held.outcome.as_ref().is_some_and(UndoOutcome::is_final);
+        // What came to be with a change goes with it.
+        let came_with_it = held.hangs_on.iter().any(|with| position(with).is_some_and(|with| with < *at));
+        !settled && (held.wanted.is_some() || !came_with_it)
+    };
+    let mut order: Vec<_> = tune.held.iter().enumerate().filter(to_do).collect();
+    order.reverse();
+    order.into_iter().map(|(_, held)| held.setting.clone()).collect()
+}
+
+struct Undoing<'a, T> {
+    writer: &'a mut Writer,
+    target: &'a T,
+    id: u64,
+    places: Places,
+    order: Vec<Setting>,
+    /// Settings that somebody else set, which a change that is undone may reset, and what they read.
+    kept: Vec<(Setting, Value)>,
+    settings: Vec<UndoneSetting>,
+}
+
+impl<T: Target> Undoing<'_, T> {
+    /// Undoing a change of channels resets what hangs on it. What of that is somebody else's has to be known before.
+    fn keep_what_others_set(&mut self) -> Result<(), JournalError> {
+        for setting in self.order.clone() {
+            let Some(held) = self.held(&setting).filter(|held| !held.hangs_on.is_empty()).cloned() else {
+                continue;
+            };
+            let now = self.places.find(&setting).ok().and_then(|setting| self.target.read(&setting).ok());
+            let Some(now) = now.filter(|now| self.is_drift(&held, now)) else { continue };
+            self.kept.push((setting.clone(), now.clone()));
+            self.finish(&held, UndoOutcome::Drift { found: now })?;
+        }
+        Ok(())
+    }
+
+    fn put_back(&mut self, setting: &Setting) -> Result<(), JournalError> {
+        if let Some((_, value)) = self.kept.iter().find(|(kept, _)| kept == setting) {
+            return self.put_others_back(setting, value);
+        }
+        let Some(held) = self.held(setting).cloned() else { return Ok(()) };
+        let here = match self.places.find(setting) {
+            Ok(here) => here,
+            Err(why) => return self.finish(&held, UndoOutcome::Gone { why }),
+        };
+        let now = match self.target.read(&here) {
+            Ok(now) => now,
+            Err(error) => return self.finish(&held, failure(&error, None)),
+        };
+        if let Some(by) = self.covered(&held, &now) {
+            return self.finish(&held, UndoOutcome::Covered { by });
+        }
+        if now == held.first {
+            return self.finish(&held, UndoOutcome::Already);
+        }
+        if self.is_drift(&held, &now) {
+            return self.finish(&held, UndoOutcome::Drift { found: now });
+        }
+        if !held.expects(&now) {
+            return self.finish(&held, UndoOutcome::Already);
+        }
+        self.restore(&held, &here, now)
+    }
+
+    fn restore(&mut self, held: &Held, here: &Setting, now: Value) -> Result<(), JournalError> {
+        self.writer.append(Record::UndoIntent {
+            tune: self.id,
+            setting: held.setting.clone(),
+            from: now,
+            to: held.first.clone(),
+        })?;
+        let outcome = match self.target.write(here, &held.first) {
+            Ok(()) => UndoOutcome::Restored,
+            Err(error) => failure(&error, self.target.read(here).ok()),
+        };
+        self.finish(held, outcome)
+    }
+
+    /// A value that somebody else set, after undoing a change that reset it. Their value was never this tune's to journal.
+    fn put_others_back(&self, setting: &Setting, value: &Value) -> Result<(), JournalError> {
+        if let Ok(here) = self.places.find(setting)
+            && self.target.read(&here).is_ok_and(|now| now != *value)
+        {
+            // The setting was told as drift; where it cannot be set any more, its value went with what it belonged to.
+            let _ = self.target.write(&here, value);
+        }
+        Ok(())
+    }
+
+    /// Whether somebody else set it: it is neither what it was nor what the tune left.
+    fn is_drift(&self, held: &Held, now: &Value) -> bool {
+        !held.expects(now) && !held.setting.same(&held.first, now) && self.covered(held, now).is_none()
+    }
+
+    /// Where a later tune holds the setting as it is: the first one after this that changed it, and so found what this left.
+    fn covered(&self, held: &Held, now: &Value) -> Option<u64> {
+        let tunes = self.writer.tunes();
+        later_holder(tunes, self.id, &held.setting, now)?;
+        let changed = |later: &&Tune| later.begun.tune > self.id && holds(later, &held.setting).is_some();
+        tunes.iter().find(changed).map(|later| later.begun.tune)
+    }
+
+    fn held(&self, setting: &Setting) -> Option<&Held> {
+        self.writer.tune(self.id)?.held(setting)
+    }
+
+    fn finish(&mut self, held: &Held, outcome: UndoOutcome) -> Result<(), JournalError> {
+        // What another change only resets is worth a line where it did not come back by itself.
+        if held.wanted.is_none() && outcome == UndoOutcome::Already {
+            return Ok(());
+        }
+        let here = self.places.find(&held.setting).unwrap_or_else(|_| held.setting.clone());
+        let renamed = here != held.setting;
+        self.settings.push(UndoneSetting {
+            setting: held.setting.clone(),
+            name: here.to_string(),
+            renamed_from: held.setting.interface().filter(|_| renamed).map(std::borrow::Cow::into_owned),
+            first: held.first.clone(),
+            outcome: outcome.clone(),
+        });
+        self.writer.append(Record::UndoDone { tune: self.id, setting: held.setting.clone(), outcome })
+    }
+}
+
+/// The latest tune after this one that is in force and left the setting at this value.
+pub(crate) fn later_holder(tunes: &[Tune], tune: u64, setting: &Setting, now: &Value) -> Option<u64> {
+    let as_left = |later: &&Tune| holds(later, setting).is_some_and(|held| held.expects(now));
+    tunes.iter().rev().take_while(|later| later.begun.tune > tune).find(as_left).map(|later| later.begun.tune)
+}
+
+/// The setting, where a tune in force changed it.
+fn holds<'a>(tune: &'a Tune, setting: &Setting) -> Option<&'a Held> {
+    let held = tune.held(setting).filter(|_| tune.is_open())?;
+    (held.wanted.is_some() && held.is_in_effect()).then_some(held)
+}
+
+fn failure(error: &SettingError, found: Option<Value>) -> UndoOutcome {
+    let why = error.to_string();
+    if error.is_gone() { UndoOutcome::Gone { why } } else { UndoOutcome::Failed { why, found } }
+}

@@ -1,0 +1,153 @@
+//! Disks without space.
+
+use std::process::Command;
+
+use linerate_host::{Host, Setting, Value};
+use linerate_tune::Plan;
+use linerate_tune::journal::JournalError;
+use linerate_tune::journal::Store;
+use linerate_tune::journal::record::UndoReason::Asked;
+use linerate_tune::plan::{Interrupts, PlannedChange};
+use linerate_tune::transaction::{Begin, Transaction, TuneError, undo};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::Skipped;
+
+const SETTINGS: usize = 200;
+
+fn setting(number: usize) -> Setting {
+    Setting::sysctl(format!("net.fake.n{number}"))
+}
+
+fn host() -> Host {
+    let file = |number| (format!("/proc/sys/net/fake/n{number}"), "0\n".to_owned());
+    let boot = ("/proc/sys/kernel/random/boot_id".to_owned(), "boot-1\n".to_owned());
+    Host::scripted((0..SETTINGS).map(file).chain([boot]))
+}
+
+fn begin(plan: Option<&Plan>) -> Begin<'_> {
+    Begin { goal: "test".to_owned(), argv: Vec::new(), devices: Vec::new(), until: None, plan }
+}
+
+/// Plays a role in a file system of its own, which ends with it.
+fn in_file_system(mount: &str, words: &[&str]) -> Skipped {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().to_str().expect("text");
+    let program = std::env::current_exe().expect("a program");
+    let script = format!("mount {mount} \"$0\" && trap '' XFSZ && exec \"$@\"");
+    let output = Command::new("unshare")
+        .args(["--mount", "--propagation", "private", "sh", "-c", &script, path])
+        .arg(program)
+        .args(["role", "disk"])
+        .args(words)
+        .arg(path)
+        .output()
+        .map_err(|error| format!("unshare: {error}"))?;
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    if said.contains("unshare failed") || said.starts_with("mount:") {
+        return Err(said);
+    }
+    assert!(output.status.success(), "{said}");
+    Ok(())
+}
+
+pub(crate) fn a_full_disk_refuses_at_the_start() -> Skipped {
+    in_file_system("-t tmpfs -o size=300k,mode=700 tmpfs", &["start"])
+}
+
+pub(crate) fn a_disk_that_fills_up_midway_loses_nothing() -> Skipped {
+    // ramfs has no fallocate, so that nothing can be made sure of.
+    in_file_system("-t ramfs -o mode=700 ramfs", &["midway"])
+}
+
+/// What happens in the file system.
+pub(crate) fn play(words: &[&str]) {
+    match words {
+        ["start", path] => start(&Store::at(*path)),
+        ["midway", path] => midway(&Store::at(*path)),
+        _ => panic!("{words:?}"),
+    }
+}
+
+fn start(store: &Store) {
+    let host = host();
+    let change = |number: usize| PlannedChange {
+        setting: setting(number),
+        from: Value::new("0"),
+        to: Value::new("7"),
+        why: "a test".to_owned(),
+        findings: Vec::new(),
+        effect: None,
+        source: None,
+        risk: None,
+        interrupts: Interrupts::Nothing,
+        claims: Vec::new(),
+    };
+    let mut plan = Plan {
+        schema: linerate_tune::plan::SCHEMA.to_owned(),
+        version: "0".to_owned(),
+        goal: "test".to_owned(),
+        devices: Vec::new(),
+        cpus: Vec::new(),
+        layouts: Vec::new(),
+        agreements: Vec::new(),
+        changes: (0..SETTINGS).map(change).collect(),
+        left: Vec::new(),
+    };
+    // 300 KiB hold the plan or the journal's space, not a file that takes nearly all beside them.
+    std::fs::write(store.directory().join("other"), vec![0; 200 << 10]).expect("written");
+    let mut writer = store.lock().expect("locked");
+    let error = Transaction::begin(&mut writer, &host, begin(Some(&plan))).expect_err("no space");
+    assert!(matches!(error, TuneError::Journal(JournalError::NoSpace { .. })), "{error}");
+    assert!(writer.tunes().is_empty());
+    drop(writer);
+    assert!(store.read().expect("read").entries.is_empty());
+
+    // With space for it, the tune and its undo are sure of it, whatever else fills the disk then.
+    plan.changes.truncate(SETTINGS / 10);
+    let mut writer = store.lock().expect("locked");
+    let mut transaction = Transaction::begin(&mut writer, &host, begin(Some(&plan))).expect("begun");
+    let mut filler = std::fs::File::create(store.directory().join("filler")).expect("made");
+    let full = (0..1000).find_map(|_| std::io::Write::write_all(&mut filler, &[0; 4096]).err());
+    assert_eq!(full.and_then(|error| error.raw_os_error()), Some(libc::ENOSPC));
+    for change in &plan.changes {
+        transaction.change_from(&host, &change.setting, &change.from, &change.to).expect("journalled");
+    }
+    transaction.end(None).expect("ended");
+    let undone = undo(&mut writer, &host, None, Asked).expect("undone");
+    assert_eq!(undone.settings.len(), plan.changes.len());
+    assert!(plan.changes.iter().all(|change| change.setting.read(&host).ok() == Some(Value::new("0"))));
+}
+
+fn midway(store: &Store) {
+    let host = host();
+    let before = getrlimit(Resource::Fsize);
+    setrlimit(Resource::Fsize, Rlimit { current: Some(8000), maximum: before.maximum }).expect("limited");
+    let mut writer = store.lock().expect("locked");
+    let mut transaction = Transaction::begin(&mut writer, &host, begin(None)).expect("begun");
+    let refused = (0..SETTINGS).find_map(|number| {
+        transaction.change(&host, &setting(number), &Value::new("7")).err().map(|error| (number, error))
+    });
+    let (number, error) = refused.expect("the limit is met");
+    assert!(
+        number > 2 && matches!(error, TuneError::Journal(JournalError::NoSpace { .. })),
+        "{number}: {error}"
+    );
+    assert!(matches!(
+        transaction.change(&host, &setting(number), &Value::new("7")),
+        Err(TuneError::Journal(JournalError::Broken { .. }))
+    ));
+    drop(writer);
+    // At most that one is changed, and the journal announced it if so.
+    let changed = |number: &usize| setting(*number).read(&host).is_ok_and(|value| value.as_str() == "7");
+    let changed: Vec<_> = (0..SETTINGS).filter(changed).collect();
+    let journal = store.read().expect("read");
+    let tunes = journal.tunes();
+    assert!(journal.trouble.is_none(), "{:?}", journal.trouble);
+    assert!(changed.iter().all(|number| tunes[0].held(&setting(*number)).is_some()), "{changed:?}");
+
+    setrlimit(Resource::Fsize, before).expect("lifted");
+    let undone = undo(&mut store.lock().expect("locked"), &host, None, Asked).expect("undone");
+    assert!(!undone.has_failures() && !undone.has_left(), "{undone:?}");
+    assert!((0..SETTINGS).all(|number| setting(number).read(&host).ok() == Some(Value::new("0"))));
+}

@@ -1,0 +1,157 @@
+//! Guards, and makers that are killed.
+
+use std::io::{BufRead, BufReader, Lines, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::process::ChildStdout;
+use std::time::{Duration, Instant};
+
+use linerate_lab::LabChild;
+use linerate_tune::journal::record::UndoReason;
+use linerate_tune::status::History;
+use linerate_tune::transaction::{confirm, undo_overdue};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+use crate::Skipped;
+use crate::scene::Scene;
+
+/// A maker and its guard.
+struct Made {
+    maker: LabChild,
+    lines: Lines<BufReader<ChildStdout>>,
+    guard: OwnedFd,
+    pid: u32,
+}
+
+impl Made {
+    /// Starts a maker and learns who its guard is.
+    fn start(scene: &Scene, pace: &str, until: &str) -> Self {
+        let mut maker = scene.start(&[], &["guarded", &scene.directory(), pace, until]);
+        let mut lines = BufReader::new(maker.stdout.take().expect("piped")).lines();
+        let line = lines.next().expect("a line").expect("read");
+        let pid: u32 = line.strip_prefix("guard ").expect("a guard").parse().expect("a number");
+        let raw = Pid::from_raw(pid.cast_signed()).expect("a process");
+        let guard = pidfd_open(raw, PidfdFlags::empty()).expect("it runs");
+        Self { maker, lines, guard, pid }
+    }
+
+    fn until_ended(&mut self) {
+        let line = self.lines.next().expect("a line").expect("read");
+        assert_eq!(line, "ended");
+    }
+
+    fn steps(&mut self, steps: usize) {
+        for _ in 0..steps {
+            assert_eq!(self.lines.next().expect("a line").expect("read"), "step");
+            self.maker.stdin.as_mut().expect("piped").write_all(b"\n").expect("told");
+        }
+    }
+
+    fn guard_ends_within(&self, limit: Duration) -> bool {
+        let limit = Timespec { tv_sec: limit.as_secs().cast_signed(), tv_nsec: 0 };
+        poll(&mut [PollFd::new(&self.guard, PollFlags::IN)], Some(&limit)).expect("waited") == 1
+    }
+}
+
+fn undone_because(scene: &Scene) -> Option<UndoReason> {
+    History::of(&scene.store().read().expect("read")).tunes[0].undo.map(|undo| undo.why)
+}
+
+const LONG: Duration = Duration::from_secs(30);
+
+pub(crate) fn unconfirmed_is_undone() -> Skipped {
+    let scene = Scene::new()?;
+    let before = scene.values();
+    let started = Instant::now();
+    let mut made = Made::start(&scene, "fast", "4");
+    made.until_ended();
+    assert_ne!(scene.values(), before);
+    assert!(scene.status().tunes[0].seconds_left.is_some_and(|left| left <= 4));
+    // That the maker came to its end does not matter any more, nor that it is killed.
+    made.maker.kill().expect("killed");
+    assert!(made.guard_ends_within(LONG));
+    assert!(started.elapsed() >= Duration::from_secs(3), "{:?}", started.elapsed());
+    assert_eq!(scene.values(), before);
+    assert_eq!(undone_because(&scene), Some(UndoReason::Unconfirmed));
+    Ok(())
+}
+
+pub(crate) fn confirmed_stays() -> Skipped {
+    let scene = Scene::new()?;
+    let before = scene.values();
+    let mut made = Made::start(&scene, "fast", "1000");
+    made.until_ended();
+    let tuned = scene.values();
+    scene.inside(|| confirm(&mut scene.lock(), &scene.host, None).expect("in time"));
+    // The journal tells the guard.
+    assert!(made.guard_ends_within(LONG));
+    assert_eq!(scene.values(), tuned);
+    scene.undo();
+    assert_eq!(scene.values(), before);
+    Ok(())
+}
+
+pub(crate) fn a_killed_maker_is_undone_at_once() -> Skipped {
+    for until in ["1000", "maker"] {
+        let scene = Scene::new()?;
+        let before = scene.values();
+        let mut made = Made::start(&scene, "stepping", until);
+        made.steps(12);
+        assert_ne!(scene.values(), before);
+        made.maker.kill().expect("killed");
+        assert!(made.guard_ends_within(LONG));
+        assert_eq!(scene.values(), before);
+        assert_eq!(undone_because(&scene), Some(UndoReason::Died));
+    }
+    // One that is to last as long as its maker does not outlive it, though it made all changes.
+    let scene = Scene::new()?;
+    let before = scene.values();
+    let mut made = Made::start(&scene, "fast", "maker");
+    made.until_ended();
+    made.maker.kill().expect("killed");
+    assert!(made.guard_ends_within(LONG));
+    assert_eq!(scene.values(), before);
+    Ok(())
+}
+
+pub(crate) fn keeps_nothing_of_its_maker() -> Skipped {
+    let scene = Scene::new()?;
+    // A descriptor that the maker inherits, as from a shell with a redirection.
+    let inherited = rustix::fs::open("/dev/null", rustix::fs::OFlags::RDONLY, rustix::fs::Mode::empty());
+    let inherited = inherited.expect("opened");
+    let mut made = Made::start(&scene, "fast", "1000");
+    made.until_ended();
+    let proc = |file: &str| format!("/proc/{}/{file}", made.pid);
+    let number = inherited.as_raw_fd();
+    let there = format!("/proc/{}/fd/{number}", made.maker.id());
+    assert_eq!(std::fs::read_link(there).expect("inherited").to_str(), Some("/dev/null"));
+    let open: Vec<_> = std::fs::read_dir(proc("fd"))
+        .expect("listed")
+        .filter_map(|entry| std::fs::read_link(entry.expect("an entry").path()).ok())
+        .map(|target| target.to_string_lossy().into_owned())
+        .filter(|name| !name.starts_with("pipe:") && !name.starts_with("anon_inode:"))
+        .collect();
+    assert_eq!(open, ["/dev/null"], "its standard error");
+    let status = std::fs::read_to_string(proc("stat")).expect("read");
+    let session = status.rsplit(") ").next().and_then(|rest| rest.split(' ').nth(3)).map(str::to_owned);
+    assert_eq!(session, Some(made.pid.to_string()));
+    assert_eq!(std::fs::read_link(proc("cwd")).expect("read").to_str(), Some("/"));
+    drop(inherited);
+    scene.undo();
+    assert!(made.guard_ends_within(LONG), "it has nothing to do any more");
+    Ok(())
+}
+
+pub(crate) fn a_killed_guard_leaves_an_overdue_tune() -> Skipped {
+    let scene = Scene::new()?;
+    let before = scene.values();
+    let mut made = Made::start(&scene, "stepping", "1000");
+    made.steps(12);
+    pidfd_send_signal(&made.guard, Signal::KILL).expect("killed");
+    made.maker.kill().expect("killed");
+    assert_eq!(scene.status().tunes[0].overdue, Some(UndoReason::Died));
+    let undone = scene.inside(|| undo_overdue(&mut scene.lock(), &scene.host).expect("undone"));
+    assert_eq!(undone.len(), 1);
+    assert_eq!(scene.values(), before);
+    Ok(())
+}

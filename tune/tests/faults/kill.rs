@@ -1,0 +1,173 @@
+//! Kills at every step, and what is left of them.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::Command;
+use std::time::Duration;
+
+use linerate_host::{Setting, Value};
+use linerate_lab::LabChild;
+use linerate_tune::journal::record::UndoOutcome;
+use linerate_tune::status::{SettingState, TuneState};
+
+use crate::Skipped;
+use crate::scene::{Scene, changes};
+
+/// Lets a role go on for so many steps and kills it at the next; false where it came to its end before.
+pub(crate) fn kill_at(child: &mut LabChild, steps: usize) -> bool {
+    let mut input = child.stdin.take().expect("piped");
+    let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+    for _ in 0..steps {
+        match lines.next() {
+            Some(Ok(line)) if line == "step" => input.write_all(b"\n").expect("told"),
+            Some(Ok(line)) if line.starts_with("guard") => {}
+            _ => return false,
+        }
+    }
+    let waits = lines.next().is_some_and(|line| line.is_ok_and(|line| line == "step"));
+    child.kill().expect("killed");
+    waits
+}
+
+/// Nothing but what status tells is otherwise than before, and undo brings it back.
+fn all_comes_back(scene: &Scene, before: &std::collections::BTreeMap<String, String>, at: &str) {
+    let (status, now) = (scene.status(), scene.values());
+    let told: Vec<_> = status.tunes.iter().flat_map(|tune| &tune.settings).collect();
+    for (name, value) in &now {
+        let named = told.iter().any(|told| told.name == *name);
+        assert!(
+            named || before.get(name) == Some(value),
+            "{at}: {name} reads {value}, and status does not tell"
+        );
+    }
+    for setting in &told {
+        let read = setting.now.as_ref().map(Value::as_str);
+        assert!(read.is_none() || read == now.get(&setting.name).map(String::as_str), "{at}: {setting:?}");
+        assert_ne!(setting.state, SettingState::Drifted, "{at}: {setting:?}");
+    }
+    if status.tunes.iter().any(|tune| tune.settings.iter().any(|setting| setting.from != setting.now)) {
+        let undone = scene.undo();
+        assert!(!undone.has_failures() && !undone.has_left(), "{at}: {undone:?}");
+    }
+    assert_eq!(scene.values(), *before, "{at}");
+}
+
+pub(crate) fn at_every_step_of_a_tune() -> Skipped {
+    let scene = Scene::new()?;
+    let before = scene.values();
+    for step in 0.. {
+        scene.forget();
+        let mut child = scene.start(&[], &["tune", &scene.directory(), "stepping"]);
+        let killed = kill_at(&mut child, step);
+        if killed {
+            assert!(scene.status().tunes.iter().all(|tune| tune.state == TuneState::Died), "step {step}");
+        }
+        all_comes_back(&scene, &before, &format!("step {step}"));
+        if !killed {
+            assert!(step > changes().len() * 4, "only {step} steps");
+            println!("killed at {step} steps of a tune");
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn at_every_step_of_an_undo() -> Skipped {
+    let scene = Scene::new()?;
+    let before = scene.values();
+    for step in 0.. {
+        scene.forget();
+        kill_at(&mut scene.start(&[], &["tune", &scene.directory(), "stepping"]), 10_000);
+        assert_ne!(scene.values(), before);
+        let killed = kill_at(&mut scene.start(&[], &["undo", &scene.directory(), "stepping"]), step);
+        if killed {
+            assert!(scene.status().tunes.iter().all(|tune| tune.state == TuneState::UndoDied), "step {step}");
+        }
+        all_comes_back(&scene, &before, &format!("step {step} of the undo"));
+        if !killed {
+            assert!(step > changes().len() * 2, "only {step} steps");
+            println!("killed at {step} steps of an undo");
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn at_every_system_call_of_the_journal() -> Skipped {
+    if !Command::new("strace").arg("-V").output().is_ok_and(|output| output.status.success()) {
+        return Err("strace is not installed".to_owned());
+    }
+    let scene = Scene::new()?;
+    let before = scene.values();
+    let mut kills = 0;
+    for call in ["openat", "pwrite64", "fdatasync", "fallocate", "fcntl", "fsync"] {
+        for count in 1.. {
+            scene.forget();
+            let inject = format!("inject={call}:signal=KILL:when={count}");
+            let wrapper = ["strace", "-qq", "-o", "/dev/null", "-e", &format!("trace={call}"), "-e", &inject];
+            let mut child = scene.start(&wrapper, &["tune", &scene.directory(), "fast"]);
+            drop(child.stdin.take());
+            let status = child.wait_at_most(Duration::from_secs(60)).expect("waited").expect("it ends");
+            all_comes_back(&scene, &before, &format!("{call} {count}"));
+            if status.success() {
+                break;
+            }
+            kills += 1;
+        }
+    }
+    assert!(kills > 50, "{kills}");
+    println!("killed at {kills} system calls");
+    Ok(())
+}
+
+pub(crate) fn drift_survives() -> Skipped {
+    let scene = Scene::new()?;
+    let mut before = scene.values();
+    kill_at(&mut scene.start(&[], &["tune", &scene.directory(), "stepping"]), 10_000);
+    let drifted = Setting::sysctl("net.ipv4.udp_early_demux");
+    scene.set(&Setting::sysctl("net.ipv4.conf.eth0.rp_filter"), "0")?;
+    scene.set(&drifted, "1")?;
+    // A mask that the change of channels resets when it is undone.
+    let direction = linerate_host::setting::QueueDirection::Receive;
+    let steered = Setting::QueueCpus { interface: "eth0".to_owned(), direction, queue: 0 };
+    scene.set(&steered, "2")?;
+    before.insert(steered.to_string(), scene.inside(|| steered.read(&scene.host)).expect("read").to_string());
+    let undone = scene.undo();
+    let outcome =
+        |name: &str| undone.settings.iter().find(|setting| setting.name == name).map(|told| &told.outcome);
+    assert_eq!(outcome("net.ipv4.udp_early_demux"), Some(&UndoOutcome::Already));
+    let was = before.insert("net.ipv4.conf.eth0.rp_filter".to_owned(), "0".to_owned());
+    let expected = if was.as_deref() == Some("0") {
+        UndoOutcome::Already
+    } else {
+        UndoOutcome::Drift { found: Value::new("0") }
+    };
+    assert_eq!(outcome("net.ipv4.conf.eth0.rp_filter"), Some(&expected));
+    assert_eq!(scene.values(), before);
+    Ok(())
+}
+
+pub(crate) fn an_interface_that_was_removed_is_gone() -> Skipped {
+    let scene = Scene::new()?;
+    let ip = |words: &[&str]| {
+        scene.inside(|| Command::new("ip").args(words).output().is_ok_and(|output| output.status.success()))
+    };
+    if !ip(&["link", "show", "eth0"]) {
+        return Err("iproute2 is not installed".to_owned());
+    }
+    let mut child = scene.start(&[], &["tune", &scene.directory(), "stepping"]);
+    kill_at(&mut child, 30);
+    let demux = Setting::sysctl("net.ipv4.udp_early_demux");
+    assert!(ip(&["link", "delete", "eth0"]));
+    let status = scene.status();
+    let gone = status.tunes[0]
+        .settings
+        .iter()
+        .filter(|told| matches!(told.state, SettingState::Gone { .. }))
+        .count();
+    assert!(gone >= 2, "{status:?}");
+    let undone = scene.undo();
+    assert!(!undone.has_failures() && undone.has_left(), "{undone:?}");
+    assert!(scene.status().tunes.is_empty());
+    assert_eq!(scene.inside(|| demux.read(&scene.host)).expect("read"), Value::new("1"));
+    Ok(())
+}

@@ -1,0 +1,130 @@
+//! A lab's receiver, whose settings are changed.
+
+use std::collections::BTreeMap;
+use std::process::{Command, Stdio};
+
+use linerate_host::setting::{NapiKnob, NftFamily, Offload, QueueDirection};
+use linerate_host::{Host, Setting, Value};
+use linerate_lab::{Lab, LabChild};
+use linerate_tune::journal::record::UndoReason::Asked;
+use linerate_tune::journal::{Store, Writer};
+use linerate_tune::status::Status;
+use linerate_tune::transaction::{Undone, undo};
+
+pub(crate) const INTERFACE: &str = "eth0";
+
+/// A lab with a state directory.
+pub(crate) struct Scene {
+    pub(crate) lab: Lab,
+    pub(crate) host: Host,
+    directory: tempfile::TempDir,
+}
+
+/// What a tune sets, in order. The channels, which have queues come and go, are in the middle.
+pub(crate) fn changes() -> Vec<(Setting, Value)> {
+    let interface = || INTERFACE.to_owned();
+    let queue = |direction, queue| Setting::QueueCpus { interface: interface(), direction, queue };
+    let table = "linerate_test";
+    let rules = format!(
+        "table inet {table} {{\n\tchain c {{\n\t\ttype filter hook prerouting priority raw; policy accept;\n\t\tudp dport 53 notrack\n\t}}\n}}"
+    );
+    let mut changes = vec![
+        (queue(QueueDirection::Receive, 0), Value::new("3")),
+        (Setting::sysctl("net.ipv4.conf.eth0.rp_filter"), Value::new("2")),
+        (Setting::Offload { interface: interface(), offload: Offload::GenericReceive }, Value::new("off")),
+        (Setting::Channels { interface: interface() }, Value::new("rx 1 tx 1")),
+        (Setting::Napi { interface: interface(), knob: NapiKnob::GroFlushTimeout }, Value::new("20000")),
+        (Setting::sysctl("net.ipv4.udp_early_demux"), Value::new("0")),
+        // A second time, as a climb does.
+        (Setting::sysctl("net.ipv4.conf.eth0.rp_filter"), Value::new("1")),
+    ];
+    if Host::live().program("nft", &["--version"], "").is_ok() {
+        changes.push((
+            Setting::NftTable { family: NftFamily::Inet, table: table.to_owned() },
+            Value::new(rules),
+        ));
+    }
+    changes
+}
+
+/// All that is compared: what is changed, and what hangs on it.
+fn watched() -> Vec<Setting> {
+    let queues = [QueueDirection::Receive, QueueDirection::Transmit].into_iter().flat_map(|direction| {
+        (0..2).map(move |queue| Setting::QueueCpus { interface: INTERFACE.to_owned(), direction, queue })
+    });
+    changes().into_iter().map(|(setting, _)| setting).chain(queues).collect()
+}
+
+impl Scene {
+    /// A lab, or why none can be made.
+    pub(crate) fn new() -> Result<Self, String> {
+        let lab = Lab::builder().start().map_err(|error| error.to_string())?;
+        let sys = lab.receiver().sys_path().map_err(|error| error.to_string())?;
+        let host = Host::live_with_sys(sys);
+        let directory = tempfile::tempdir().expect("a directory");
+        let scene = Self { lab, host, directory };
+        // Masks of queues that a change of channels takes away, so that it shows when they do not come back.
+        for (direction, mask) in [(QueueDirection::Receive, "1"), (QueueDirection::Transmit, "2")] {
+            let setting = Setting::QueueCpus { interface: INTERFACE.to_owned(), direction, queue: 1 };
+            scene.set(&setting, mask).map_err(|error| format!("no second queue: {error}"))?;
+        }
+        Ok(scene)
+    }
+
+    pub(crate) fn set(&self, setting: &Setting, value: &str) -> Result<(), String> {
+        self.inside(|| setting.write(&self.host, &Value::new(value)).map_err(|error| error.to_string()))
+    }
+
+    /// Does something in the receiver.
+    pub(crate) fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        self.lab.receiver().run(work).expect("the host runs")
+    }
+
+    pub(crate) fn store(&self) -> Store {
+        Store::at(self.directory.path().join("state"))
+    }
+
+    /// Begins with an empty journal.
+    pub(crate) fn forget(&self) {
+        match std::fs::remove_dir_all(self.store().directory()) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => panic!("{error}"),
+            _ => {}
+        }
+    }
+
+    pub(crate) fn lock(&self) -> Writer {
+        self.store().lock().expect("locked")
+    }
+
+    pub(crate) fn status(&self) -> Status {
+        self.inside(|| Status::of(&self.store().read().expect("read"), &self.host))
+    }
+
+    pub(crate) fn undo(&self) -> Undone {
+        self.inside(|| undo(&mut self.lock(), &self.host, None, Asked).expect("undone"))
+    }
+
+    /// What every setting reads, or why it does not.
+    pub(crate) fn values(&self) -> BTreeMap<String, String> {
+        let read = |setting: Setting| {
+            let value =
+                setting.read(&self.host).map_or_else(|error| error.to_string(), |value| value.to_string());
+            (setting.to_string(), value)
+        };
+        self.inside(|| watched().into_iter().map(read).collect())
+    }
+
+    /// This program in another role, in the receiver.
+    pub(crate) fn start(&self, wrapper: &[&str], role: &[&str]) -> LabChild {
+        let program = std::env::current_exe().expect("a program");
+        let mut words = wrapper.iter().map(std::ffi::OsStr::new).chain([program.as_os_str()]);
+        let mut command = Command::new(words.next().expect("one"));
+        command.args(words).arg("role").args(role);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        self.lab.receiver().spawn(command).expect("started")
+    }
+
+    pub(crate) fn directory(&self) -> String {
+        self.store().directory().to_str().expect("text").to_owned()
+    }
+}

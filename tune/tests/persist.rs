@@ -1,0 +1,135 @@
+//! What is made to last, read by the programs that read it at boot, and put in force on a host with interfaces.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use linerate_host::setting::QueueDirection;
+use linerate_host::{Host, Setting, Value};
+use linerate_lab::Lab;
+use linerate_tune::journal::Store;
+use linerate_tune::persist::{
+    self, Content, DOCUMENT_FILE, Document, Files, Init, Lasts, SYSCTL_FILE, Surroundings,
+};
+
+/// As systemd has it, and as Debian's and others' udev rule calls it.
+const SYSTEMD_SYSCTL: [&str; 2] = ["/usr/lib/systemd/systemd-sysctl", "/lib/systemd/systemd-sysctl"];
+
+fn skip(test: &str, why: &str) {
+    let _ = std::io::stderr().write_all(format!("\nSKIP {test}: {why}\n").as_bytes());
+}
+
+fn lab(test: &str) -> Option<Lab> {
+    Lab::builder().queues(2).start().map_err(|error| skip(test, &error.to_string())).ok()
+}
+
+fn host(lab: &Lab) -> Host {
+    Host::live_with_sys(lab.receiver().sys_path().expect("a sysfs"))
+}
+
+fn on_receiver<T: Send>(lab: &Lab, work: impl FnOnce() -> T + Send) -> T {
+    lab.receiver().run(work).expect("a host that runs")
+}
+
+fn files(settings: &[(Setting, Value)], surroundings: &Surroundings) -> Files {
+    let lasts = Lasts {
+        settings,
+        surroundings,
+        goal: "udp-server",
+        tune: 1,
+        program: "/usr/local/bin/linerate",
+        state_dir: "/var/lib/linerate",
+        init: Init::Systemd,
+    };
+    Files::of(&lasts).expect("files")
+}
+
+/// Writes one of the files, as it is, to a directory.
+fn written(files: &Files, path: &str, directory: &Path) -> PathBuf {
+    let file = files.files.iter().find(|file| file.path == path).expect("among them");
+    let Content::Text(text) = &file.content else { panic!("a link") };
+    let path = directory.join("file");
+    std::fs::write(&path, text).expect("written");
+    path
+}
+
+#[test]
+fn programs_that_read_sysctls_at_boot_set_all_of_them() {
+    let test = "programs_that_read_sysctls_at_boot_set_all_of_them";
+    let Some(lab) = lab(test) else { return };
+    let program =
+        |name: &str, arguments: &[&str]| on_receiver(&lab, || Host::live().program(name, arguments, ""));
+    // A name as a VLAN has it.
+    if let Err(error) = program("ip", &["link", "add", "x.5-y", "type", "veth", "peer", "name", "z"]) {
+        return skip(test, &error.to_string());
+    }
+    let names =
+        ["net.ipv4.conf.eth0.accept_local", "net.ipv4.conf.x/5-y.accept_local", "net.ipv4.ip_default_ttl"];
+    let settings: Vec<_> = names
+        .iter()
+        .zip(["1", "1", "77"])
+        .map(|(name, to)| (Setting::sysctl(*name), Value::new(to)))
+        .collect();
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = written(&files(&settings, &Surroundings::default()), SYSCTL_FILE, directory.path());
+    let path = path.to_str().expect("text");
+    let host = host(&lab);
+    let systemd = SYSTEMD_SYSCTL.iter().find(|program| Path::new(program).exists());
+    let readers = [("sysctl", vec!["-p", path]), (systemd.copied().unwrap_or("systemd-sysctl"), vec![path])];
+    for (reader, arguments) in readers {
+        let before: Vec<_> = on_receiver(&lab, || {
+            settings.iter().map(|(setting, _)| setting.read(&host).expect("read")).collect()
+        });
+        assert!(
+            settings.iter().zip(&before).all(|((setting, to), now)| !setting.same(to, now)),
+            "{before:?}"
+        );
+        if let Err(error) = program(reader, &arguments) {
+            skip(test, &error.to_string());
+            continue;
+        }
+        on_receiver(&lab, || {
+            for ((setting, to), before) in settings.iter().zip(&before) {
+                assert_eq!(setting.read(&host).expect("read"), *to, "{setting} by {reader}");
+                setting.write(&host, before).expect("put back");
+            }
+        });
+    }
+}
+
+#[test]
+fn what_lasts_is_put_in_force_again_on_a_host_with_interfaces() {
+    let test = "what_lasts_is_put_in_force_again_on_a_host_with_interfaces";
+    let Some(lab) = lab(test) else { return };
+    let host = host(&lab);
+    let queue = |direction, queue| Setting::QueueCpus { interface: "eth0".into(), direction, queue };
+    let settings = [
+        (queue(QueueDirection::Receive, 0), Value::new("2")),
+        (queue(QueueDirection::Receive, 1), Value::new("1")),
+        (queue(QueueDirection::Transmit, 0), Value::new("1")),
+        (Setting::sysctl("net.ipv4.ip_default_ttl"), Value::new("77")),
+    ];
+    let directory = tempfile::tempdir().expect("a directory");
+    let store = Store::at(directory.path().join("state"));
+    on_receiver(&lab, || {
+        let surroundings = Surroundings::observe(&host, &settings).expect("observed");
+        let path = written(&files(&settings, &surroundings), DOCUMENT_FILE, directory.path());
+        let document =
+            Document::parse(&std::fs::read_to_string(path).expect("read"), DOCUMENT_FILE).expect("parsed");
+        let reapply = |only| persist::reapply(&store, &host, &document, only, Vec::new()).expect("done");
+        let done = reapply(Some("eth0"));
+        assert!(!done.has_failures() && done.settings.len() == 3, "{done:?}");
+        for (setting, to) in &settings[..3] {
+            assert!(setting.same(to, &setting.read(&host).expect("read")), "{setting}");
+        }
+        assert_eq!(reapply(None).tune, None);
+        settings[0].0.write(&host, &Value::new("0")).expect("written");
+        let done = reapply(None);
+        let made: Vec<_> = done
+            .settings
+            .iter()
+            .filter(|one| one.outcome != persist::Outcome::Already)
+            .map(ToString::to_string)
+            .collect();
+        assert_eq!((done.tune, made.len()), (Some(2), 1), "{made:?}");
+    });
+}

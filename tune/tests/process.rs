@@ -1,0 +1,176 @@
+//! Knobs of a process that runs beside this one: its sockets, and the CPUs of its threads.
+//!
+//! These have a program of their own, and run one after the other: a child has all descriptors of its parent until it
+//! becomes another program, a locked journal's too.
+
+use std::io::Write as _;
+use std::net::UdpSocket;
+use std::os::fd::OwnedFd;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use linerate_host::setting::{SocketAt, SocketKnob};
+use linerate_host::{CpuSet, Host, Setting, Value};
+use linerate_tune::journal::record::UndoOutcome;
+use linerate_tune::journal::record::UndoReason::Asked;
+use linerate_tune::journal::{Store, Writer};
+use linerate_tune::status::{SettingState, Status};
+use linerate_tune::transaction::{Begin, Changed, Transaction, Undone, undo};
+
+/// Held by the test that runs.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// A directory for a journal, and its turn.
+struct Scratch {
+    directory: tempfile::TempDir,
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl Scratch {
+    fn new() -> Self {
+        let turn = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        Self { directory: tempfile::tempdir().expect("a directory"), _turn: turn }
+    }
+
+    fn store(&self) -> Store {
+        Store::at(self.directory.path().join("state"))
+    }
+
+    fn lock(&self) -> Writer {
+        self.store().lock().expect("locked")
+    }
+}
+
+/// A process that holds a socket as its descriptor 0 and sleeps.
+struct Server {
+    child: Child,
+    socket: SocketAt,
+}
+
+impl Server {
+    fn start() -> Self {
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("bound");
+        let inode = rustix::fs::fstat(&socket).expect("an inode").st_ino;
+        let cookie = rustix::net::sockopt::socket_cookie(&socket).expect("a cookie");
+        let mut sleep = Command::new("sleep");
+        let child = sleep.arg("600").stdin(Stdio::from(OwnedFd::from(socket))).spawn().expect("it runs");
+        let socket = SocketAt { cookie, inode, pid: child.id(), descriptor: 0 };
+        Self { child, socket }
+    }
+
+    fn cpus(&self) -> Setting {
+        Setting::thread_cpus(&Host::live(), self.child.id(), self.child.id()).expect("it runs")
+    }
+
+    fn option(&self, knob: SocketKnob) -> Setting {
+        Setting::Socket { socket: self.socket, knob }
+    }
+
+    fn end(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// The changes of a boost, where this machine has a CPU to spare and lets its sockets be copied; else says why not.
+fn changes(test: &str, server: &Server) -> Option<[(Setting, Value); 3]> {
+    let host = Host::live();
+    let cpus = CpuSet::from_list(server.cpus().read(&host).expect("read").as_str()).expect("a list");
+    let path = server.option(SocketKnob::PathMtu);
+    let why = match path.read(&host) {
+        Err(error) if error.is_denied() => error.to_string(),
+        _ if cpus.len() < 2 => "only one CPU".to_owned(),
+        _ => {
+            let last = Value::new(cpus.iter().last().unwrap_or(0).to_string());
+            let cpu = server.option(SocketKnob::IncomingCpu);
+            return Some([(server.cpus(), last.clone()), (cpu, last), (path, Value::new("do"))]);
+        }
+    };
+    let _ = std::io::stderr().write_all(format!("\nSKIP {test}: {why}\n").as_bytes());
+    None
+}
+
+fn make(scratch: &Scratch, changes: &[(Setting, Value)]) {
+    let (host, mut writer) = (Host::live(), scratch.lock());
+    let begin = Begin { goal: "test".into(), argv: Vec::new(), devices: Vec::new(), until: None, plan: None };
+    let mut transaction = Transaction::begin(&mut writer, &host, begin).expect("begun");
+    for (setting, to) in changes {
+        let changed = transaction.change(&host, setting, to).expect("journalled");
+        assert!(matches!(changed, Changed::Made { .. }), "{setting}: {changed:?}");
+    }
+    transaction.end(None).expect("ended");
+}
+
+fn states(scratch: &Scratch) -> Vec<SettingState> {
+    let status = Status::of(&scratch.store().read().expect("read"), &Host::live());
+    status.tunes.into_iter().flat_map(|tune| tune.settings).map(|setting| setting.state).collect()
+}
+
+fn undone(scratch: &Scratch) -> Undone {
+    let undone = undo(&mut scratch.lock(), &Host::live(), None, Asked).expect("journalled");
+    assert!(!undone.has_failures(), "{undone:?}");
+    undone
+}
+
+#[test]
+fn what_is_set_of_a_process_is_put_back_exactly() {
+    let scratch = Scratch::new();
+    let server = Server::start();
+    let Some(changes) = changes("what_is_set_of_a_process_is_put_back_exactly", &server) else { return };
+    let host = Host::live();
+    let read = || changes.each_ref().map(|(setting, _)| setting.read(&host).expect("read"));
+    let before = read();
+    make(&scratch, &changes);
+    assert_eq!(read(), changes.each_ref().map(|(_, to)| to.clone()));
+    assert!(states(&scratch).iter().all(|state| *state == SettingState::InForce));
+    let undone = undone(&scratch);
+    assert!(undone.settings.iter().all(|one| one.outcome == UndoOutcome::Restored), "{undone:?}");
+    assert_eq!(read(), before);
+}
+
+#[test]
+fn what_others_set_of_a_process_since_is_named_and_left() {
+    let scratch = Scratch::new();
+    let server = Server::start();
+    let test = "what_others_set_of_a_process_since_is_named_and_left";
+    let Some(changes) = changes(test, &server) else { return };
+    make(&scratch, &changes);
+    let other = Value::new("0");
+    server.cpus().write(&Host::live(), &other).expect("written");
+    let undone = undone(&scratch);
+    let cpus = undone.settings.iter().find(|one| one.setting == server.cpus()).expect("told");
+    assert_eq!(cpus.outcome, UndoOutcome::Drift { found: other.clone() });
+    assert_eq!(cpus.name, format!("CPUs of the main thread of process {}", server.child.id()));
+    assert_eq!(server.cpus().read(&Host::live()).expect("read"), other);
+    assert_eq!(server.option(SocketKnob::PathMtu).read(&Host::live()).expect("read").as_str(), "want");
+}
+
+#[test]
+fn what_ended_with_a_process_is_gone_and_no_failure() {
+    let scratch = Scratch::new();
+    let mut server = Server::start();
+    let test = "what_ended_with_a_process_is_gone_and_no_failure";
+    if !rustix::process::geteuid().is_root() {
+        // Who may not look at all processes cannot tell that none of them has the socket.
+        let _ = std::io::stderr().write_all(format!("\nSKIP {test}: takes root\n").as_bytes());
+        return;
+    }
+    let Some(changes) = changes(test, &server) else { return };
+    make(&scratch, &changes);
+    server.end();
+    let states = states(&scratch);
+    assert!(states.iter().all(|state| matches!(state, SettingState::Gone { .. })), "{states:?}");
+    let undone = undone(&scratch);
+    assert_eq!(undone.settings.len(), 3);
+    for one in &undone.settings {
+        let UndoOutcome::Gone { why } = &one.outcome else { panic!("{one:?}") };
+        assert!(why.contains("ended") || why.contains("no process has that socket"), "{why}");
+    }
+    assert!(!undone.has_left(), "{undone:?}");
+}

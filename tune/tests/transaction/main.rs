@@ -1,0 +1,6 @@
+//! Transactions on a host that refuses, half obeys, is changed by others, and at any point ends the program.
+
+mod fake;
+mod outcomes;
+mod property;
+mod text;

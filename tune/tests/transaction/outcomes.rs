@@ -1,0 +1,412 @@
+//! What is told of changes that are refused, taken back by others, or gone.
+
+use linerate_host::{Host, Setting, SettingError, Value};
+use linerate_tune::journal::record::UndoReason::Asked;
+use linerate_tune::journal::record::{UndoOutcome, Until};
+use linerate_tune::plan::{Interrupts, PlannedChange};
+use linerate_tune::status::{History, SettingState, Status, TuneState};
+use linerate_tune::transaction::{
+    Begin, Changed, Target, Transaction, TuneError, boot_seconds, confirm, undo, undo_overdue,
+};
+use linerate_tune::{Device, Plan};
+
+use crate::fake::{Fake, Manner, Scratch, begin, setting};
+
+fn value(text: &str) -> Value {
+    Value::new(text)
+}
+
+fn status(scratch: &Scratch, target: &impl Target) -> Status {
+    Status::of(&scratch.store().read().expect("read"), target.host())
+}
+
+#[test]
+fn a_refused_write_is_told_in_the_hosts_words_and_leaves_what_was() {
+    for (manner, words) in [
+        (Manner::Refuses(libc::EPERM), "Operation not permitted"),
+        (Manner::Refuses(libc::EBUSY), "Device or resource busy"),
+        (Manner::Refuses(libc::EINVAL), "Invalid argument"),
+        (Manner::Ignores, "wrote '5', it still reads '0'"),
+        (Manner::HalfObeys, "wrote '5', it reads 'half-5' now"),
+    ] {
+        let (fake, scratch) = (Fake::new(2), Scratch::new());
+        fake.behave(&setting(1), manner);
+        let mut writer = scratch.lock();
+        let mut transaction = Transaction::begin(&mut writer, &fake, begin()).expect("begun");
+        transaction.change(&fake, &setting(0), &value("5")).expect("made");
+        let changed = transaction.change(&fake, &setting(1), &value("5")).expect("journalled");
+        let Changed::Refused { why } = changed else { panic!("{changed:?}") };
+        assert!(why.contains(words), "{why}");
+        assert_eq!(fake.now(&setting(1)), "0");
+        transaction.end(Some(why.clone())).expect("ended");
+        drop(writer);
+        let status = status(&scratch, &fake);
+        assert_eq!(status.tunes[0].state, TuneState::BrokeOff { why: why.clone() });
+        assert_eq!(status.tunes[0].settings[0].state, SettingState::InForce);
+        assert_eq!(status.tunes[0].settings[1].state, SettingState::NotMade { why: Some(why) });
+        let undone = undo(&mut scratch.lock(), &fake, None, Asked).expect("undone");
+        assert!(!undone.has_failures() && !undone.has_left());
+        assert_eq!(fake.now(&setting(0)), "0");
+    }
+}
+
+#[test]
+fn what_cannot_be_put_back_stays_open_until_it_can() {
+    let (fake, scratch) = (Fake::new(1), Scratch::new());
+    fake.behave(&setting(0), Manner::ObeysOnce);
+    let mut writer = scratch.lock();
+    let mut transaction = Transaction::begin(&mut writer, &fake, begin()).expect("begun");
+    transaction.change(&fake, &setting(0), &value("5")).expect("made");
+    transaction.end(None).expect("ended");
+    let undone = undo(&mut writer, &fake, None, Asked).expect("journalled");
+    assert!(undone.has_failures());
+    drop(writer);
+    assert_eq!(status(&scratch, &fake).tunes[0].state, TuneState::UndoRefused);
+    fake.behave(&setting(0), Manner::Obeys);
+    let undone = undo(&mut scratch.lock(), &fake, None, Asked).expect("undone");
+    assert_eq!(undone.settings[0].outcome, UndoOutcome::Restored);
+    assert!(status(&scratch, &fake).tunes.is_empty());
+    let again = undo(&mut scratch.lock(), &fake, Some(1), Asked).expect_err("it is");
+    assert!(matches!(again, TuneError::UndoneAlready { tune: 1 }));
+}
+
+#[test]
+fn a_value_that_is_not_as_planned_is_not_written_over() {
+    let (fake, scratch) = (Fake::new(1), Scratch::new());
+    let mut writer = scratch.lock();
+    let mut transaction = Transaction::begin(&mut writer, &fake, begin()).expect("begun");
+    fake.set(&setting(0), "9");
+    let error =
+        transaction.change_from(&fake, &setting(0), &value("0"), &value("5")).expect_err("it changed");
+    let line = "net.fake.n0: it was '0' and is '9' now: somebody changed it since, make the plan anew";
+    assert_eq!(error.to_string(), line);
+    assert_eq!(
+        transaction.change_from(&fake, &setting(0), &value("0"), &value("9")).ok(),
+        Some(Changed::Already)
+    );
+    transaction.change(&fake, &setting(0), &value("5")).expect("made");
+    fake.set(&setting(0), "6");
+    assert!(transaction.change(&fake, &setting(0), &value("7")).is_err());
+    transaction.end(Some(error.to_string())).expect("ended");
+    let undone = undo(&mut writer, &fake, None, Asked).expect("undone");
+    assert_eq!(undone.settings[0].outcome, UndoOutcome::Drift { found: value("6") });
+    assert_eq!(fake.now(&setting(0)), "6");
+}
+
+#[test]
+fn drift_is_told_by_status_and_survives_undo() {
+    let (fake, scratch) = (Fake::new(2), Scratch::new());
+    let mut writer = scratch.lock();
+    let mut transaction = Transaction::begin(&mut writer, &fake, begin()).expect("begun");
+    for number in 0..2 {
+        transaction.change(&fake, &setting(number), &value("5")).expect("made");
+    }
+    transaction.end(None).expect("ended");
+    drop(writer);
+    assert!(!status(&scratch, &fake).needs_attention());
+    fake.set(&setting(1), "8");
+    let status = status(&scratch, &fake);
+    assert!(status.needs_attention());
+    assert_eq!(status.tunes[0].settings[1].state, SettingState::Drifted);
+    assert_eq!(status.tunes[0].settings[1].now, Some(value("8")));
+    let undone = undo(&mut scratch.lock(), &fake, None, Asked).expect("undone");
+    assert!(undone.has_left());
+    assert_eq!((fake.now(&setting(0)), fake.now(&setting(1))), ("0".to_owned(), "8".to_owned()));
+    let history = History::of(&scratch.store().read().expect("read"));
+    let undo = history.tunes[0].undo.expect("undone");
+    assert_eq!((undo.left, undo.refused, undo.complete), (1, 0, true));
+}
+
+#[test]
+fn a_tune_under_another_hands_over_what_it_found() {
+    let (fake, scratch) = (Fake::new(1), Scratch::new());
+    for to in ["5", "6"] {
+        let mut writer = scratch.lock();
+        let mut transaction = Transaction::begin(&mut writer, &fake, begin()).expect("begun");
+        transaction.change(&fake, &setting(0), &value(to)).expect("made");
+        transaction.end(None).expect("ended");
+    }
+    assert_eq!(status(&scratch, &fake).tunes[0].settings[0].state, SettingState::ChangedBy { tune: 2 });
+    let undone = undo(&mut scratch.lock(), &fake, Some(1), Asked).expect("undone");
+    assert_eq!(undone.settings[0].outcome, UndoOutcome::Covered { by: 2 });
+    assert_eq!(fake.now(&setting(0)), "6");
+    undo(&mut scratch.lock(), &fake, None, Asked).expect("undone");
+    assert_eq!(fake.now(&setting(0)), "0");
+}
+
+#[test]
+fn a_boot_ends_a_tune_and_undo_says_so() {
+    let (fake, scratch) = (Fake::new(1), Scratch::new());
+    let mut writer = scratch.lock();
+    let mut transaction = Transaction::begin(&mut writer, &fake, begin()).expect("begun");
+    transaction.change(&fake, &setting(0), &value("5")).expect("made");
+    transaction.end(None).expect("ended");
+    drop(writer);
+    fake.reboot();
+    fake.set(&setting(0), "0");
+    let status = status(&scratch, &fake);
+    assert_eq!(status.tunes[0].earlier_boot, Some(true));
+    assert_eq!(status.tunes[0].settings[0].state, SettingState::EndedByBoot);
+    let undone = undo(&mut scratch.lock(), &fake, None, Asked).expect("undone");
+    assert!(undone.earlier_boot && undone.settings[0].outcome == UndoOutcome::Already);
+}
+
+#[test]
+fn a_tune_waits_for_its_confirmation_and_no_other_is_made_meanwhile() {
+    let (fake, scratch) = (Fake::new(1), Scratch::new());
+    let tune = |deadline| {
+        let mut writer = scratch.lock();
+        let until = Some(Until::Confirmed { boot_seconds: deadline });
+        let mut transaction =
+            Transaction::begin(&mut writer, &fake, Begin { until, ..begin() }).expect("begun");
+        transaction.change(&fake, &setting(0), &value("5")).expect("made");
+        transaction.end(None).expect("ended");
+    };
+    tune(boot_seconds() + 1000);
+    assert!(undo_overdue(&mut scratch.lock(), &fake).expect("looked").is_empty());
+    let error = Transaction::begin(&mut scratch.lock(), &fake, begin()).expect_err("one waits");
+    assert!(matches!(error, TuneError::Pending { tune: 1 }));
+    assert_eq!(confirm(&mut scratch.lock(), &fake, None).expect("in time"), 1);
+    assert!(matches!(confirm(&mut scratch.lock(), &fake, None), Err(TuneError::NothingToConfirm)));
+    undo(&mut scratch.lock(), &fake, None, Asked).expect("undone");
+
+    tune(boot_seconds());
+    assert!(status(&scratch, &fake).tunes[0].overdue.is_some());
+    let error = confirm(&mut scratch.lock(), &fake, None).expect_err("too late");
+    assert!(matches!(error, TuneError::TooLate { tune: 2 }), "{error}");
+    let undone = undo_overdue(&mut scratch.lock(), &fake).expect("undone");
+    assert_eq!((undone.len(), fake.now(&setting(0)).as_str()), (1, "0"));
+}
+
+/// A host of one interface with a queue.
+fn with_interface(name: &str, index: u32, mask: &str) -> Host {
+    Host::scripted([
+        (format!("/sys/class/net/{name}/ifindex"), format!("{index}\n")),
+        (format!("/sys/class/net/{name}/address"), "02:00:00:00:00:01\n".to_owned()),
+        (format!("/sys/class/net/{name}/queues/rx-0/rps_cpus"), format!("{mask}\n")),
+        ("/proc/sys/kernel/random/boot_id".to_owned(), "boot-1\n".to_owned()),
+    ])
+}
+
+fn rps(interface: &str) -> Setting {
+    let direction = linerate_host::setting::QueueDirection::Receive;
+    Setting::QueueCpus { interface: interface.to_owned(), direction, queue: 0 }
+}
+
+fn tune_rps(scratch: &Scratch) {
+    let host = with_interface("eth0", 4, "00000000");
+    let devices = vec![Device::observe(&host, "eth0").expect("there")];
+    let mut writer = scratch.lock();
+    let mut transaction =
+        Transaction::begin(&mut writer, &host, Begin { devices, ..begin() }).expect("begun");
+    transaction.change(&host, &rps("eth0"), &value("3")).expect("made");
+    transaction.end(None).expect("ended");
+}
+
+#[test]
+fn a_renamed_interface_is_followed() {
+    let scratch = Scratch::new();
+    tune_rps(&scratch);
+    let host = with_interface("lan0", 4, "3");
+    assert_eq!(status(&scratch, &host).tunes[0].settings[0].state, SettingState::InForce);
+    let undone = undo(&mut scratch.lock(), &host, None, Asked).expect("undone");
+    assert_eq!(undone.settings[0].outcome, UndoOutcome::Restored);
+    assert_eq!(undone.settings[0].renamed_from.as_deref(), Some("eth0"));
+    assert_eq!(rps("lan0").read(&host).expect("read"), value("00000000"));
+}
+
+#[test]
+fn another_interface_of_the_name_is_left_alone() {
+    for host in [with_interface("eth0", 5, "3"), with_interface("eth1", 5, "3")] {
+        let scratch = Scratch::new();
+        tune_rps(&scratch);
+        assert!(matches!(status(&scratch, &host).tunes[0].settings[0].state, SettingState::Gone { .. }));
+        let undone = undo(&mut scratch.lock(), &host, None, Asked).expect("undone");
+        assert!(matches!(undone.settings[0].outcome, UndoOutcome::Gone { .. }));
+        let there = if host.read("/sys/class/net/eth0/ifindex").is_ok() { "eth0" } else { "eth1" };
+        assert_eq!(rps(there).read(&host).expect("read"), value("3"));
+    }
+}
+
+#[test]
+fn an_interface_that_goes_midway_refuses() {
+    let scratch = Scratch::new();
+    let host = with_interface("eth0", 4, "00000000");
+    let devices = vec![Device::observe(&host, "eth0").expect("there")];
+    let mut writer = scratch.lock();
+    let mut transaction =
+        Transaction::begin(&mut writer, &host, Begin { devices, ..begin() }).expect("begun");
+    let other = with_interface("eth0", 5, "0");
+    let changed = transaction.change(&other, &rps("eth0"), &value("3")).expect("journalled");
+    assert_eq!(changed, Changed::Refused { why: "eth0 is another device now".to_owned() });
+}
+
+fn plan(settings: usize) -> Plan {
+    let change = |number| PlannedChange {
+        setting: setting(number),
+        from: value("0"),
+        to: value("5"),
+        why: "a test".to_owned(),
+        findings: Vec::new(),
+        effect: None,
+        source: None,
+        risk: None,
+        interrupts: Interrupts::Nothing,
+        claims: Vec::new(),
+    };
+    Plan {
+        schema: linerate_tune::plan::SCHEMA.to_owned(),
+        version: "0".to_owned(),
+        goal: "test".to_owned(),
+        devices: Vec::new(),
+        cpus: Vec::new(),
+        layouts: Vec::new(),
+        agreements: Vec::new(),
+        changes: (0..settings).map(change).collect(),
+        left: Vec::new(),
+    }
+}
+
+fn carry_out(transaction: &mut Transaction<'_>, fake: &Fake, plan: &Plan) -> Vec<Changed> {
+    let change = |change: &PlannedChange| {
+        transaction.change_from(fake, &change.setting, &change.from, &change.to).expect("journalled")
+    };
+    plan.changes.iter().map(change).collect()
+}
+
+#[test]
+fn a_killed_tune_is_resumed_from_its_plan() {
+    // Each change is a read and a write, which has an event before and one after it, and a read.
+    for kill in 0..12 {
+        let (fake, scratch) = (Fake::new(3), Scratch::new());
+        let planned = plan(3);
+        let killed = fake.killed_at(Some(kill), || {
+            let mut writer = scratch.lock();
+            let begin = Begin { plan: Some(&planned), ..begin() };
+            let mut transaction = Transaction::begin(&mut writer, &fake, begin).expect("begun");
+            carry_out(&mut transaction, &fake, &planned);
+        });
+        assert!(killed.is_none());
+        assert_eq!(status(&scratch, &fake).tunes[0].state, TuneState::Died);
+        let mut writer = scratch.lock();
+        let (mut transaction, kept) = Transaction::resume(&mut writer, &fake, None).expect("resumed");
+        assert_eq!((transaction.id(), &kept), (1, &planned));
+        let changed = carry_out(&mut transaction, &fake, &kept);
+        let already = changed.iter().filter(|changed| **changed == Changed::Already).count();
+        assert!(already >= kill as usize / 4, "{kill}: {changed:?}");
+        transaction.end(None).expect("ended");
+        let error = Transaction::resume(&mut writer, &fake, None).expect_err("it is done");
+        assert!(matches!(error, TuneError::NothingToResume));
+        drop(writer);
+        let status = status(&scratch, &fake);
+        assert!(!status.needs_attention(), "{status:?}");
+        assert_eq!(status.tunes[0].settings.len(), 3);
+        let undone = undo(&mut scratch.lock(), &fake, None, Asked).expect("undone");
+        assert!(undone.settings.iter().all(|setting| setting.outcome == UndoOutcome::Restored));
+    }
+}
+
+#[test]
+fn a_reopened_tune_is_undone_to_what_it_first_was() {
+    let (fake, scratch) = (Fake::new(2), Scratch::new());
+    let mut writer = scratch.lock();
+    let mut transaction = Transaction::begin(&mut writer, &fake, begin()).expect("begun");
+    transaction.change(&fake, &setting(0), &value("5")).expect("made");
+    transaction.end(None).expect("ended");
+    drop(writer);
+    let mut writer = scratch.lock();
+    let mut transaction = Transaction::reopen(&mut writer, &fake, 1, &plan(2)).expect("reopened");
+    for (number, to) in [(0, "6"), (1, "7")] {
+        let made = transaction.change(&fake, &setting(number), &value(to)).expect("made");
+        assert!(matches!(made, Changed::Made { .. }), "{made:?}");
+    }
+    transaction.end(None).expect("ended");
+    drop(writer);
+    let status = status(&scratch, &fake);
+    assert!(!status.needs_attention() && status.tunes.len() == 1, "{status:?}");
+    let undone = undo(&mut scratch.lock(), &fake, None, Asked).expect("undone");
+    assert!(!undone.has_left() && !undone.has_failures());
+    assert_eq!((fake.now(&setting(0)), fake.now(&setting(1))), ("0".to_owned(), "0".to_owned()));
+    let error = Transaction::reopen(&mut scratch.lock(), &fake, 1, &plan(2)).expect_err("it is undone");
+    assert!(matches!(error, TuneError::UndoneAlready { tune: 1 }));
+}
+
+#[test]
+fn a_reopened_tune_that_is_killed_is_resumed() {
+    // The change that was made before is read only; one that is yet to be made is a read and a write and a read.
+    for kill in 0..5 {
+        let (fake, scratch) = (Fake::new(2), Scratch::new());
+        let mut writer = scratch.lock();
+        let mut transaction = Transaction::begin(&mut writer, &fake, begin()).expect("begun");
+        transaction.change(&fake, &setting(0), &value("5")).expect("made");
+        transaction.end(None).expect("ended");
+        drop(writer);
+        let again = plan(2);
+        let killed = fake.killed_at(Some(kill), || {
+            let mut writer = scratch.lock();
+            let mut transaction = Transaction::reopen(&mut writer, &fake, 1, &again).expect("reopened");
+            carry_out(&mut transaction, &fake, &again);
+        });
+        assert!(killed.is_none(), "{kill}");
+        assert_eq!(status(&scratch, &fake).tunes[0].state, TuneState::Died);
+        let mut writer = scratch.lock();
+        let (mut transaction, kept) = Transaction::resume(&mut writer, &fake, None).expect("resumed");
+        assert_eq!(kept, again);
+        carry_out(&mut transaction, &fake, &kept);
+        transaction.end(None).expect("ended");
+        drop(writer);
+        undo(&mut scratch.lock(), &fake, None, Asked).expect("undone");
+        assert_eq!((fake.now(&setting(0)), fake.now(&setting(1))), ("0".to_owned(), "0".to_owned()));
+    }
+}
+
+#[test]
+fn a_tune_of_an_earlier_boot_is_not_reopened() {
+    let (fake, scratch) = (Fake::new(1), Scratch::new());
+    let mut writer = scratch.lock();
+    let mut transaction = Transaction::begin(&mut writer, &fake, begin()).expect("begun");
+    transaction.change(&fake, &setting(0), &value("5")).expect("made");
+    transaction.end(None).expect("ended");
+    fake.reboot();
+    let error = Transaction::reopen(&mut writer, &fake, 1, &plan(1)).expect_err("another boot");
+    assert!(matches!(error, TuneError::EarlierBoot { tune: 1 }));
+    let error = Transaction::reopen(&mut writer, &fake, 2, &plan(1)).expect_err("no such");
+    assert!(matches!(error, TuneError::NoSuchTune { tune: 2 }));
+}
+
+/// A host on which writing virtual functions is ended on its way.
+struct EndedOnTheWay(Host);
+
+impl Target for EndedOnTheWay {
+    fn host(&self) -> &Host {
+        &self.0
+    }
+
+    fn write(&self, setting: &Setting, _: &Value) -> Result<(), SettingError> {
+        setting.write(&self.0, &value("0")).expect("scripted");
+        std::panic::panic_any("ended");
+    }
+}
+
+#[test]
+fn what_a_write_was_on_its_way_through_is_put_back() {
+    let files = [
+        ("/sys/class/net/eth0/ifindex", "4\n"),
+        ("/sys/class/net/eth0/address", "02:00:00:00:00:01\n"),
+        ("/sys/class/net/eth0/device/sriov_numvfs", "4\n"),
+        ("/proc/sys/kernel/random/boot_id", "boot-1\n"),
+    ];
+    let scratch = Scratch::new();
+    let host = EndedOnTheWay(Host::scripted(files));
+    let setting = Setting::VirtualFunctions { interface: "eth0".to_owned() };
+    let killed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let mut writer = scratch.lock();
+        let mut transaction = Transaction::begin(&mut writer, &host, begin()).expect("begun");
+        let _ = transaction.change(&host, &setting, &value("8"));
+    }));
+    assert!(killed.is_err());
+    assert_eq!(setting.read(&host.0).expect("read"), value("0"));
+    let undone = undo(&mut scratch.lock(), &host.0, None, Asked).expect("undone");
+    assert_eq!(undone.settings[0].outcome, UndoOutcome::Restored);
+    assert_eq!(setting.read(&host.0).expect("read"), value("4"));
+}

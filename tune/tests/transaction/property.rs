@@ -1,0 +1,191 @@
+//! Whatever happens, undo brings back what was, but for what others set.
+
+use std::collections::BTreeMap;
+use std::sync::Once;
+
+use linerate_host::{Setting, Value};
+use linerate_tune::journal::record::UndoOutcome;
+use linerate_tune::journal::record::UndoReason::Asked;
+use linerate_tune::status::{SettingState, Status};
+use linerate_tune::transaction::{Changed, Target, Transaction, TuneError, Undone, undo};
+use proptest::prelude::*;
+
+use crate::fake::{Fake, Manner, Scratch, begin, setting};
+
+const SETTINGS: usize = 5;
+
+/// Changes of one tune: which setting, and to what.
+type Changes = Vec<(usize, u8)>;
+
+fn changes() -> impl Strategy<Value = Changes> {
+    prop::collection::vec((0..SETTINGS, 0..4_u8), 1..12)
+}
+
+fn manner() -> impl Strategy<Value = Manner> {
+    prop_oneof![
+        6 => Just(Manner::Obeys),
+        1 => Just(Manner::Refuses(libc::EPERM)),
+        1 => Just(Manner::Refuses(libc::EBUSY)),
+        1 => Just(Manner::Refuses(libc::EINVAL)),
+        1 => Just(Manner::Ignores),
+        1 => Just(Manner::HalfObeys),
+    ]
+}
+
+/// Makes a tune; whether it came to its end.
+fn tune(fake: &Fake, scratch: &Scratch, changes: &Changes) -> Result<(), TuneError> {
+    let mut writer = scratch.lock();
+    let mut transaction = Transaction::begin(&mut writer, fake, begin())?;
+    for (number, value) in changes {
+        let setting = setting(*number);
+        let to = Value::new(value.to_string());
+        if let Changed::Made { .. } = transaction.change(fake, &setting, &to)? {
+            assert_eq!(fake.now(&setting), to.as_str());
+        }
+    }
+    transaction.end(None)
+}
+
+/// Undoes until it came to its end; it is ended at the events given before. All that it told.
+fn undo_at_last(fake: &Fake, scratch: &Scratch, id: Option<u64>, kills: &[u32]) -> Vec<Undone> {
+    let mut told = Vec::new();
+    for kill in kills.iter().copied().map(Some).chain([None]) {
+        let undone = fake.killed_at(kill, || undo(&mut scratch.lock(), fake, id, Asked));
+        match undone {
+            Some(Ok(undone)) => told.push(undone),
+            Some(Err(TuneError::NothingToUndo | TuneError::UndoneAlready { .. })) => break,
+            Some(Err(error)) => panic!("{error}"),
+            None => {}
+        }
+    }
+    told
+}
+
+fn state(fake: &Fake) -> BTreeMap<Setting, String> {
+    (0..SETTINGS).map(|number| (setting(number), fake.now(&setting(number)))).collect()
+}
+
+/// Every state that status tells is so.
+fn status_is_true(fake: &Fake, scratch: &Scratch, foreign: &BTreeMap<Setting, String>) {
+    let status = Status::of(&scratch.store().read().expect("read"), fake.host());
+    for told in status.tunes.iter().flat_map(|tune| &tune.settings) {
+        let now = fake.now(&told.setting);
+        assert_eq!(told.now.as_ref().map(Value::as_str), Some(now.as_str()));
+        match &told.state {
+            SettingState::InForce => assert_eq!(told.to, told.now),
+            SettingState::NotMade { .. } => assert!(told.from.is_none() || told.from == told.now),
+            SettingState::Drifted => assert!(foreign.contains_key(&told.setting), "{told:?}"),
+            other => panic!("{other:?}"),
+        }
+    }
+    // What is not as it was is somebody's.
+    for (setting, now) in state(fake) {
+        let told = status.tunes.iter().flat_map(|tune| &tune.settings).any(|told| told.setting == setting);
+        assert!(now == "0" || told || foreign.contains_key(&setting), "{setting} reads {now}: not told");
+    }
+}
+
+fn quiet() {
+    static ONCE: Once = Once::new();
+    // A program that is ended says nothing.
+    ONCE.call_once(|| {
+        let usual = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if info.payload().is::<&str>() || info.payload().is::<String>() {
+                usual(info);
+            }
+        }));
+    });
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+    #[test]
+    fn undo_brings_back_what_was_but_what_others_set(
+        changes in changes(),
+        manners in prop::collection::vec(manner(), SETTINGS),
+        kill in prop::option::of(0..60_u32),
+        others in prop::collection::btree_map(0..SETTINGS, 0..3_u8, 0..3),
+        undo_kills in prop::collection::vec(0..20_u32, 0..4),
+    ) {
+        quiet();
+        let (fake, scratch) = (Fake::new(SETTINGS), Scratch::new());
+        for (number, manner) in manners.iter().enumerate() {
+            fake.behave(&setting(number), *manner);
+        }
+        let made = fake.killed_at(kill, || tune(&fake, &scratch, &changes));
+        if let Some(result) = made { result.expect("the journal takes it") }
+        // What was half obeyed when the program was ended is nobody's for certain.
+        let half: BTreeMap<_, _> = state(&fake).into_iter().filter(|(_, now)| now.starts_with("half-")).collect();
+        prop_assert!(half.len() <= 1);
+        status_is_true(&fake, &scratch, &half);
+
+        let foreign: BTreeMap<_, _> =
+            others.iter().map(|(number, value)| (setting(*number), format!("other-{value}"))).collect();
+        for (setting, value) in &foreign {
+            fake.set(setting, value);
+        }
+        let mut expected: BTreeMap<_, _> = (0..SETTINGS).map(|number| (setting(number), "0".to_owned())).collect();
+        expected.extend(half);
+        expected.extend(foreign);
+        status_is_true(&fake, &scratch, &expected);
+
+        for number in 0..SETTINGS {
+            fake.behave(&setting(number), Manner::Obeys);
+        }
+        let told = undo_at_last(&fake, &scratch, None, &undo_kills);
+        prop_assert_eq!(state(&fake), expected.clone());
+        for undone in told.iter().flat_map(|undone| &undone.settings) {
+            if let UndoOutcome::Drift { found } = &undone.outcome {
+                prop_assert_eq!(found.as_str(), expected[&undone.setting].as_str());
+                prop_assert_ne!(found.as_str(), "0");
+            }
+        }
+        let status = Status::of(&scratch.store().read().expect("read"), fake.host());
+        let in_force = status.tunes.iter().flat_map(|tune| &tune.settings).any(|told| told.state == SettingState::InForce);
+        prop_assert!(!in_force, "{:?}", status);
+    }
+
+    #[test]
+    fn tunes_on_top_of_each_other_can_be_undone_in_any_order(
+        first in changes(),
+        second in changes(),
+        third in changes(),
+        order in Just(vec![1, 2, 3]).prop_shuffle(),
+        undo_kills in prop::collection::vec(0..20_u32, 0..3),
+    ) {
+        quiet();
+        let (fake, scratch) = (Fake::new(SETTINGS), Scratch::new());
+        for changes in [first, second, third] {
+            tune(&fake, &scratch, &changes).expect("made");
+        }
+        for id in order {
+            undo_at_last(&fake, &scratch, Some(id), &undo_kills);
+        }
+        prop_assert!(state(&fake).values().all(|value| value == "0"), "{:?}", state(&fake));
+    }
+
+    #[test]
+    fn a_tune_is_finished_from_where_it_was_killed(changes in changes(), kill in 0..60_u32) {
+        quiet();
+        let (fake, scratch) = (Fake::new(SETTINGS), Scratch::new());
+        // A plan sets each setting once.
+        let wanted: BTreeMap<usize, u8> = changes.into_iter().collect();
+        let once: Changes = wanted.into_iter().collect();
+        let killed = fake.killed_at(Some(kill), || tune(&fake, &scratch, &once)).is_none();
+        if killed && !scratch.lock().tunes().is_empty() {
+            let mut writer = scratch.lock();
+            let error = Transaction::resume(&mut writer, &fake, None).expect_err("it has no plan");
+            assert!(matches!(error, TuneError::NoPlan { tune: 1 }), "{error}");
+        }
+        if killed {
+            tune(&fake, &scratch, &once).expect("made");
+        }
+        for (number, value) in &once {
+            prop_assert_eq!(fake.now(&setting(*number)), value.to_string());
+        }
+        while undo(&mut scratch.lock(), &fake, None, Asked).is_ok() {}
+        prop_assert!(state(&fake).values().all(|value| value == "0"));
+    }
+}

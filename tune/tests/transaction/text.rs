@@ -1,0 +1,157 @@
+//! Journals whose text is not whole.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use linerate_host::Value;
+use linerate_tune::journal::record::UndoReason::Asked;
+use linerate_tune::journal::{JournalError, Trouble};
+use linerate_tune::transaction::{Transaction, undo};
+use proptest::prelude::*;
+
+use crate::fake::{Fake, Scratch, begin, setting};
+
+/// A tune of three changes that was begun to be undone.
+fn journal(fake: &Fake, scratch: &Scratch) -> Vec<u8> {
+    let mut writer = scratch.lock();
+    let mut transaction = Transaction::begin(&mut writer, fake, begin()).expect("begun");
+    for number in 0..3 {
+        transaction.change(fake, &setting(number), &Value::new("7")).expect("made");
+    }
+    transaction.end(None).expect("ended");
+    undo(&mut writer, fake, None, Asked).expect("undone");
+    fs::read(scratch.store().journal_path()).expect("read")
+}
+
+fn ends_of_lines(text: &[u8]) -> Vec<usize> {
+    text.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at + 1).collect()
+}
+
+#[test]
+fn a_journal_cut_anywhere_is_read_up_to_its_last_whole_line_and_written_on() {
+    let (fake, scratch) = (Fake::new(3), Scratch::new());
+    let text = journal(&fake, &scratch);
+    let ends = ends_of_lines(&text);
+    let path = scratch.store().journal_path();
+    for cut in 0..=text.len() {
+        fs::write(&path, &text[..cut]).expect("written");
+        let whole = ends.iter().filter(|end| **end <= cut).count();
+        let torn = cut != 0 && !ends.contains(&cut);
+        let journal = scratch.store().read().expect("read");
+        assert_eq!(journal.entries.len(), whole, "cut at {cut}");
+        assert_eq!(journal.trouble, torn.then_some(Trouble::Torn { line: whole as u64 + 1 }), "cut at {cut}");
+        drop(scratch.lock());
+        let kept = if whole == 0 { 0 } else { ends[whole - 1] };
+        assert_eq!(fs::read(&path).expect("read"), &text[..kept], "cut at {cut}");
+    }
+}
+
+#[test]
+fn undo_finishes_from_a_journal_cut_anywhere() {
+    let (fake, scratch) = (Fake::new(3), Scratch::new());
+    let text = journal(&fake, &scratch);
+    let path = scratch.store().journal_path();
+    for end in ends_of_lines(&text) {
+        // The host is as the records up to there leave it; the one cut off was not done.
+        let fake = Fake::new(3);
+        fs::write(&path, &text[..end]).expect("written");
+        for held in scratch.store().read().expect("read").tunes().iter().flat_map(|tune| &tune.held) {
+            let done = held.open_step.is_none() && held.outcome.is_none();
+            fake.set(&held.setting, if done { "7" } else { "0" });
+        }
+        let _ = undo(&mut scratch.lock(), &fake, None, Asked);
+        for number in 0..3 {
+            assert_eq!(fake.now(&setting(number)), "0", "cut at {end}");
+        }
+    }
+}
+
+#[test]
+fn a_damaged_line_is_named_and_what_is_before_it_is_told() {
+    let (fake, scratch) = (Fake::new(3), Scratch::new());
+    let mut text = journal(&fake, &scratch);
+    let third = ends_of_lines(&text)[2];
+    text[third + 30] ^= 1;
+    fs::write(scratch.store().journal_path(), &text).expect("written");
+    let journal = scratch.store().read().expect("read");
+    assert_eq!(journal.entries.len(), 3);
+    assert!(matches!(journal.trouble, Some(Trouble::Damaged { line: 4, .. })), "{:?}", journal.trouble);
+    let error = scratch.store().lock().expect_err("damaged");
+    assert!(matches!(error, JournalError::Damaged { line: 4, .. }), "{error}");
+    assert_eq!(fs::read(scratch.store().journal_path()).expect("read"), text, "nothing was cut off");
+}
+
+#[test]
+fn a_line_that_is_missing_is_damage() {
+    let (fake, scratch) = (Fake::new(3), Scratch::new());
+    let text = journal(&fake, &scratch);
+    let ends = ends_of_lines(&text);
+    let without = [&text[..ends[1]], &text[ends[2]..]].concat();
+    fs::write(scratch.store().journal_path(), without).expect("written");
+    let error = scratch.store().lock().expect_err("damaged");
+    assert!(error.to_string().contains("line 3: damaged (entry 4 where 3 belongs)"), "{error}");
+}
+
+#[test]
+fn zeros_at_the_end_are_a_torn_line() {
+    let (fake, scratch) = (Fake::new(3), Scratch::new());
+    let mut text = journal(&fake, &scratch);
+    text.extend([0; 700]);
+    fs::write(scratch.store().journal_path(), &text).expect("written");
+    assert!(matches!(scratch.store().read().expect("read").trouble, Some(Trouble::Torn { .. })));
+    assert_eq!(scratch.lock().next_tune(), 2);
+}
+
+#[test]
+fn what_others_could_have_written_is_not_used() {
+    let (fake, scratch) = (Fake::new(3), Scratch::new());
+    journal(&fake, &scratch);
+    let mode = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("set");
+    mode(&scratch.store().journal_path(), 0o666);
+    for error in [scratch.store().read().expect_err("refused"), scratch.store().lock().expect_err("refused")]
+    {
+        assert!(error.to_string().contains("others may write it (mode 0666)"), "{error}");
+    }
+    mode(&scratch.store().journal_path(), 0o600);
+    mode(scratch.store().directory(), 0o777);
+    let error = scratch.store().lock().expect_err("refused");
+    assert!(matches!(error, JournalError::NotOurs { .. }), "{error}");
+}
+
+#[test]
+fn files_are_private_and_a_lock_is_one_line() {
+    let (fake, scratch) = (Fake::new(3), Scratch::new());
+    assert!(scratch.store().read().expect("no journal yet").entries.is_empty());
+    journal(&fake, &scratch);
+    let mode = |path: &Path| fs::metadata(path).expect("there").permissions().mode() & 0o7777;
+    assert_eq!(mode(&scratch.store().journal_path()), 0o600);
+    assert_eq!(mode(scratch.store().directory()), 0o700);
+    let held = scratch.lock();
+    assert_eq!(
+        scratch.store().read().expect("read").holder.and_then(|held| held.pid),
+        Some(std::process::id())
+    );
+    let error = scratch.store().lock().expect_err("held");
+    let line = format!(
+        "linerate is changing settings already (process {}): wait until it has ended",
+        std::process::id()
+    );
+    assert_eq!(error.to_string(), line);
+    drop(held);
+    assert_eq!(scratch.store().read().expect("read").holder, None);
+}
+
+proptest! {
+    #[test]
+    fn any_text_is_read_or_refused(text in prop::collection::vec(any::<u8>(), 0..400), line in any::<prop::sample::Index>()) {
+        let (fake, scratch) = (Fake::new(3), Scratch::new());
+        let whole = journal(&fake, &scratch);
+        let ends = ends_of_lines(&whole);
+        let at = ends[line.index(ends.len())];
+        fs::write(scratch.store().journal_path(), [&whole[..at], &text].concat()).expect("written");
+        let journal = scratch.store().read().expect("read");
+        prop_assert!(journal.entries.len() > line.index(ends.len()));
+        let _ = journal.tunes();
+    }
+}

@@ -1,0 +1,180 @@
+//! What `linerate cost` itself costs: goodput at saturation while it looks, beside that while nobody does.
+
+use std::io::{BufRead as _, BufReader};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use clap::Args;
+use linerate_lab::Lab;
+use linerate_measure::generator::{Backend, Builder};
+use linerate_measure::{Generator, Mode, Slot, Workload, stats};
+use linerate_reflector::{Reflector, XdpService};
+
+/// How much goodput a look may take.
+const ALLOWED: f64 = 0.02;
+
+const PAYLOAD: usize = 100;
+
+const PORT: u16 = 7777;
+
+/// Shorter datagrams are not requests.
+const SHORTEST: u16 = 40;
+
+/// Requests a second: more than a server that reads sockets answers.
+const OFFERED: f64 = 400e3;
+
+/// For how long the command has its programs timed when it begins, and a little more: each of their runs takes longer then.
+/// That is a share of a look that is the smaller the longer it lasts, and not what is measured here.
+const TIMED: Duration = Duration::from_millis(400);
+
+/// How long load is there before it counts: in this time the command finds how much of the time it may look.
+const SETTLED: Duration = Duration::from_millis(700);
+
+/// For replies on their way.
+const DRAIN: Duration = Duration::from_millis(1);
+
+const FLOWS: u16 = 16;
+
+#[derive(Debug, Args)]
+pub(crate) struct Cost {
+    /// How long each turn is, s.
+    #[arg(long, default_value_t = 2.0)]
+    seconds: f64,
+    /// Pairs of turns, with and without, each pair in the reverse order of the one before; an even number.
+    #[arg(long, default_value_t = 10)]
+    pairs: usize,
+    /// The CPU that sends.
+    #[arg(long, default_value_t = 0)]
+    cpu: u32,
+    /// The CPU that serves.
+    #[arg(long, default_value_t = 1)]
+    server_cpu: usize,
+}
+
+impl Cost {
+    pub(crate) fn run(&self) -> anyhow::Result<ExitCode> {
+        if cfg!(debug_assertions) {
+            return super::run_optimized();
+        }
+        ensure!(self.seconds >= 0.1, "--seconds {}: give 0.1 or more", self.seconds);
+        ensure!(
+            self.pairs >= 2 && self.pairs.is_multiple_of(2),
+            "--pairs {}: give an even number",
+            self.pairs
+        );
+        if !rustix::process::geteuid().is_root() {
+            println!("SKIP bench cost: needs root for network namespaces and BPF");
+            return Ok(ExitCode::SUCCESS);
+        }
+        let linerate = super::search::build()?;
+        let kept = [self.echo(&linerate).context("echo")?, self.sink(&linerate).context("sink")?];
+        Ok(if kept.into_iter().all(|kept| kept) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+
+    /// Transactions with a server that reads sockets.
+    fn echo(&self, linerate: &Path) -> anyhow::Result<bool> {
+        let lab = Lab::builder().start()?;
+        let address = SocketAddr::from((lab.links()[0].receiver.ipv4[0], PORT));
+        let server = Reflector::builder().address(address).cpu(self.server_cpu);
+        let _server = lab.receiver().run(|| server.start())??;
+        let mut generator = self.generator(&lab, address)?;
+        self.alternate("echo, transactions", linerate, &mut |duration| {
+            let outcome = generator.run(&slot(Mode::Rate { per_second: OFFERED }, duration))?;
+            Ok(outcome.answered as f64 / duration.as_secs_f64())
+        })
+    }
+
+    /// Packets that a program at the interface counts and drops.
+    fn sink(&self, linerate: &Path) -> anyhow::Result<bool> {
+        let lab = Lab::builder().start()?;
+        let end = &lab.links()[0].receiver;
+        let attach = || XdpService::sink().shortest_payload(SHORTEST).attach(&end.interface);
+        let sink = lab.receiver().run(attach)??;
+        let mut generator = self.generator(&lab, (end.ipv4[0], PORT).into())?;
+        self.alternate("sink, packets", linerate, &mut |duration| {
+            let before = sink.account()?.received;
+            let outcome = generator.run(&slot(Mode::Flood, duration))?;
+            Ok((sink.account()?.received - before) as f64 / outcome.duration.as_secs_f64())
+        })
+    }
+
+    fn generator(&self, lab: &Lab, target: SocketAddr) -> anyhow::Result<Box<dyn Generator>> {
+        let builder = Builder::default()
+            .targets(vec![target])
+            .cpus(Some(vec![self.cpu]))
+            .flows(usize::from(FLOWS))
+            .workload(Workload::Echo { payload_bytes: PAYLOAD })
+            .backend(Backend::Xdp);
+        Ok(lab.senders()[0].run(|| builder.start())??)
+    }
+
+    /// Takes turns, and judges.
+    fn alternate(
+        &self,
+        what: &str,
+        linerate: &Path,
+        rate: &mut dyn FnMut(Duration) -> anyhow::Result<f64>,
+    ) -> anyhow::Result<bool> {
+        let counted = Duration::from_secs_f64(self.seconds);
+        rate(counted).context("the run-up")?;
+        let (mut alone, mut looked) = (Vec::new(), Vec::new());
+        for pair in 0..self.pairs {
+            for looking in [pair % 2 == 1, pair % 2 == 0] {
+                let look = if looking { Some(Looking::start(linerate)?) } else { None };
+                // Alone, too, so that both are measured as long after the load began.
+                rate(SETTLED)?;
+                let rate = rate(counted)?;
+                drop(look);
+                eprintln!("  {what}: {rate:.0}/s {}", if looking { "looked at" } else { "alone" });
+                if looking { looked.push(rate) } else { alone.push(rate) }
+            }
+        }
+        let ratio = stats::compare(&alone, &looked)?.ratio;
+        let kept = ratio.median >= 1.0 - ALLOWED;
+        let end = |end: Option<f64>| end.map_or_else(|| "?".to_owned(), |end| format!("{end:.4}"));
+        println!(
+            "{}: {what}: {:.0}/s alone, {:.0}/s looked at: {:.4} ({} to {}), {} pairs; allowed {:.2}",
+            if kept { "ok" } else { "FAILED" },
+            stats::median(&alone).unwrap_or(0.0),
+            stats::median(&looked).unwrap_or(0.0),
+            ratio.median,
+            end(ratio.low),
+            end(ratio.high),
+            self.pairs,
+            1.0 - ALLOWED,
+        );
+        Ok(kept)
+    }
+}
+
+fn slot(mode: Mode, duration: Duration) -> Slot {
+    Slot { drain: DRAIN, ..Slot::new(mode, duration) }
+}
+
+/// `linerate cost` at its work, until it is dropped.
+struct Looking(Child);
+
+impl Looking {
+    fn start(linerate: &Path) -> anyhow::Result<Self> {
+        let mut command = Command::new(linerate);
+        command.args(["cost", "--duration", "3600"]).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut looking = Self(command.spawn().context("starting linerate cost")?);
+        let errors = looking.0.stderr.take().context("no pipe")?;
+        let mut line = String::new();
+        BufReader::new(errors).read_line(&mut line)?;
+        ensure!(line.starts_with("looking at "), "linerate cost: {}", line.trim());
+        std::thread::sleep(TIMED);
+        Ok(looking)
+    }
+}
+
+impl Drop for Looking {
+    fn drop(&mut self) {
+        // Its programs go with it, however it ends.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

@@ -1,0 +1,138 @@
+//! Servers side by side on one CPU: what each answers at most, and what is left of it when far more is asked.
+//!
+//! All take turns A B C, C B A, ... in one lab, as processes of their own, started alike. One generator asks; every reply is checked.
+
+mod candidate;
+mod cpu_time;
+mod dns;
+mod measuring;
+mod placement;
+mod program;
+mod promise;
+mod report;
+mod scene;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, ensure};
+use clap::Args;
+
+use candidate::Candidate;
+use measuring::{Measuring, Sample};
+use placement::Placement;
+pub(crate) use program::Program;
+use report::{Part, Report};
+use scene::Scene;
+
+#[derive(Debug, Args)]
+pub(crate) struct Servers {
+    /// How long each search for a capacity may take, s; what is measured at that capacity takes three quarters more.
+    #[arg(long, default_value_t = 4.0)]
+    seconds: f64,
+    /// How often each has its turn.
+    #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// Only these, by name.
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+    /// Worker threads, or processes, of each server.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    workers: u32,
+    /// The CPUs that the servers run on.
+    #[arg(long, value_delimiter = ',', default_values_t = [1])]
+    server_cpus: Vec<u32>,
+    /// The CPU that sends.
+    #[arg(long, default_value_t = 0)]
+    generator_cpu: u32,
+    /// Where packets are received, one after the other.
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Placement::Rps, Placement::Sent])]
+    placement: Vec<Placement>,
+    /// Hold nobody to the promises: for a run too short to.
+    #[arg(long)]
+    no_verdict: bool,
+    /// Write the result as JSON too.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// One that takes part, and what was seen of it.
+struct Entered {
+    candidate: Candidate,
+    samples: Vec<Sample>,
+    /// Why it is out, if it is.
+    out: Option<String>,
+}
+
+impl Servers {
+    pub(crate) fn run(&self) -> anyhow::Result<ExitCode> {
+        if cfg!(debug_assertions) {
+            return super::run_optimized();
+        }
+        ensure!(self.seconds >= 0.2, "--seconds {}: give 0.2 or more", self.seconds);
+        if !rustix::process::geteuid().is_root() {
+            println!("SKIP bench servers: needs root for network namespaces and BPF");
+            return Ok(ExitCode::SUCCESS);
+        }
+        self.enter()?;
+        placement::stay_on(self.generator_cpu, &self.server_cpus)?;
+        let mut report = Report::new(self)?;
+        for placement in &self.placement {
+            report.add(self.part(*placement)?);
+        }
+        print!("{report}");
+        if let Some(file) = &self.json {
+            let text = serde_json::to_string_pretty(&report)?;
+            std::fs::write(file, text + "\n").with_context(|| format!("writing {}", file.display()))?;
+        }
+        Ok(if self.no_verdict || report.kept() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+
+    /// All turns of all, received in one way.
+    fn part(&self, placement: Placement) -> anyhow::Result<Part> {
+        let mut entered = self.enter()?;
+        let mut scene = Scene::new(self, placement)?;
+        let measuring = Measuring::new(self.seconds);
+        for round in 0..self.rounds {
+            for index in order(entered.len(), round) {
+                let one = &mut entered[index];
+                if one.out.is_some() {
+                    continue;
+                }
+                let hint = one.samples.last().map(|sample| sample.capacity);
+                match measuring.sample(&mut scene, &one.candidate, hint) {
+                    Ok(sample) => {
+                        eprintln!("{}: {sample}", one.candidate.name);
+                        one.samples.push(sample);
+                    }
+                    Err(why) => {
+                        eprintln!("{}: not here: {why:#}", one.candidate.name);
+                        one.out = Some(format!("{why:#}"));
+                    }
+                }
+            }
+        }
+        Ok(Part::new(placement, entered))
+    }
+
+    fn enter(&self) -> anyhow::Result<Vec<Entered>> {
+        let all = candidate::all();
+        for name in &self.only {
+            let names: Vec<&str> = all.iter().map(|candidate| candidate.name).collect();
+            ensure!(names.contains(&name.as_str()), "--only {name}: there are {}", names.join(", "));
+        }
+        let wanted = |candidate: &Candidate| {
+            self.only.is_empty() || self.only.iter().any(|name| name == candidate.name)
+        };
+        Ok(all
+            .into_iter()
+            .filter(wanted)
+            .map(|candidate| Entered { candidate, samples: Vec::new(), out: None })
+            .collect())
+    }
+}
+
+/// 0 1 2 in even rounds, 2 1 0 in odd ones.
+fn order(count: usize, round: u32) -> Box<dyn Iterator<Item = usize>> {
+    if round.is_multiple_of(2) { Box::new(0..count) } else { Box::new((0..count).rev()) }
+}

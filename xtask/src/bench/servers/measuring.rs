@@ -1,0 +1,197 @@
+//! One turn: capacity, what a transaction takes there, and goodput when five times as much is asked.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use anyhow::{bail, ensure};
+use linerate_host::Known;
+use linerate_measure::capacity::{self, Ended, SearchOptions};
+use linerate_measure::perf::MachineCounters;
+use linerate_measure::{Generator, Mode, Slot};
+use serde::Serialize;
+
+use super::candidate::{Candidate, Protocol, Serving};
+use super::cpu_time;
+use super::scene::Scene;
+
+/// How long a server may take until it answers.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Where the first search begins, transactions a second.
+const START: f64 = 50e3;
+
+/// How many times its capacity a server is asked.
+const OVERLOAD: f64 = 5.0;
+
+/// The rate at which the cost of a transaction is taken, as a share of capacity: nothing is lost there.
+const AT_EASE: f64 = 0.9;
+
+/// What a search is told of the one before, on both sides.
+const NEIGHBOURHOOD: f64 = 1.15;
+
+/// How much may be lost at a rate that holds. A moment in which another tenant of the machine has the CPU is no limit of a server.
+const LOSS: f64 = 0.002;
+
+/// How turns are taken.
+pub(super) struct Measuring {
+    seconds: f64,
+}
+
+/// What was seen of a server in a turn.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Sample {
+    /// Transactions a second at the highest rate that held.
+    #[serde(rename = "capacity_per_second")]
+    pub(super) capacity: f64,
+    /// Whether the generator was the limit: then it is a lower bound.
+    pub(super) generator_bound: bool,
+    /// Whether the search ended before a rate was confirmed.
+    pub(super) unconfirmed: bool,
+    /// How many times that was offered in the end.
+    pub(super) overload_factor: f64,
+    /// Answers a second then, as a share of capacity.
+    pub(super) goodput_ratio: f64,
+    /// Cycles of the whole machine a transaction, the generator's included.
+    pub(super) cycles_per_transaction: Known<f64>,
+    /// Instructions, the same.
+    pub(super) instructions_per_transaction: Known<f64>,
+    /// CPU time of the server's processes a transaction, ns.
+    pub(super) cpu_ns_per_transaction: Known<f64>,
+}
+
+impl Measuring {
+    pub(super) fn new(seconds: f64) -> Self {
+        Self { seconds }
+    }
+
+    /// Starts a server, waits until it answers, and measures.
+    pub(super) fn sample(
+        &self,
+        scene: &mut Scene,
+        candidate: &Candidate,
+        hint: Option<f64>,
+    ) -> anyhow::Result<Sample> {
+        scene.wait_until_free()?;
+        scene.clear_programs()?;
+        let mut serving = candidate.start(scene)?;
+        let log = scene.log();
+        let generator = scene.generator(candidate.protocol)?;
+        let begun = Instant::now();
+        while !answers(generator, candidate.protocol)? {
+            serving.check(&log)?;
+            ensure!(begun.elapsed() < PATIENCE, "it answered nothing within {PATIENCE:?}");
+        }
+        let found = capacity::search(generator, &self.search(hint))?;
+        let capacity = found.transactions_per_second;
+        ensure!(capacity > 0.0, "no rate held");
+        let cost = self.cost(generator, capacity, &serving)?;
+        let (overload_factor, goodput_ratio) = self.overload(generator, capacity)?;
+        serving.check(&log)?;
+        Ok(Sample {
+            capacity,
+            generator_bound: found.generator_bound,
+            unconfirmed: found.ended != Ended::Confirmed,
+            overload_factor,
+            goodput_ratio,
+            ..cost
+        })
+    }
+
+    fn search(&self, hint: Option<f64>) -> SearchOptions<'static> {
+        SearchOptions {
+            max_loss: LOSS,
+            slot: self.slot(),
+            drain: Duration::from_millis(60),
+            start_per_second: START,
+            bracket: hint.map(|rate| (rate / NEIGHBOURHOOD, rate * NEIGHBOURHOOD)),
+            confirm: 1,
+            budget: Duration::from_secs_f64(self.seconds),
+            ..SearchOptions::default()
+        }
+    }
+
+    fn slot(&self) -> Duration {
+        Duration::from_secs_f64((self.seconds / 16.0).clamp(0.05, 0.25))
+    }
+
+    /// A quarter of the time of a search.
+    fn longer(&self) -> Duration {
+        Duration::from_secs_f64(self.seconds / 4.0)
+    }
+
+    /// What a transaction takes, in a sample of nothing else.
+    fn cost(
+        &self,
+        generator: &mut dyn Generator,
+        capacity: f64,
+        serving: &Serving,
+    ) -> anyhow::Result<Sample> {
+        let mut counters =
+            MachineCounters::open().and_then(|mut counters| counters.start().map(|()| counters));
+        let before = cpu_time::of(serving.process());
+        let outcome = generator.run(&Slot::rate(capacity * AT_EASE, self.longer()))?;
+        let after = cpu_time::of(serving.process());
+        let each = |count: u64| count as f64 / outcome.answered.max(1) as f64;
+        let (cycles, instructions) = match &mut counters {
+            Ok(counters) => {
+                let counts = counters.stop();
+                (counts.cycles.map(each), counts.instructions.map(each))
+            }
+            Err(why) => (Known::unknown(why.clone()), Known::unknown(why.clone())),
+        };
+        let cpu = match (before, after) {
+            (Known::Value(before), Known::Value(after)) => Known::Value(each(after.saturating_sub(before))),
+            (Known::Unknown { why }, _) | (_, Known::Unknown { why }) => Known::Unknown { why },
+        };
+        Ok(Sample {
+            capacity,
+            generator_bound: false,
+            unconfirmed: false,
+            overload_factor: 0.0,
+            goodput_ratio: 0.0,
+            cycles_per_transaction: cycles,
+            instructions_per_transaction: instructions,
+            cpu_ns_per_transaction: cpu,
+        })
+    }
+
+    /// How much more than capacity was offered, and the share of it that was answered. The first part of it is not judged:
+    /// full buffers are answered from for a while.
+    fn overload(&self, generator: &mut dyn Generator, capacity: f64) -> anyhow::Result<(f64, f64)> {
+        let mode = Mode::Rate { per_second: capacity * OVERLOAD };
+        generator.run(&Slot { drain: Duration::from_millis(1), ..Slot::new(mode, self.longer()) })?;
+        let outcome =
+            generator.run(&Slot { drain: Duration::from_millis(60), ..Slot::new(mode, self.longer()) })?;
+        Ok((outcome.offered_per_second / capacity, outcome.answered_per_second / capacity))
+    }
+}
+
+/// Whether a server answers what is asked at leisure, and rightly.
+fn answers(generator: &mut dyn Generator, protocol: Protocol) -> anyhow::Result<bool> {
+    let leisurely =
+        Slot { drain: Duration::from_millis(100), ..Slot::rate(2_000.0, Duration::from_millis(50)) };
+    let outcome = generator.run(&leisurely)?;
+    if outcome.corrupt > 0 {
+        bail!("{} of its answers were wrong", outcome.corrupt);
+    }
+    if protocol == Protocol::Dns && outcome.answered > 0 {
+        let right = outcome.codes.iter().filter(|code| code.code == 0).map(|code| code.count).sum::<u64>();
+        // Not yet: a server may answer before it has read its zones.
+        return Ok(outcome.lost == 0 && right == outcome.answered);
+    }
+    Ok(outcome.lost == 0)
+}
+
+impl fmt::Display for Sample {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{:.0}/s{}{}, {:.1} % of it at {:.1} times",
+            self.capacity,
+            if self.generator_bound { " (the generator's limit)" } else { "" },
+            if self.unconfirmed { " (unconfirmed)" } else { "" },
+            self.goodput_ratio * 100.0,
+            self.overload_factor
+        )
+    }
+}

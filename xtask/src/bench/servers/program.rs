@@ -1,0 +1,176 @@
+//! The servers that this crate has: on the engine, and as others write them.
+
+mod c;
+mod engine;
+mod quinn;
+mod recvfrom;
+mod tokio;
+
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::path::PathBuf;
+use std::thread;
+
+use anyhow::{Context, bail};
+use clap::{Args, ValueEnum};
+use rustix::net::sockopt::set_socket_recv_buffer_size_force;
+use rustix::thread::{CpuSet, sched_setaffinity};
+use socket2::{Domain, Socket, Type};
+
+use super::scene::BUFFER;
+
+/// Bytes of a request that are kept, by all.
+const REQUEST: usize = 2048;
+
+/// Answers what comes to a socket.
+type Serve = fn(UdpSocket) -> io::Result<()>;
+
+/// How it is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Kind {
+    Mmsg,
+    MmsgPolicy,
+    Uring,
+    Xdp,
+    DnsMmsg,
+    DnsXdp,
+    Recvfrom,
+    C,
+    Tokio,
+    Quinn,
+}
+
+/// A server, until it is killed.
+#[derive(Debug, Args)]
+pub(crate) struct Program {
+    #[arg(long)]
+    kind: Kind,
+    #[arg(long)]
+    bind: SocketAddr,
+    #[arg(long, default_value_t = 1)]
+    workers: u32,
+    /// The CPU of each worker, in turn.
+    #[arg(long, value_delimiter = ',', required = true)]
+    cpus: Vec<u32>,
+    /// The zone of a name server.
+    #[arg(long)]
+    zone: Option<PathBuf>,
+}
+
+impl Kind {
+    pub(super) fn name(self) -> String {
+        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+    }
+
+    pub(super) fn how(self) -> &'static str {
+        match self {
+            Self::Mmsg => "ours on mmsg: recvmmsg and sendmmsg of 64, a socket a thread",
+            Self::MmsgPolicy => "the same with Overload::protect: sheds, fair shares, an XDP guard",
+            Self::Uring => "ours on io_uring, a socket a thread",
+            Self::Xdp => "ours on AF_XDP, a socket a queue",
+            Self::DnsMmsg => "ours on mmsg, the zone in memory",
+            Self::DnsXdp => "ours on AF_XDP, the zone in memory",
+            Self::Recvfrom => "std::net::UdpSocket, recv_from and send_to, one socket for all threads",
+            Self::C => "a loop in C, recvmmsg and sendmmsg of 64, a socket a thread",
+            Self::Tokio => "tokio::net::UdpSocket, recv_from and send_to, a runtime and a socket a thread",
+            Self::Quinn => "quinn-udp on tokio: recvmmsg with GRO, GSO, a runtime and a socket a thread",
+        }
+    }
+}
+
+impl Program {
+    pub(crate) fn run(&self) -> anyhow::Result<()> {
+        let serve: Serve = match self.kind {
+            Kind::Recvfrom => recvfrom::serve,
+            Kind::C => c::serve,
+            Kind::Tokio => tokio::serve,
+            Kind::Quinn => quinn::serve,
+            Kind::Mmsg | Kind::MmsgPolicy | Kind::Uring | Kind::Xdp | Kind::DnsMmsg | Kind::DnsXdp => {
+                return engine::serve(self);
+            }
+        };
+        let shared = self.kind == Kind::Recvfrom;
+        let first = open(self.bind, !shared)?;
+        let mut sockets = Vec::new();
+        for _ in 1..self.workers {
+            sockets.push(if shared { first.try_clone()? } else { open(self.bind, true)? });
+        }
+        sockets.push(first);
+        let mut threads = Vec::new();
+        for (socket, cpu) in sockets.into_iter().zip(self.cpus.iter().copied().cycle()) {
+            threads.push(thread::spawn(move || {
+                pin(cpu)?;
+                serve(socket)
+            }));
+        }
+        for thread in threads {
+            match thread.join() {
+                Ok(ended) => ended.context("serving")?,
+                Err(_) => bail!("a worker panicked"),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn open(address: SocketAddr, several: bool) -> anyhow::Result<UdpSocket> {
+    let socket = Socket::new(Domain::for_address(address), Type::DGRAM, None)?;
+    socket.set_reuse_port(several)?;
+    set_socket_recv_buffer_size_force(&socket, BUFFER).context("setting a receive buffer")?;
+    socket.bind(&address.into()).with_context(|| format!("binding to {address}"))?;
+    Ok(socket.into())
+}
+
+fn pin(cpu: u32) -> io::Result<()> {
+    let mut set = CpuSet::new();
+    set.set(cpu as usize);
+    Ok(sched_setaffinity(None, &set)?)
+}
+
+/// Whether it concerns one reply only: a sender that has gone, no room for it, no way there.
+fn of_one_reply(error: &io::Error) -> bool {
+    !matches!(error.raw_os_error(), Some(libc::EBADF | libc::ENOTSOCK | libc::EINVAL | libc::EFAULT))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::Ipv4Addr;
+
+    /// Each answers several clients what they asked.
+    #[test]
+    fn all_are_echoes() {
+        let all: [(&str, Serve); 4] = [
+            ("recvfrom", recvfrom::serve),
+            ("c", c::serve),
+            ("tokio", tokio::serve),
+            ("quinn", quinn::serve),
+        ];
+        for (kind, serve) in all {
+            let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+            let address = socket.local_addr().unwrap();
+            thread::spawn(move || serve(socket));
+            let clients = [0; 3].map(|_| {
+                let client = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+                client.set_read_timeout(Some(std::time::Duration::from_secs(10))).unwrap();
+                client.connect(address).unwrap();
+                client
+            });
+            for length in [0, 1, 100, 1400] {
+                for (client, byte) in clients.iter().zip(1..) {
+                    // Several at once, of which GRO may make one.
+                    for _ in 0..4 {
+                        client.send(&vec![byte; length]).unwrap();
+                    }
+                }
+                for (client, byte) in clients.iter().zip(1..) {
+                    for _ in 0..4 {
+                        let mut answer = [0; REQUEST];
+                        let received = client.recv(&mut answer).unwrap_or_else(|e| panic!("{kind}: {e}"));
+                        assert_eq!(&answer[..received], vec![byte; length], "{kind}");
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! Ours, told what the others are.
+
+use std::sync::Arc;
+use std::thread;
+
+use anyhow::{Context, bail};
+use linerate_engine::{Backend, Builder, Echo, Overload, Pinning, Running, Server, Uring, Xdp};
+use linerate_services::dns::{Dns, Served, Zones};
+
+use super::super::dns::ZONE;
+use super::{BUFFER, Kind, Program, REQUEST};
+
+pub(super) fn serve(program: &Program) -> anyhow::Result<()> {
+    let backend = match program.kind {
+        Kind::Uring => Backend::Uring(Uring::default()),
+        Kind::Xdp | Kind::DnsXdp => Backend::Xdp(Xdp::default()),
+        _ => Backend::default(),
+    };
+    let builder = Server::builder()
+        .bind(program.bind)
+        .workers(program.workers as usize)
+        .pinning(Pinning::Cpus(program.cpus.clone()))
+        .backend(backend)
+        .receive_buffer(BUFFER)
+        .max_request(REQUEST);
+    match program.kind {
+        Kind::DnsXdp => dns(builder, program, "AF_XDP"),
+        Kind::DnsMmsg => dns(builder, program, "instead"),
+        Kind::Xdp => echo(builder, "AF_XDP"),
+        Kind::MmsgPolicy => echo(builder.overload(Overload::protect()), ""),
+        _ => echo(builder, "instead"),
+    }
+}
+
+fn echo(builder: Builder, matters: &str) -> anyhow::Result<()> {
+    wait(&builder.start(|_| Echo)?, matters)
+}
+
+fn dns(builder: Builder, program: &Program, matters: &str) -> anyhow::Result<()> {
+    let file = program.zone.as_ref().context("a name server takes --zone")?;
+    let served = Served::new(Zones::load(&[(ZONE, file)])?);
+    wait(&builder.start(move |_| Dns::new(Arc::clone(&served)))?, matters)
+}
+
+/// Serves on. One that could not be had as it was asked for would be measured under a wrong name: `matters` is what such a
+/// fallback says.
+fn wait(running: &Running, matters: &str) -> anyhow::Result<()> {
+    if let Some(fallback) = running.fallbacks().iter().find(|fallback| fallback.what.contains(matters)) {
+        bail!("{}: {}", fallback.what, fallback.why);
+    }
+    loop {
+        thread::park();
+    }
+}

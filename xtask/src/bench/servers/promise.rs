@@ -1,0 +1,137 @@
+//! What is promised, and whether it is kept.
+
+use linerate_measure::stats::{self, Interval};
+use serde::Serialize;
+
+use super::Entered;
+use super::candidate::{C, DNS_XDP, MMSG, NSD, TOKIO, XDP, XDP_TX};
+
+/// The least share of the overload asked for that makes it one.
+const LEAST_OVERLOAD: f64 = 4.75;
+
+/// What a promise is about.
+enum Promise {
+    /// One server has so many times the capacity of another.
+    Times { who: &'static str, than: &'static str, at_least: f64 },
+    /// It has as much: the interval of the ratio reaches 1.
+    Level { who: &'static str, than: &'static str },
+    /// So much of capacity is left when five times as much is asked.
+    Goodput { who: &'static str, at_least: f64 },
+    /// Nothing is promised: a ratio to be told.
+    Told { who: &'static str, than: &'static str },
+}
+
+const PROMISES: [Promise; 7] = [
+    Promise::Level { who: MMSG, than: C },
+    Promise::Times { who: MMSG, than: TOKIO, at_least: 1.3 },
+    Promise::Times { who: XDP, than: MMSG, at_least: 2.0 },
+    Promise::Told { who: XDP, than: XDP_TX },
+    Promise::Goodput { who: XDP, at_least: 0.9 },
+    Promise::Goodput { who: super::candidate::MMSG_POLICY, at_least: 0.7 },
+    Promise::Times { who: DNS_XDP, than: NSD, at_least: 2.0 },
+];
+
+/// Whether a ratio keeps a promise.
+type Kept = Box<dyn Fn(&Interval) -> bool>;
+
+/// What became of a promise.
+#[derive(Debug, Serialize)]
+pub(super) struct Judged {
+    pub(super) what: String,
+    pub(super) verdict: Verdict,
+    /// The ratio it is about.
+    pub(super) ratio: Option<Interval>,
+    pub(super) remarks: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Verdict {
+    Pass,
+    Miss,
+    /// It could not be looked at; the remarks say why.
+    NotHere,
+    /// Nothing was promised.
+    Told,
+}
+
+/// Looks at all promises about those that were to take part.
+pub(super) fn judge(entered: &[Entered]) -> Vec<Judged> {
+    PROMISES.iter().filter_map(|promise| promise.judge(entered)).collect()
+}
+
+impl Promise {
+    /// None where somebody whom it is about was not to take part.
+    fn judge(&self, entered: &[Entered]) -> Option<Judged> {
+        let find = |name| entered.iter().find(|one| one.candidate.name == name);
+        let (what, who, than, kept): (_, _, _, Kept) = match *self {
+            Promise::Times { who, than, at_least } => (
+                format!("{who} has at least {at_least} times the capacity of {than}"),
+                who,
+                Some(than),
+                Box::new(move |ratio| ratio.median >= at_least),
+            ),
+            Promise::Level { who, than } => (
+                format!("{who} has at least the capacity of {than}"),
+                who,
+                Some(than),
+                Box::new(|ratio| ratio.high.unwrap_or(ratio.median) >= 1.0),
+            ),
+            Promise::Told { who, than } => {
+                (format!("{who} as a share of {than}"), who, Some(than), Box::new(|_| true))
+            }
+            Promise::Goodput { who, at_least } => (
+                format!("{who} still answers {:.0} % of its capacity at five times that", at_least * 100.0),
+                who,
+                None,
+                Box::new(move |ratio| ratio.median >= at_least),
+            ),
+        };
+        let one = find(who)?;
+        let than = match than {
+            Some(than) => Some(find(than)?),
+            None => None,
+        };
+        let mut remarks = Vec::new();
+        let ratio = match than {
+            Some(than) => compare(than, one, &mut remarks),
+            None => goodput(one, &mut remarks),
+        };
+        let verdict = match (&ratio, self) {
+            (None, _) => Verdict::NotHere,
+            (Some(_), Promise::Told { .. }) => Verdict::Told,
+            (Some(_), Promise::Goodput { .. }) if !remarks.is_empty() => Verdict::NotHere,
+            (Some(ratio), _) if kept(ratio) => Verdict::Pass,
+            (Some(_), _) => Verdict::Miss,
+        };
+        Some(Judged { what, verdict, ratio, remarks })
+    }
+}
+
+fn compare(than: &Entered, one: &Entered, remarks: &mut Vec<String>) -> Option<Interval> {
+    for side in [one, than] {
+        if let Some(why) = &side.out {
+            remarks.push(format!("{}: {why}", side.candidate.name));
+        }
+        if side.samples.iter().any(|sample| sample.generator_bound) {
+            let name = side.candidate.name;
+            remarks.push(format!("the generator was the limit of {name}: that is a lower bound"));
+        }
+    }
+    let pairs = than.samples.len().min(one.samples.len());
+    let rates =
+        |side: &Entered| -> Vec<f64> { side.samples[..pairs].iter().map(|sample| sample.capacity).collect() };
+    let comparison = stats::compare(&rates(than), &rates(one));
+    comparison.map(|comparison| comparison.ratio).map_err(|why| remarks.push(why.to_string())).ok()
+}
+
+fn goodput(one: &Entered, remarks: &mut Vec<String>) -> Option<Interval> {
+    remarks.extend(one.out.clone());
+    let factors: Vec<f64> = one.samples.iter().map(|sample| sample.overload_factor).collect();
+    let least = factors.iter().copied().fold(f64::INFINITY, f64::min);
+    if least < LEAST_OVERLOAD {
+        remarks.push(format!("the generator offered {least:.1} times its capacity, not five"));
+    }
+    let shares: Vec<f64> = one.samples.iter().map(|sample| sample.goodput_ratio).collect();
+    stats::interval(&shares).map_err(|why| remarks.push(why.to_string())).ok()
+}

@@ -1,0 +1,255 @@
+//! What came of it.
+
+use std::fmt;
+
+use linerate_host::Known;
+use linerate_measure::stats::{self, Interval};
+use serde::Serialize;
+
+use super::measuring::Sample;
+use super::placement::Placement;
+use super::promise::{self, Judged, Verdict};
+use super::scene::PAYLOAD;
+use super::{Entered, Servers};
+
+/// Everything: schema `linerate.bench-servers/1`.
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    schema: &'static str,
+    version: &'static str,
+    argv: Vec<String>,
+    kernel: String,
+    cpu: String,
+    server_cpus: Vec<u32>,
+    generator_cpu: u32,
+    workers: u32,
+    payload_bytes: usize,
+    search_seconds: f64,
+    rounds: u32,
+    /// Runnable tasks over the last minute, before anything: other work on the machine spoils figures.
+    load_average: Option<f64>,
+    parts: Vec<Part>,
+    judged: bool,
+}
+
+/// What was seen with packets received in one way.
+#[derive(Debug, Serialize)]
+pub(super) struct Part {
+    placement: Placement,
+    servers: Vec<Line>,
+    promises: Vec<Judged>,
+}
+
+#[derive(Debug, Serialize)]
+struct Line {
+    name: &'static str,
+    how: String,
+    /// Why it is not here, or not in all turns.
+    not_here: Option<String>,
+    capacity_per_second: Option<Interval>,
+    generator_bound: bool,
+    overload_factor: Option<Interval>,
+    goodput_ratio: Option<Interval>,
+    cpu_ns_per_transaction: Known<f64>,
+    cycles_per_transaction: Known<f64>,
+    instructions_per_transaction: Known<f64>,
+    samples: Vec<Sample>,
+}
+
+impl Report {
+    /// Without parts yet.
+    pub(super) fn new(settings: &Servers) -> anyhow::Result<Self> {
+        Ok(Self {
+            schema: "linerate.bench-servers/1",
+            version: env!("CARGO_PKG_VERSION"),
+            argv: std::env::args().collect(),
+            kernel: std::fs::read_to_string("/proc/sys/kernel/osrelease")?.trim().to_owned(),
+            cpu: cpu_model(),
+            server_cpus: settings.server_cpus.clone(),
+            generator_cpu: settings.generator_cpu,
+            workers: settings.workers,
+            payload_bytes: PAYLOAD,
+            search_seconds: settings.seconds,
+            rounds: settings.rounds,
+            load_average: load_average(),
+            parts: Vec::new(),
+            judged: !settings.no_verdict,
+        })
+    }
+
+    pub(super) fn add(&mut self, part: Part) {
+        self.parts.push(part);
+    }
+
+    /// Whether no promise that could be looked at is missed.
+    pub(super) fn kept(&self) -> bool {
+        let mut promises = self.parts.iter().flat_map(|part| &part.promises);
+        promises.all(|promise| promise.verdict != Verdict::Miss)
+    }
+}
+
+impl Part {
+    pub(super) fn new(placement: Placement, entered: Vec<Entered>) -> Self {
+        let promises = promise::judge(&entered);
+        Self { placement, servers: entered.into_iter().map(Line::new).collect(), promises }
+    }
+}
+
+impl Line {
+    fn new(entered: Entered) -> Self {
+        let samples = entered.samples;
+        let interval = |figure: &dyn Fn(&Sample) -> f64| {
+            stats::interval(&samples.iter().map(figure).collect::<Vec<_>>()).ok()
+        };
+        let median = |figure: &dyn Fn(&Sample) -> &Known<f64>| {
+            let known: Vec<f64> =
+                samples.iter().filter_map(|sample| figure(sample).value().copied()).collect();
+            let why = samples.iter().find_map(|sample| figure(sample).why());
+            stats::median(&known)
+                .map_or_else(|| Known::unknown(why.unwrap_or("it was not measured")), Known::Value)
+        };
+        Self {
+            name: entered.candidate.name,
+            how: entered.candidate.how(),
+            not_here: entered.out,
+            capacity_per_second: interval(&|sample| sample.capacity),
+            generator_bound: samples.iter().any(|sample| sample.generator_bound),
+            overload_factor: interval(&|sample| sample.overload_factor),
+            goodput_ratio: interval(&|sample| sample.goodput_ratio),
+            cpu_ns_per_transaction: median(&|sample| &sample.cpu_ns_per_transaction),
+            cycles_per_transaction: median(&|sample| &sample.cycles_per_transaction),
+            instructions_per_transaction: median(&|sample| &sample.instructions_per_transaction),
+            samples,
+        }
+    }
+}
+
+/// Runnable tasks over the last minute.
+fn load_average() -> Option<f64> {
+    std::fs::read_to_string("/proc/loadavg").ok()?.split(' ').next()?.parse().ok()
+}
+
+fn cpu_model() -> String {
+    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = text.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
+    model.map_or_else(|| "unknown".to_owned(), |(_, model)| model.trim().to_owned())
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let cpus: Vec<String> = self.server_cpus.iter().map(u32::to_string).collect();
+        writeln!(f, "Linux {}, {}", self.kernel, self.cpu)?;
+        write!(f, "{} worker(s) on CPU {}, ", self.workers, cpus.join(","))?;
+        write!(f, "generator on CPU {}; echo of {} bytes; ", self.generator_cpu, self.payload_bytes)?;
+        write!(f, "{} turns of {} s", self.rounds, self.search_seconds)?;
+        if let Some(load) = self.load_average {
+            write!(f, "; load average before {load:.1}")?;
+        }
+        writeln!(
+            f,
+            "\nmedian and 95 % interval; goodput is what is answered of capacity when 'offered' times that is asked"
+        )?;
+        for part in &self.parts {
+            writeln!(f, "\n{}", part.placement.describe())?;
+            part.table(f)?;
+            for promise in &part.promises {
+                writeln!(f, "{}", Shown(promise, self.judged))?;
+            }
+        }
+        writeln!(f)?;
+        for line in self.parts.first().map_or(&[][..], |part| &part.servers) {
+            writeln!(f, "{:12} {}", line.name, line.how)?;
+        }
+        Ok(())
+    }
+}
+
+impl Part {
+    fn table(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let head = ["server", "capacity/s", "goodput", "offered", "CPU ns"];
+        writeln!(f, "{:12} {:>28} {:>24} {:>8} {:>8}", head[0], head[1], head[2], head[3], head[4])?;
+        for line in &self.servers {
+            writeln!(f, "{line}")?;
+        }
+        self.counters(f)
+    }
+
+    /// Cycles and instructions: of each server, or once why not.
+    fn counters(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut reason = None;
+        for line in &self.servers {
+            match (&line.cycles_per_transaction, &line.instructions_per_transaction) {
+                (Known::Value(cycles), Known::Value(instructions)) => writeln!(
+                    f,
+                    "{:12} {cycles:.0} cycles, {instructions:.0} instructions a transaction, of the whole machine",
+                    line.name
+                )?,
+                (Known::Unknown { why }, _) | (_, Known::Unknown { why }) => {
+                    if line.capacity_per_second.is_some() {
+                        reason = Some(why);
+                    }
+                }
+            }
+        }
+        match reason {
+            Some(why) => writeln!(f, "cycles and instructions a transaction: not here: {why}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:12} ", self.name)?;
+        let (Some(capacity), Some(goodput), Some(factor)) =
+            (&self.capacity_per_second, &self.goodput_ratio, &self.overload_factor)
+        else {
+            return write!(f, "not here: {}", self.not_here.as_deref().unwrap_or("it was not measured"));
+        };
+        let bound = if self.generator_bound { ">" } else { "" };
+        write!(f, "{:>28} ", format!("{bound}{}", range(capacity, 1.0, 0)))?;
+        write!(f, "{:>24} {:>8} ", range(goodput, 100.0, 0) + " %", format!("{:.1} x", factor.median))?;
+        match &self.cpu_ns_per_transaction {
+            Known::Value(nanoseconds) => write!(f, "{nanoseconds:>8.0}")?,
+            Known::Unknown { .. } => write!(f, "{:>8}", "-")?,
+        }
+        match &self.not_here {
+            Some(why) => write!(f, "  ({} turns, then: {why})", self.samples.len()),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A median with its interval, scaled, to so many decimals.
+fn range(interval: &Interval, scale: f64, decimals: usize) -> String {
+    let median = interval.median * scale;
+    match interval.low.zip(interval.high) {
+        Some((low, high)) => {
+            format!("{median:.decimals$} ({:.decimals$}-{:.decimals$})", low * scale, high * scale)
+        }
+        None => format!("{median:.decimals$}"),
+    }
+}
+
+/// A promise, and whether it was to be judged.
+struct Shown<'a>(&'a Judged, bool);
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Shown(promise, judged) = self;
+        let word = match (promise.verdict, judged) {
+            (Verdict::NotHere, _) => "NOT HERE",
+            (Verdict::Told, _) | (_, false) => "told",
+            (Verdict::Pass, true) => "PASS",
+            (Verdict::Miss, true) => "MISS",
+        };
+        write!(f, "{word:8} {}", promise.what)?;
+        if let Some(ratio) = &promise.ratio {
+            write!(f, ": {}", range(ratio, 1.0, 2))?;
+        }
+        for remark in &promise.remarks {
+            write!(f, "; {remark}")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,141 @@
+//! Two hosts: one that serves on some CPUs, one that asks on another.
+
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use linerate_lab::{Lab, LabHost, Link};
+use linerate_measure::generator::{Backend, Builder};
+use linerate_measure::{Generator, Workload};
+
+use super::candidate::Protocol;
+use super::placement::Placement;
+use super::{Servers, dns};
+
+/// Receive buffer of every server's socket, bytes: a moment without CPU is no loss then.
+pub(super) const BUFFER: usize = 4 << 20;
+
+/// Bytes of UDP payload of an echo request.
+pub(super) const PAYLOAD: usize = 100;
+
+const PORT: u16 = 7777;
+
+const FLOWS: usize = 64;
+
+/// How long a killed server may keep its port.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The lab, and the generator that is at hand.
+pub(super) struct Scene {
+    generator: Option<(Protocol, Box<dyn Generator>)>,
+    pub(super) workers: u32,
+    pub(super) cpus: Vec<u32>,
+    generator_cpu: u32,
+    directory: tempfile::TempDir,
+    lab: Lab,
+}
+
+impl Scene {
+    pub(super) fn new(settings: &Servers, placement: Placement) -> anyhow::Result<Self> {
+        let cpus = settings.server_cpus.clone();
+        let lab = Lab::builder().queues(settings.workers).start()?;
+        let scene = Self {
+            generator: None,
+            workers: settings.workers,
+            cpus,
+            generator_cpu: settings.generator_cpu,
+            directory: tempfile::tempdir()?,
+            lab,
+        };
+        placement.set(scene.receiver(), scene.interface(), settings.workers, &scene.cpus)?;
+        Ok(scene)
+    }
+
+    /// Waits until nobody has the port. That of an io_uring server which was killed is its ring's for a moment after the
+    /// process has gone (io_uring/io_uring.c of Linux 6.18, `io_ring_exit_work`).
+    pub(super) fn wait_until_free(&self) -> anyhow::Result<()> {
+        let address = self.address();
+        let begun = Instant::now();
+        loop {
+            match self.receiver().run(|| UdpSocket::bind(address))? {
+                Ok(_) => return Ok(()),
+                Err(error) if begun.elapsed() > PATIENCE => {
+                    return Err(error)
+                        .with_context(|| format!("{address}: still not free after {PATIENCE:?}"));
+                }
+                Err(_) => std::thread::sleep(Duration::from_millis(2)),
+            }
+        }
+    }
+
+    /// Takes off an XDP program that a server left: Knot 3.2 leaves its own, also when it ends in order, and it would redirect what is
+    /// for the next to nobody. With none there it does nothing.
+    pub(super) fn clear_programs(&self) -> anyhow::Result<()> {
+        for mode in ["xdpdrv", "xdpgeneric"] {
+            let mut command = Command::new("ip");
+            command.args(["link", "set", "dev", self.interface(), mode, "off"]);
+            let status = self.receiver().spawn(command)?.wait()?;
+            ensure!(status.success(), "ip link set dev {} {mode} off ended with {status}", self.interface());
+        }
+        Ok(())
+    }
+
+    /// A generator for a protocol; one at a time has the interface.
+    pub(super) fn generator(&mut self, protocol: Protocol) -> anyhow::Result<&mut dyn Generator> {
+        if self.generator.as_ref().is_none_or(|(at_hand, _)| *at_hand != protocol) {
+            self.generator = None;
+            let workload = match protocol {
+                Protocol::Echo => Workload::Echo { payload_bytes: PAYLOAD },
+                Protocol::Dns => dns::workload()?,
+            };
+            let builder = Builder::default()
+                .targets(vec![self.address()])
+                .cpus(Some(vec![self.generator_cpu]))
+                .flows(FLOWS)
+                .workload(workload)
+                .backend(Backend::Xdp);
+            let generator = self.lab.senders()[0].run(|| builder.start())??;
+            self.generator = Some((protocol, generator));
+        }
+        let (_, generator) = self.generator.as_mut().context("there is a generator")?;
+        Ok(&mut **generator)
+    }
+
+    fn link(&self) -> &Link {
+        &self.lab.links()[0]
+    }
+
+    pub(super) fn receiver(&self) -> &LabHost {
+        self.lab.receiver()
+    }
+
+    /// The interface of the host that serves.
+    pub(super) fn interface(&self) -> &str {
+        &self.link().receiver.interface
+    }
+
+    pub(super) fn ip(&self) -> Ipv4Addr {
+        self.link().receiver.ipv4[0]
+    }
+
+    /// Where all serve, one after the other.
+    pub(super) fn address(&self) -> SocketAddr {
+        (self.ip(), PORT).into()
+    }
+
+    pub(super) fn cpu_list(&self) -> String {
+        self.cpus.iter().map(u32::to_string).collect::<Vec<_>>().join(",")
+    }
+
+    /// For configurations and zones.
+    pub(super) fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// What the server of this turn says.
+    pub(super) fn log(&self) -> PathBuf {
+        self.directory().join("log")
+    }
+}

@@ -1,0 +1,105 @@
+//! What top takes of a CPU, of a host of 128 CPUs with four NICs of 64 queues each, at one refresh a second.
+
+use std::path::Path;
+use std::process::{Command, ExitCode, Stdio};
+
+use anyhow::{Context, ensure};
+use clap::Args;
+
+use crate::sys::usage;
+
+#[derive(Debug, Args)]
+pub(crate) struct Top {
+    /// Seconds of the longer of two runs, of which the difference counts.
+    #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u8).range(4..))]
+    seconds: u8,
+}
+
+/// What was promised: the part of one CPU.
+const MOST: f64 = 0.02;
+
+/// A whole reading is made so often, in seconds, unless interfaces come and go; and never oftener than takes 1 % of a CPU.
+const WHOLE_EACH: f64 = 10.0;
+
+impl Top {
+    pub(crate) fn run(&self) -> anyhow::Result<ExitCode> {
+        if cfg!(debug_assertions) {
+            return super::run_optimized();
+        }
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let mut build = Command::new(cargo);
+        build.args(["build", "--quiet", "--release", "--package", "linerate"]);
+        ensure!(build.status().context("starting cargo")?.success(), "linerate cannot be built");
+        let program = std::env::current_exe().context("where this program is")?.with_file_name("linerate");
+        let directory = tempfile::tempdir().context("a directory for the tree")?;
+        let many = linerate_specimen::specimen("many").context("the specimen of many queues")?;
+        many.write(directory.path()).context("writing the tree")?;
+        let mut kept = true;
+        for (name, drawn) in [("recorded", false), ("recorded and drawn on 200x60", true)] {
+            let short = run(&program, directory.path(), self.seconds / 3, drawn)?;
+            let long = run(&program, directory.path(), self.seconds, drawn)?;
+            let refreshes = long.refreshes.saturating_sub(short.refreshes);
+            ensure!(
+                refreshes > 0,
+                "no more refreshes in the longer run: {} and {}",
+                short.refreshes,
+                long.refreshes
+            );
+            let each = (long.cpu_seconds - short.cpu_seconds) / refreshes as f64;
+            let whole = (long.whole_seconds / WHOLE_EACH).min(0.01);
+            let all = each + whole;
+            let fine = all <= MOST;
+            kept &= fine;
+            println!(
+                "top, 128 CPUs, 4 NICs of 64 queues, {name}: {:.1} ms of CPU a refresh (over {refreshes}), {:.0} ms a whole reading: \
+                 {:.2} % of one CPU at one a second (at most {:.0} %): {}",
+                each * 1e3,
+                long.whole_seconds * 1e3,
+                all * 100.0,
+                MOST * 100.0,
+                if fine { "kept" } else { "MISSED" }
+            );
+        }
+        Ok(if kept { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+}
+
+/// What a run took, its start among it.
+struct Run {
+    cpu_seconds: f64,
+    refreshes: usize,
+    /// Wall-clock time of the whole reading at its start.
+    whole_seconds: f64,
+}
+
+fn run(program: &Path, tree: &Path, seconds: u8, drawn: bool) -> anyhow::Result<Run> {
+    let directory = tempfile::tempdir().context("a directory for the recording")?;
+    let recording = directory.path().join("top.jsonl");
+    let top = format!(
+        "timeout --signal TERM {seconds} {} top --interval 0.2 --root {} --record {}",
+        program.display(),
+        tree.display(),
+        recording.display()
+    );
+    let mut command = if drawn {
+        let mut command = Command::new("script");
+        // It has a terminal, and what is drawn goes nowhere.
+        command.args(["--quiet", "--command", &format!("stty cols 200 rows 60; exec {top}"), "/dev/null"]);
+        command
+    } else {
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("exec {top}")]);
+        command
+    };
+    command.env("TERM", "xterm-256color").stdin(Stdio::piped()).stdout(Stdio::null());
+    let mut child = command.spawn().context("starting top")?;
+    // Open until it ended: a terminal whose other side is gone ends it sooner.
+    let stdin = child.stdin.take();
+    let usage = usage::wait(child).context("waiting for top")?;
+    drop(stdin);
+    let text = std::fs::read_to_string(&recording).context("reading the recording")?;
+    let last = text.lines().last().context("nothing was recorded")?;
+    let last: serde_json::Value = serde_json::from_str(last).context("reading the recording")?;
+    let whole_seconds = last["cost"]["whole_reading_seconds"].as_f64().context("no cost in it")?;
+    Ok(Run { cpu_seconds: usage.cpu_seconds, refreshes: text.lines().count(), whole_seconds })
+}

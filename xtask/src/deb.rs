@@ -1,0 +1,153 @@
+//! `cargo xtask deb`: the Debian package, by cargo-deb and what `cli/Cargo.toml` says, and its trial in an installation that
+//! is thrown away.
+
+mod trial;
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+
+use anyhow::{Context as _, Result, ensure};
+use clap::Args;
+use serde_json::Value;
+
+/// The cargo-deb that packages are made with: another version may make another package.
+const CARGO_DEB: &str = "3.8.0";
+
+/// Shells, and the files in which they look for completions of `linerate`.
+const COMPLETIONS: [(&str, &str); 3] =
+    [("bash", "linerate.bash"), ("zsh", "_linerate"), ("fish", "linerate.fish")];
+
+/// Build the Debian package, and try it in a throw-away installation.
+#[derive(Debug, Args)]
+pub(crate) struct Deb {
+    /// Judge the package by lintian; install, use, upgrade, remove and purge it in a new Debian made by mmdebstrap. Takes root.
+    #[arg(long)]
+    test: bool,
+}
+
+/// Where things are.
+struct Places {
+    root: PathBuf,
+    /// Cargo's, wherever that is.
+    target: PathBuf,
+}
+
+impl Deb {
+    pub(crate) fn run(&self) -> Result<ExitCode> {
+        let places = Places::find()?;
+        let version = package_version()?;
+        check_changelog(&places.root, &version)?;
+        run(cargo().args(["build", "--release", "--locked", "--package", "linerate"]))?;
+        places.write_completions()?;
+        let package = places.package(&version)?;
+        println!("{} ({} bytes)", package.display(), fs::metadata(&package)?.len());
+        if self.test {
+            trial::lintian(&package)?;
+            trial::installed(&package, &version, &places.target)?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl Places {
+    fn find() -> Result<Self> {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize()?;
+        let output =
+            read(cargo().args(["metadata", "--no-deps", "--format-version", "1"]).current_dir(&root))?;
+        let metadata: Value = serde_json::from_str(&output).context("cargo metadata")?;
+        let target =
+            metadata["target_directory"].as_str().context("cargo metadata names no target directory")?;
+        Ok(Self { root, target: PathBuf::from(target) })
+    }
+
+    fn write_completions(&self) -> Result<()> {
+        let directory = self.target.join("release/completions");
+        fs::create_dir_all(&directory).with_context(|| format!("make {}", directory.display()))?;
+        for (shell, file) in COMPLETIONS {
+            let script =
+                read(Command::new(self.target.join("release/linerate")).args(["completions", shell]))?;
+            fs::write(directory.join(file), script).with_context(|| format!("write {file}"))?;
+        }
+        Ok(())
+    }
+
+    fn package(&self, version: &str) -> Result<PathBuf> {
+        let program = self.cargo_deb()?;
+        let package = self.target.join(format!("debian/linerate_{version}.deb"));
+        // The time of the commit, so that the same sources make the same package.
+        let time = read(Command::new("git").args(["log", "-1", "--format=%ct"]).current_dir(&self.root));
+        let mut command = Command::new(program);
+        command
+            .current_dir(&self.root)
+            .args(["--no-build", "--locked", "--strip", "--no-separate-debug-symbols"])
+            .args(["--package", "linerate", "--output"])
+            .arg(&package);
+        if let Ok(time) = time {
+            command.env("SOURCE_DATE_EPOCH", time.trim());
+        }
+        run(&mut command)?;
+        Ok(package)
+    }
+
+    /// cargo-deb, of our version, installed below the target directory where it is missing.
+    fn cargo_deb(&self) -> Result<PathBuf> {
+        let tools = self.target.join("tools");
+        let program = tools.join("bin/cargo-deb");
+        if read(Command::new(&program).arg("--version"))
+            .is_ok_and(|said| said.split_whitespace().any(|word| word == CARGO_DEB))
+        {
+            return Ok(program);
+        }
+        // Built quickly: it packs for a second. It brings its own xz; with the system's, version 3.8.0 hung.
+        let mut install = cargo();
+        install.args(["install", "cargo-deb", "--version", CARGO_DEB, "--locked", "--debug", "--force"]);
+        run(install.arg("--root").arg(tools).env_remove("CARGO_TARGET_DIR").current_dir(&self.target))?;
+        Ok(program)
+    }
+}
+
+/// Debian's version of what is built: ours, and the first packaging of it.
+fn package_version() -> Result<String> {
+    Ok(concat!(env!("CARGO_PKG_VERSION"), "-1").to_owned())
+}
+
+/// Debian's changelog has to tell the version that it comes with.
+fn check_changelog(root: &Path, version: &str) -> Result<()> {
+    let path = root.join("share/debian/changelog");
+    let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+    ensure!(
+        text.starts_with(&format!("linerate ({version}) ")),
+        "{} begins with another version than {version}: add an entry",
+        path.display()
+    );
+    Ok(())
+}
+
+fn cargo() -> Command {
+    Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+}
+
+/// Runs a command whose words are for whoever waits.
+fn run(command: &mut Command) -> Result<()> {
+    let status = command.status().with_context(|| format!("run {}", shown(command)))?;
+    ensure!(status.success(), "{}: {status}", shown(command));
+    Ok(())
+}
+
+/// What a command prints.
+fn read(command: &mut Command) -> Result<String> {
+    let output =
+        command.stderr(Stdio::inherit()).output().with_context(|| format!("run {}", shown(command)))?;
+    ensure!(output.status.success(), "{}: {}", shown(command), output.status);
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+fn shown(command: &Command) -> String {
+    let words: Vec<_> = std::iter::once(command.get_program())
+        .chain(command.get_args())
+        .map(OsStr::to_string_lossy)
+        .collect();
+    words.join(" ")
+}

@@ -1,0 +1,83 @@
+//! The package as a user has it: judged by lintian, installed into a Debian that is made for it and thrown away.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+
+use super::{read, run};
+
+/// What is done in the installation.
+const STEPS: &str = include_str!("in_root.sh");
+
+/// Makes the installation in memory, within namespaces that end with the script: nothing is left, however it ends.
+const AROUND: &str = r#"
+set -eu
+mount --make-rprivate /
+mount -t tmpfs -o mode=755 linerate-deb "$1"
+tar -C "$1" -xf "$2"
+mount -t proc proc "$1/proc"
+mount -t sysfs sysfs "$1/sys"
+mount --rbind /dev "$1/dev"
+mkdir -p "$1/trial"
+mount --bind "$3" "$1/trial"
+exec chroot "$1" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive /bin/sh /trial/in_root.sh "$4"
+"#;
+
+/// What lintian takes for errors, and is so: nobody has an address to write to yet.
+const KNOWN: &str = "bogus-mail-host,bogus-mail-host-in-debian-changelog";
+
+/// Has lintian judge a package; its errors are ours.
+pub(super) fn lintian(package: &Path) -> Result<()> {
+    let judge = ["--fail-on", "error", "--allow-root", "--suppress-tags", KNOWN];
+    run(Command::new("lintian").args(judge).arg(package))
+        .context("lintian (package lintian) has something against it")
+}
+
+/// Installs a package, uses it, and takes it off again.
+pub(super) fn installed(package: &Path, version: &str, target: &Path) -> Result<()> {
+    let debian = debian(target)?;
+    let root = tempfile::tempdir_in(target)?;
+    let trial = tempfile::tempdir_in(target)?;
+    fs::write(trial.path().join("in_root.sh"), STEPS)?;
+    fs::copy(package, trial.path().join("linerate.deb")).context("copy the package")?;
+    later(package, version, trial.path()).context("make a later version of the package")?;
+    let mut unshare = Command::new("unshare");
+    unshare.args(["--mount", "--net", "--pid", "--fork", "--kill-child", "sh", "-c", AROUND, "sh"]);
+    run(unshare.args([root.path(), &debian, trial.path()]).arg(version)).context("the trial")
+}
+
+/// A Debian of this host's release as an archive, made once.
+fn debian(target: &Path) -> Result<PathBuf> {
+    let release = fs::read_to_string("/etc/os-release").context("read /etc/os-release")?;
+    let suite = release
+        .lines()
+        .find_map(|line| line.strip_prefix("VERSION_CODENAME="))
+        .context("/etc/os-release names no release of Debian")?;
+    let archive = target.join(format!("deb-root-{suite}.tar"));
+    if !archive.exists() {
+        // Under another name until it is whole.
+        let part = target.join(format!("deb-root-{suite}.part.tar"));
+        run(Command::new("mmdebstrap").args(["--quiet", "--variant=minbase", suite]).arg(&part))
+            .context("mmdebstrap (package mmdebstrap) cannot make a Debian")?;
+        fs::rename(&part, &archive)?;
+    }
+    Ok(archive)
+}
+
+/// The same package under a later version, to upgrade to.
+fn later(package: &Path, version: &str, trial: &Path) -> Result<()> {
+    let scratch = tempfile::tempdir()?;
+    let unpacked = scratch.path().join("package");
+    let deb = |arguments: [&OsStr; 3]| run(Command::new("dpkg-deb").args(arguments));
+    deb(["-R".as_ref(), package.as_os_str(), unpacked.as_os_str()])?;
+    let control = unpacked.join("DEBIAN/control");
+    let text = fs::read_to_string(&control)?;
+    let later = text.replace(&format!("Version: {version}\n"), &format!("Version: {version}+later\n"));
+    ensure!(later != text, "{} has no version {version}", control.display());
+    fs::write(&control, later)?;
+    read(Command::new("dpkg-deb").args(["--build", "-Znone"]).arg(&unpacked).arg(trial.join("later.deb")))?;
+    Ok(())
+}

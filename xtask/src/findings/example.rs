@@ -1,0 +1,45 @@
+//! What each rule finds on the specimens: hosts of known faults.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, Result};
+use linerate_host::finding::Finding;
+use linerate_host::{Capture, Diagnosis, PacketPath, Scope, View};
+use linerate_specimen::{Specimen, names, specimen};
+
+/// Something a rule found.
+#[derive(Debug, Clone)]
+pub(super) struct Example {
+    /// The specimen's name, for `cargo xtask specimen`.
+    pub host: &'static str,
+    /// What it is.
+    pub about: &'static str,
+    /// What was found there.
+    pub finding: Finding,
+}
+
+/// The worst that each rule finds, on the first specimen on which it finds something, by the rule's id. Rules that find
+/// nothing on any are not in it.
+pub(super) fn of_all_rules() -> Result<BTreeMap<&'static str, Example>> {
+    let mut examples = BTreeMap::new();
+    // That of 128 CPUs is there for its size, which takes long to judge and shows no more.
+    for specimen in names().filter(|name| *name != "many").filter_map(specimen) {
+        for finding in findings(&specimen)? {
+            let Specimen { name: host, about, .. } = specimen;
+            examples.entry(finding.id).or_insert(Example { host, about, finding });
+        }
+    }
+    Ok(examples)
+}
+
+/// All that is found on a specimen, worst first.
+fn findings(specimen: &Specimen) -> Result<Vec<Finding>> {
+    let directory = tempfile::tempdir().context("cannot make a directory")?;
+    specimen.write(directory.path()).with_context(|| format!("writing {}", specimen.name))?;
+    let Capture { first, later, .. } = Capture::open(directory.path())?;
+    let scope = Scope::default();
+    let before = PacketPath::observe(&first, &scope);
+    let later = later.map(|later| PacketPath::observe(&later, &scope));
+    let view = later.as_ref().map_or_else(|| View::once(&before), |now| View::twice(&before, now));
+    Ok(Diagnosis::of(&view).findings)
+}

@@ -1,0 +1,114 @@
+//! irqbalance beside a tune: what it was told to leave alone stays where it was put, and what it was not told moves.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+
+use super::machine::TO_VIRTIO;
+use super::session::{Guest, Said};
+use super::traffic::{FEW, Flows, Traffic};
+
+/// How long a command of these may take.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+/// A short interval of irqbalance, in seconds; its own is 10.
+const INTERVAL: u32 = 3;
+
+/// For how long the interrupts are watched until some have moved, and to see that none does, in seconds.
+const UNTOLD: u32 = 20;
+const AGREED: u32 = 60;
+
+/// Starts a server and irqbalance, and waits until both are there. Its socket is in a directory that its service makes.
+const START: &str = r"
+linerate serve echo --bind 198.18.82.2:4000 >/run/server 2>&1 &
+until ss -Huln 'sport = :4000' | grep -q .; do sleep 0.1; done
+mkdir -p /run/irqbalance
+irqbalance --interval=INTERVAL --pid=/run/irqbalance.pid
+until [ -S /run/irqbalance/irqbalance$(cat /run/irqbalance.pid).sock ]; do sleep 0.1; done
+";
+
+/// Leaves all as it was: irqbalance puts interrupts where it likes, and is told nothing.
+const STOP: &str = "kill $(cat /run/irqbalance.pid); while pidof irqbalance >/dev/null; do sleep 0.1; done";
+
+/// Where the interrupts of the queues are, a line each.
+const PLACES: &str = r#"
+for irq in $(sed -n 's/^ *\([0-9]*\):.* virtio1-\(in\|out\)put\..*/\1/p; s/^ *\([0-9]*\):.* igb0-TxRx-.*/\1/p' \
+    /proc/interrupts); do
+    echo "$irq $(cat /proc/irq/$irq/smp_affinity_list)"
+done
+"#;
+
+/// As nobody would have them: all on one CPU, which irqbalance mends when it sees load there.
+const ALL_ON_ONE: &str = r"
+for irq in $(sed -n 's/^ *\([0-9]*\):.* virtio1-input\..*/\1/p' /proc/interrupts); do
+    echo 3 >/proc/irq/$irq/smp_affinity_list || exit
+done
+";
+
+/// Runs the checks, telling what each found, and returns what failed.
+pub(super) fn run(guest: &mut Guest) -> anyhow::Result<Vec<String>> {
+    let mut failed = Vec::new();
+    done(guest, &START.replace("INTERVAL", &INTERVAL.to_string()))?;
+
+    done(guest, ALL_ON_ONE)?;
+    let moved = watch(guest, UNTOLD)?;
+    println!("  irqbalance that is told nothing moves {moved} interrupts within {UNTOLD} s");
+    if moved == 0 {
+        failed.push("irqbalance moves nothing, so that nothing is shown by what stays".to_owned());
+    }
+
+    let plan = guest.ask("linerate tune plan --for udp-server --json -", PATIENCE)?;
+    if !plan.output.contains("irqbalance") {
+        failed.push(format!("tune plan does not name irqbalance: {}", words(&plan)));
+    }
+    let applied = guest.ask("linerate tune apply --for udp-server --yes", PATIENCE)?;
+    // 1 tells that doctor still finds something, which is not about interrupts here.
+    if applied.status > 1 {
+        failed.push(format!(
+            "tune apply beside irqbalance ended with {}: {}",
+            applied.status,
+            words(&applied)
+        ));
+    }
+    let moved = watch(guest, AGREED)?;
+    println!("  agreed with, it moves {moved} within {AGREED} s");
+    if moved > 0 {
+        failed.push(format!("irqbalance moved {moved} interrupts that it was told to leave alone"));
+    }
+
+    let undone = guest.ask("linerate tune undo", PATIENCE)?;
+    if undone.status != 0 {
+        failed.push(format!("tune undo beside irqbalance ended with {}: {}", undone.status, words(&undone)));
+    }
+    done(guest, STOP)?;
+    Ok(failed)
+}
+
+/// How many interrupts are elsewhere after a while of traffic, with a rescan in the middle.
+fn watch(guest: &mut Guest, seconds: u32) -> anyhow::Result<usize> {
+    let before = places(guest)?;
+    let traffic = Traffic::start(guest, &TO_VIRTIO, Flows::Many, FEW)?;
+    let half = seconds / 2;
+    done(guest, &format!("sleep {half}; kill -HUP $(cat /run/irqbalance.pid); sleep {half}"))?;
+    traffic.stop()?;
+    let after = places(guest)?;
+    ensure!(!before.is_empty(), "the guest has no interrupts of queues");
+    Ok(before.iter().filter(|(irq, place)| after.get(*irq) != Some(place)).count())
+}
+
+fn places(guest: &mut Guest) -> anyhow::Result<BTreeMap<String, String>> {
+    let said = guest.ask(PLACES, PATIENCE)?;
+    let place = |line: &str| line.split_once(' ').map(|(irq, place)| (irq.to_owned(), place.to_owned()));
+    said.output.lines().map(|line| place(line).with_context(|| format!("'{line}' is no place"))).collect()
+}
+
+fn done(guest: &mut Guest, script: &str) -> anyhow::Result<()> {
+    let said = guest.ask(script, PATIENCE)?;
+    ensure!(said.status == 0, "'{}' ended with {}: {}", script.trim(), said.status, words(&said));
+    Ok(())
+}
+
+fn words(said: &Said) -> String {
+    format!("{}{}", said.output, said.errors).trim().to_owned()
+}

@@ -1,0 +1,246 @@
+//! What has to hold of `linerate tune` in the guest: findings go, and undo brings everything back byte for byte.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read as _;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::Value;
+
+use super::machine::TO_IGB;
+use super::session::{Guest, Said};
+use super::traffic::{ENOUGH, FEW, Flows, Traffic};
+
+/// How long a command of these may take. A change of all settings of an interface is a matter of seconds.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+/// An interface as a host has it that nobody looked after: half of its queues, all interrupts on one CPU, a firewall
+/// that tracks connections in a table that is too small, and source addresses checked.
+const DISORDER: &str = r#"
+ethtool -L igb0 combined 4 || exit
+for irq in /sys/class/net/igb0/device/msi_irqs/*; do
+    echo 1 >/proc/irq/${irq##*/}/smp_affinity || exit
+done
+sysctl -qw net.ipv4.conf.all.rp_filter=1 net.ipv4.conf.igb0.rp_filter=1 || exit
+nft -f - <<'END' || exit
+table inet fw {
+    chain input {
+        type filter hook input priority 0; policy accept;
+        ct state established,related accept
+        udp dport 4000 accept
+    }
+}
+END
+sysctl -qw net.netfilter.nf_conntrack_max=270 net.netfilter.nf_conntrack_udp_timeout=5 || exit
+sysctl -qw net.netfilter.nf_conntrack_udp_timeout_stream=5 || exit
+linerate serve echo --bind 198.18.81.2:4000 >/run/server 2>&1 &
+until ss -Huln 'sport = :4000' | grep -q .; do sleep 0.1; done
+until [ "$(cat /sys/class/net/igb0/operstate)" = up ]; do sleep 0.1; done
+"#;
+
+/// Ends when packets come in: after a reset of the interface its link and its neighbours have to be found again.
+const ARRIVED: &str = "
+received=/sys/class/net/igb0/statistics/rx_packets
+first=$(cat $received)
+until [ $(cat $received) -gt $((first + 1000)) ]; do sleep 0.1; done
+";
+
+/// Every value there is to be changed, each file and answer behind its name. Counters are left out by name.
+const SNAPSHOT: &str = r#"
+find /proc/sys/net /proc/sys/kernel/numa_balancing /proc/irq /sys/class/net/igb0/ /sys/devices/system/cpu -type f |
+    grep -vE '/statistics/|/spurious|/carrier_|/byte_queue_limits/(inflight|limit$|stall)|_count$|/nf_conntrack_buckets|/random/' |
+    grep -vE '/cpuidle/|/crash_notes|/uevent|/power/|/route/flush|/neigh/.*_ms$|/cpufreq/.*_cur_freq|/traffic_' |
+    grep -vE '/proc/irq/.*/effective_' | sort | while read -r file; do
+    [ -r "$file" ] && printf '%s = ' "$file" && { cat "$file" 2>&1 || echo; } && echo
+done
+# Others than those of queues take effect with their next interrupt, which may be meanwhile.
+for irq in $(sed -n 's/^ *\([0-9]*\):.* igb0-TxRx-.*/\1/p' /proc/interrupts); do
+    echo "$irq goes to $(cat /proc/irq/$irq/effective_affinity)"
+done
+for option in -k -c -g -l -x -a -n; do
+    echo "ethtool $option:"
+    ethtool $option igb0 2>&1
+done
+for flow in udp4 udp6 tcp4 tcp6; do ethtool -n igb0 rx-flow-hash $flow; done
+nft list ruleset
+tc qdisc show dev igb0
+"#;
+
+/// Files of a capture that tell what happened, or what the kernel counted up to, not what is set.
+const COUNTERS: [&str; 17] = [
+    "capture.json",
+    "proc/uptime",
+    "proc/stat",
+    "proc/interrupts",
+    "proc/softirqs",
+    "proc/net/",
+    "proc/sys/net/netfilter/nf_conntrack_count",
+    "calls/netdev/igb0/qstats.json",
+    "calls/ethtool/igb0/statistics.json",
+    // The snapshot has those of queues.
+    "/effective_affinity_list",
+    // Numbers of NAPI instances, which are others after each reset of the interface.
+    "calls/netdev/napi.json",
+    // With counts of packets; the snapshot has what is set.
+    "calls/qdisc/",
+    "calls/sock_diag/",
+    "/statistics/",
+    "/schedstat",
+    "/stat",
+    "/byte_queue_limits/",
+];
+
+/// Findings that tell of too little time: the guest has more CPUs than the machine that plays it.
+const SLOW: [&str; 2] = ["softirq.squeezed", "transmit.qdisc-drops"];
+
+/// Runs the checks, telling what each found, and returns what failed. Nothing of them stays.
+pub(super) fn run(guest: &mut Guest) -> anyhow::Result<Vec<String>> {
+    let mut failed = Vec::new();
+    let said = guest.ask(DISORDER, PATIENCE)?;
+    ensure!(said.status == 0, "disorder ended with {}: {}{}", said.status, said.output, said.errors);
+    let found = findings(guest, ENOUGH)?;
+    println!("  igb in disorder: {}", shown(&found));
+    if found.get("high").is_none_or(|high| high.len() < 3) {
+        failed.push("tune: doctor finds less than three things of severity high to begin with".to_owned());
+    }
+    let before = State::of(guest)?;
+    let command = "linerate tune apply --for udp-server --interface igb0 --watch 5 --yes";
+    // Less than before: the guest, which is slow, is to be judged by its settings, not by what it has no time for.
+    let applied = traffic(guest, FEW, |guest| guest.ask(command, PATIENCE))?;
+    // 1 tells that doctor still finds something, which is judged below.
+    if applied.status > 1 {
+        failed.push(format!("tune apply ended with {}: {}", applied.status, words(&applied)));
+    }
+    // Entries of connection tracking outlive the rule that keeps new ones away.
+    let empty = "until [ $(cat /proc/sys/net/netfilter/nf_conntrack_count) -lt 9 ]; do sleep 0.2; done";
+    guest.ask(empty, PATIENCE)?;
+    let found = findings(guest, FEW)?;
+    println!("  after tune apply: {}", shown(&found));
+    let above = found.iter().filter(|(severity, _)| *severity != "note");
+    failed.extend(above.map(|(severity, ids)| format!("tune: still {severity}: {ids:?}")));
+    let status = guest.ask("linerate tune status", PATIENCE)?;
+    if status.status != 0 {
+        failed.push(format!("tune status ended with {}: {}", status.status, words(&status)));
+    }
+    let undone = guest.ask("linerate tune undo", PATIENCE)?;
+    if undone.status != 0 {
+        failed.push(format!("tune undo ended with {}: {}", undone.status, words(&undone)));
+    }
+    // An affinity takes effect with the next interrupt.
+    traffic(guest, FEW, |guest| guest.ask("sleep 5", PATIENCE))?;
+    let after = State::of(guest)?;
+    let different = before.differences(&after);
+    println!("  after tune undo: {} values compared, {} differ", before.len(), different.len());
+    failed.extend(different.into_iter().map(|difference| format!("after tune undo: {difference}")));
+    Ok(failed)
+}
+
+/// Every value of the guest that might have been changed.
+struct State {
+    /// What a person would look at.
+    snapshot: String,
+    /// What doctor reads.
+    capture: BTreeMap<String, Vec<u8>>,
+}
+
+impl State {
+    fn of(guest: &mut Guest) -> anyhow::Result<Self> {
+        let said = guest.ask(SNAPSHOT, PATIENCE)?;
+        ensure!(said.status == 0, "the snapshot ended with {}: {}", said.status, said.errors);
+        let script =
+            "linerate doctor capture /run/host --interface igb0 >&2 && base64 /run/host && rm /run/host";
+        let archive = guest.ask(script, PATIENCE)?;
+        ensure!(archive.status == 0, "the capture ended with {}: {}", archive.status, archive.errors);
+        let archive: String = archive.output.split_whitespace().collect();
+        let archive = STANDARD.decode(archive).context("what the guest printed is no base64")?;
+        Ok(Self { snapshot: said.output, capture: unpacked(&archive)? })
+    }
+
+    fn len(&self) -> usize {
+        self.snapshot.lines().count() + self.capture.len()
+    }
+
+    fn differences(&self, other: &Self) -> Vec<String> {
+        let lines = |state: &Self| state.snapshot.lines().map(str::to_owned).collect::<BTreeSet<_>>();
+        let (one, two) = (lines(self), lines(other));
+        let gone = one.difference(&two).map(|line| format!("no longer '{line}'"));
+        let new = two.difference(&one).map(|line| format!("now '{line}'"));
+        let names: BTreeSet<&String> = self.capture.keys().chain(other.capture.keys()).collect();
+        let files = names
+            .into_iter()
+            .filter(|name| self.capture.get(*name) != other.capture.get(*name))
+            .map(|name| format!("{name} of the capture is another"));
+        gone.chain(new).chain(files).collect()
+    }
+}
+
+/// The files of a capture but for its counters.
+fn unpacked(archive: &[u8]) -> anyhow::Result<BTreeMap<String, Vec<u8>>> {
+    let mut files = BTreeMap::new();
+    let mut archive = tar::Archive::new(zstd::Decoder::new(archive)?);
+    for entry in archive.entries()? {
+        let mut entry = entry?;
+        let name = entry.path()?.to_string_lossy().into_owned();
+        let is_counter = COUNTERS.iter().any(|counter| match counter.strip_prefix('/') {
+            Some(_) => name.contains(counter),
+            None => name.starts_with(counter),
+        });
+        // Processes come and go.
+        let is_process = name.strip_prefix("proc/").is_some_and(|rest| rest.starts_with(char::is_numeric));
+        let mut content = Vec::new();
+        entry.read_to_end(&mut content)?;
+        if !is_counter && !is_process {
+            files.insert(name, content);
+        }
+    }
+    Ok(files)
+}
+
+/// Does something while datagrams of many flows come in.
+fn traffic<T>(
+    guest: &mut Guest,
+    per_second: u32,
+    during: impl FnOnce(&mut Guest) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    let traffic = Traffic::start(guest, &TO_IGB, Flows::Many, per_second)?;
+    let arrived = guest.ask(ARRIVED, PATIENCE)?;
+    ensure!(arrived.status == 0, "nothing arrives at igb0: {}", arrived.errors);
+    let done = during(guest);
+    traffic.stop()?;
+    done
+}
+
+/// What doctor finds of `igb0` under load: ids by severity.
+fn findings(guest: &mut Guest, per_second: u32) -> anyhow::Result<BTreeMap<String, Vec<String>>> {
+    let command = "linerate doctor --interface igb0 --watch 5 --json -";
+    let said = traffic(guest, per_second, |guest| guest.ask(command, PATIENCE))?;
+    // 1 tells that there are findings.
+    ensure!(said.status < 2, "doctor ended with {}: {}", said.status, said.errors);
+    let document: Value = serde_json::from_str(&said.output).context("doctor printed no JSON")?;
+    let findings = document["findings"].as_array().context("doctor's document has no findings")?;
+    let mut found = BTreeMap::<String, Vec<String>>::new();
+    for finding in findings {
+        let text = |key: &str| finding[key].as_str().unwrap_or_default().to_owned();
+        // Its sockets and threads are the server's, which is not tuned here.
+        let is_servers = ["socket", "thread"].contains(&text("stage").as_str());
+        if is_servers || SLOW.contains(&text("id").as_str()) {
+            continue;
+        }
+        found.entry(text("severity")).or_default().push(text("id"));
+    }
+    Ok(found)
+}
+
+fn shown(found: &BTreeMap<String, Vec<String>>) -> String {
+    let one = |(severity, ids): (&String, &Vec<String>)| format!("{severity}: {}", ids.join(" "));
+    found.iter().map(one).collect::<Vec<_>>().join("; ")
+}
+
+/// The last of what a command said, in one line.
+fn words(said: &Said) -> String {
+    let text = format!("{}\n{}", said.output, said.errors);
+    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    lines[lines.len().saturating_sub(12)..].join(" | ")
+}

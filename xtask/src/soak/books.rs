@@ -1,0 +1,241 @@
+//! Where each request of the load ended: what each counter on the way says, and what is between two of them.
+
+use std::fmt;
+
+use super::counted::Counted;
+use super::event::Event;
+
+/// Packets that a queue of a veth device holds, with those of one poll of it (drivers/net/veth.c of Linux 6.18: `VETH_RING_SIZE`;
+/// `NAPI_POLL_WEIGHT`). `veth_close` frees them without counting.
+const IN_A_QUEUE: i64 = 256 + 64;
+
+/// A round as the generator saw it, in requests.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Load {
+    pub(super) sent: u64,
+    pub(super) answered: u64,
+    /// The queue behind the wire was full.
+    pub(super) refused: u64,
+}
+
+/// What the server got that was not of the load.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Besides {
+    pub(super) received: u64,
+    pub(super) answered: u64,
+}
+
+/// Losses that somebody counted.
+const NAMED: [&str; 10] = [
+    "refused by the wire (the queue behind it full)",
+    "lost by the device",
+    "lost by IP",
+    "no socket at the port",
+    "receive buffer full",
+    "lost by UDP",
+    "with a worker's panic",
+    "reply not sent (the server's count)",
+    "reply discarded by IP",
+    "reply refused by the wire",
+];
+
+/// Differences between what one had and the next on the way.
+const GAPS: [Gap; 4] = [
+    Gap { what: "freed with the device's queue as it went down", when_down: IN_A_QUEUE },
+    Gap { what: "between the stack and the server", when_down: 0 },
+    Gap { what: "within the server", when_down: 0 },
+    Gap { what: "replies freed as the interface went down", when_down: IN_A_QUEUE },
+];
+
+struct Gap {
+    what: &'static str,
+    /// The most that may be lost there without being counted, in each of a device's queues, when an interface goes down.
+    /// With the link up it is nothing.
+    when_down: i64,
+}
+
+/// Requests by what became of them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Fates {
+    sent: u64,
+    answered: u64,
+    named: [u64; NAMED.len()],
+    gaps: [i64; GAPS.len()],
+}
+
+/// What became of all requests: in rounds in which the link was up, and in those in which it was not.
+#[derive(Debug, Default)]
+pub(super) struct Books {
+    up: Fates,
+    down: Fates,
+    /// Rounds that did not balance, for a person.
+    wrong: Vec<String>,
+}
+
+impl Books {
+    /// Adds a round.
+    pub(super) fn add(
+        &mut self,
+        event: Event,
+        load: Load,
+        besides: Besides,
+        before: &Counted,
+        after: &Counted,
+    ) {
+        let went_down = event == Event::Flap;
+        let fates = Fates::of(load, besides, before, after);
+        if !fates.balance(went_down) {
+            self.wrong.push(format!("{event}: {fates}"));
+        }
+        let sum = if went_down { &mut self.down } else { &mut self.up };
+        sum.add(&fates);
+    }
+
+    /// Whether every request of every round has a fate.
+    pub(super) fn balanced(&self) -> bool {
+        self.up.sent + self.down.sent > 0 && self.wrong.is_empty()
+    }
+}
+
+impl Fates {
+    fn of(load: Load, besides: Besides, before: &Counted, after: &Counted) -> Self {
+        let grown = |figure: fn(&Counted) -> u64| figure(after).saturating_sub(figure(before));
+        let received = grown(|counted| counted.server.received);
+        let frames = grown(|counted| counted.server.frames);
+        let replied = grown(|counted| counted.server.answered);
+        let unsent = grown(|counted| counted.server.send_failed.total());
+        let all_panicked = grown(|counted| counted.server.panicked);
+        let stack = grown(|counted| counted.stack_received);
+        let refused = load.refused;
+        let device = grown(|counted| counted.device_lost);
+        let ip = grown(|counted| counted.ip_lost);
+        let no_port = grown(|counted| counted.no_port);
+        let full = grown(|counted| counted.buffer_full);
+        let udp = grown(|counted| counted.udp_errors);
+        // Where the stack told the server so, it is the server's count.
+        let discarded = grown(|counted| counted.replies_discarded).saturating_sub(unsent);
+        let wire = grown(|counted| counted.wire_full);
+        // Those besides that got no answer are what made a worker panic.
+        let panicked = all_panicked.saturating_sub(besides.received - besides.answered);
+        let named = [refused, device, ip, no_port, full, udp, panicked, unsent, discarded, wire];
+        let gaps = [
+            difference(load.sent + besides.received, refused + device + frames + stack),
+            difference(stack, ip + no_port + full + udp + received.saturating_sub(frames)),
+            difference(received, replied + all_panicked + unsent),
+            difference(replied, discarded + wire + besides.answered + load.answered),
+        ];
+        Self { sent: load.sent, answered: load.answered, named, gaps }
+    }
+
+    fn balance(&self, went_down: bool) -> bool {
+        GAPS.iter().zip(self.gaps).all(|(gap, found)| {
+            let most = if went_down { gap.when_down } else { 0 };
+            (0..=most).contains(&found)
+        })
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.sent += other.sent;
+        self.answered += other.answered;
+        self.named.iter_mut().zip(other.named).for_each(|(sum, count)| *sum += count);
+        self.gaps.iter_mut().zip(other.gaps).for_each(|(sum, count)| *sum += count);
+    }
+}
+
+fn difference(had: u64, accounted: u64) -> i64 {
+    had.cast_signed() - accounted.cast_signed()
+}
+
+impl fmt::Display for Books {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "with the link up: {}", self.up)?;
+        writeln!(f, "when it went down and up: {}", self.down)?;
+        self.wrong.iter().try_for_each(|wrong| writeln!(f, "does not balance: {wrong}"))
+    }
+}
+
+impl fmt::Display for Fates {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} sent, {} answered", self.sent, self.answered)?;
+        for (what, count) in NAMED.iter().zip(self.named).filter(|(_, count)| *count > 0) {
+            write!(f, ", {count} {what}")?;
+        }
+        for (gap, count) in GAPS.iter().zip(self.gaps).filter(|(_, count)| *count != 0) {
+            write!(f, ", {count} {}", gap.what)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counted(stack: u64, received: u64, answered: u64) -> Counted {
+        let mut counted = Counted { stack_received: stack, ..Counted::default() };
+        counted.server.received = received;
+        counted.server.answered = answered;
+        counted
+    }
+
+    fn books(event: Event, sent: u64, answered: u64, besides: Besides, after: &Counted) -> Books {
+        let load = Load { sent, answered, refused: 0 };
+        let mut books = Books::default();
+        books.add(event, load, besides, &Counted::default(), after);
+        books
+    }
+
+    #[test]
+    fn what_is_answered_needs_no_fate() {
+        assert!(books(Event::Nothing, 100, 100, Besides::default(), &counted(100, 100, 100)).balanced());
+        assert!(!books(Event::Nothing, 0, 0, Besides::default(), &counted(0, 0, 0)).balanced());
+    }
+
+    #[test]
+    fn a_loss_that_nobody_counted_is_wrong() {
+        for after in
+            [counted(99, 99, 99), counted(100, 99, 99), counted(100, 100, 99), counted(100, 100, 100)]
+        {
+            let books = books(Event::Nothing, 100, 99, Besides::default(), &after);
+            assert!(!books.balanced(), "{books}");
+            assert!(books.to_string().contains("does not balance"), "{books}");
+        }
+    }
+
+    #[test]
+    fn a_loss_that_somebody_counted_is_right() {
+        let full = Counted { buffer_full: 3, ..counted(100, 97, 97) };
+        let books = books(Event::Nothing, 100, 97, Besides::default(), &full);
+        assert!(books.balanced() && books.to_string().contains("3 receive buffer full"), "{books}");
+    }
+
+    #[test]
+    fn nothing_is_answered_twice() {
+        assert!(!books(Event::Flap, 100, 101, Besides::default(), &counted(100, 100, 100)).balanced());
+    }
+
+    #[test]
+    fn a_device_that_goes_down_frees_what_it_holds_and_no_more() {
+        let freed = |count: u64| {
+            books(Event::Flap, 1_000, 1_000 - count, Besides::default(), &{
+                counted(1_000 - count, 1_000 - count, 1_000 - count)
+            })
+        };
+        assert!(freed(320).balanced());
+        assert!(!freed(321).balanced());
+        // Between the stack and the server nothing may be lost, whatever happens.
+        assert!(!books(Event::Flap, 1_000, 999, Besides::default(), &counted(1_000, 999, 999)).balanced());
+    }
+
+    #[test]
+    fn poison_and_other_ports_are_none_of_the_load() {
+        let mut poisoned = counted(101, 101, 90);
+        poisoned.server.panicked = 11;
+        let poison = Besides { received: 1, answered: 0 };
+        let books_of_panic = books(Event::Panic, 100, 90, poison, &poisoned);
+        assert!(books_of_panic.balanced(), "{books_of_panic}");
+        assert!(books_of_panic.to_string().contains("10 with a worker's panic"), "{books_of_panic}");
+        let asked = Besides { received: 1, answered: 1 };
+        assert!(books(Event::Port, 100, 100, asked, &counted(101, 101, 101)).balanced());
+    }
+}

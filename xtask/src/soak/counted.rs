@@ -1,0 +1,123 @@
+//! What the host that serves, and its server, counted so far.
+
+use std::path::Path;
+
+use anyhow::Context;
+use linerate_engine::Counts;
+use linerate_host::stage::{Scope, link};
+use linerate_host::{Host, Known};
+use linerate_lab::{Lab, LabHost};
+
+use super::server::Process;
+
+/// Counters along the way of a request, each since its beginning.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Counted {
+    /// The server's own.
+    pub(super) server: Counts,
+    /// Lost by the device as it polled its queues, or as a redirect failed: `rx_queue_*_drops` of veth (drivers/net/veth.c).
+    pub(super) device_lost: u64,
+    /// IPv4 packets that the stack was given: `Ip: InReceives`.
+    pub(super) stack_received: u64,
+    /// Of those, lost before UDP: `InHdrErrors`, `InAddrErrors`, `InUnknownProtos`, `InDiscards`, and of `IpExt` `InNoRoutes`,
+    /// `InTruncatedPkts`.
+    pub(super) ip_lost: u64,
+    /// Nobody was at the port: `Udp: NoPorts`.
+    pub(super) no_port: u64,
+    /// The receive buffer was full: `RcvbufErrors`.
+    pub(super) buffer_full: u64,
+    /// The rest of `Udp: InErrors`.
+    pub(super) udp_errors: u64,
+    /// Replies lost by the stack: `Ip: OutDiscards`, `OutNoRoutes`.
+    pub(super) replies_discarded: u64,
+    /// Replies that the wire had no room for: `tx_dropped` of the interface.
+    pub(super) wire_full: u64,
+}
+
+impl Counted {
+    pub(super) fn read(lab: &Lab, server: &mut Process) -> anyhow::Result<Self> {
+        let server = server.counts()?;
+        let device = Device::read(lab.receiver(), &lab.links()[0].receiver.interface)?;
+        let text = |name: &str| -> anyhow::Result<String> {
+            let file = Path::new("/proc/thread-self/net").join(name);
+            lab.receiver().run(|| std::fs::read_to_string(&file))?.with_context(|| file.display().to_string())
+        };
+        let (snmp, netstat) = (text("snmp")?, text("netstat")?);
+        let ip = |key| figure(&snmp, "Ip", key);
+        let udp = |key| figure(&snmp, "Udp", key);
+        let extended = |key| figure(&netstat, "IpExt", key);
+        let buffer_full = udp("RcvbufErrors")?;
+        Ok(Self {
+            server,
+            device_lost: device.lost,
+            stack_received: ip("InReceives")?,
+            ip_lost: ip("InHdrErrors")?
+                + ip("InAddrErrors")?
+                + ip("InUnknownProtos")?
+                + ip("InDiscards")?
+                + extended("InNoRoutes")?
+                + extended("InTruncatedPkts")?,
+            no_port: udp("NoPorts")?,
+            buffer_full,
+            udp_errors: udp("InErrors")?.saturating_sub(buffer_full),
+            replies_discarded: ip("OutDiscards")? + ip("OutNoRoutes")?,
+            wire_full: device.refused,
+        })
+    }
+}
+
+/// What a veth device counted.
+struct Device {
+    lost: u64,
+    refused: u64,
+}
+
+impl Device {
+    fn read(host: &LabHost, interface: &str) -> anyhow::Result<Self> {
+        let sys = Host::live_with_sys(host.sys_path()?);
+        let scope = Scope { interfaces: vec![interface.to_owned()], ..Scope::default() };
+        let link = host.run(|| link::observe(&sys, &scope))?.pop().context("no such interface")?;
+        let statistics = match link.statistics {
+            Known::Value(Some(statistics)) => statistics,
+            Known::Value(None) => anyhow::bail!("{interface} has no statistics"),
+            Known::Unknown { why } => anyhow::bail!("statistics of {interface}: {why}"),
+        };
+        let totals = link.totals.value().with_context(|| format!("{interface} has no counters"))?;
+        // `rx_queue_3_drops`; what an XDP program dropped is `rx_queue_3_xdp_drops`, and none of ours drops requests.
+        let is_loss = |name: &str| {
+            name.strip_prefix("rx_queue_")
+                .and_then(|rest| rest.split_once('_'))
+                .is_some_and(|(_, what)| what == "drops")
+        };
+        Ok(Self {
+            lost: statistics.iter().filter(|(name, _)| is_loss(name)).map(|(_, count)| *count).sum(),
+            refused: totals.get("tx_dropped").copied().unwrap_or(0),
+        })
+    }
+}
+
+/// A figure of the lines of /proc/net/snmp or netstat that begin with `group`, of which the first has names and the second values.
+fn figure(text: &str, group: &str, key: &str) -> anyhow::Result<u64> {
+    let mut lines = text.lines().filter_map(|line| line.strip_prefix(group)?.strip_prefix(": "));
+    let pair = lines.next().zip(lines.next()).and_then(|(names, values)| {
+        names.split(' ').zip(values.split(' ')).find(|(name, _)| *name == key).map(|(_, value)| value)
+    });
+    let value = pair.with_context(|| format!("/proc/net: no {group} {key}"))?;
+    value.parse().with_context(|| format!("/proc/net: {group} {key}: {value}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_found_by_name() {
+        let text = "Ip: Forwarding InReceives\nIp: 2 17\nUdp: InDatagrams NoPorts\nUdp: 5 6\nUdpLite: NoPorts\nUdpLite: 9\n";
+        assert_eq!(figure(text, "Ip", "InReceives").unwrap(), 17);
+        assert_eq!(figure(text, "Udp", "NoPorts").unwrap(), 6);
+        assert_eq!(figure(text, "UdpLite", "NoPorts").unwrap(), 9);
+        assert!(figure(text, "Udp", "RcvbufErrors").unwrap_err().to_string().contains("no Udp RcvbufErrors"));
+        assert!(figure("Udp: NoPorts\nUdp: -1\n", "Udp", "NoPorts").is_err());
+        assert!(figure("Udp: NoPorts\n", "Udp", "NoPorts").is_err());
+    }
+}

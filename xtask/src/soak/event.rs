@@ -1,0 +1,110 @@
+//! What happens to a server.
+
+use std::fmt;
+use std::net::{SocketAddr, UdpSocket};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use linerate_lab::Lab;
+
+use super::books::Besides;
+use super::server::{POISON, Process};
+
+/// How long the interface is down.
+const DOWN: Duration = Duration::from_millis(100);
+
+/// How long an answer may take, or a restart.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Something that happens while a server works.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Event {
+    Nothing,
+    Flap,
+    Mtu,
+    Panic,
+    Port,
+}
+
+impl Event {
+    pub(super) const ALL: [Event; 5] = [Self::Nothing, Self::Flap, Self::Mtu, Self::Panic, Self::Port];
+
+    /// Has it happen; returns what the server had besides the load.
+    pub(super) fn happen(
+        self,
+        lab: &Lab,
+        address: SocketAddr,
+        server: &mut Process,
+    ) -> anyhow::Result<Besides> {
+        match self {
+            Self::Nothing => Ok(Besides::default()),
+            Self::Flap => {
+                link(lab, &["down"])?;
+                std::thread::sleep(DOWN);
+                link(lab, &["up"])?;
+                Ok(Besides::default())
+            }
+            Self::Mtu => {
+                link(lab, &["mtu", "1400"])?;
+                link(lab, &["mtu", "1500"])?;
+                Ok(Besides::default())
+            }
+            Self::Panic => panic(lab, address, server).map(|()| Besides { received: 1, answered: 0 }),
+            Self::Port => {
+                let other = SocketAddr::new(address.ip(), address.port() + 1);
+                server.open(other)?;
+                ask(lab, other)?;
+                server.close(other)?;
+                Ok(Besides { received: 1, answered: 1 })
+            }
+        }
+    }
+}
+
+fn panic(lab: &Lab, address: SocketAddr, server: &mut Process) -> anyhow::Result<()> {
+    let before = server.counts()?.restarts;
+    lab.senders()[0].run(|| UdpSocket::bind("0.0.0.0:0")?.send_to(POISON, address))??;
+    let begun = Instant::now();
+    while server.counts()?.restarts == before {
+        ensure!(begun.elapsed() < PATIENCE, "no worker was started anew within {PATIENCE:?}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    Ok(())
+}
+
+/// One request that must be answered.
+fn ask(lab: &Lab, address: SocketAddr) -> anyhow::Result<()> {
+    let answer = lab.senders()[0].run(|| -> std::io::Result<Vec<u8>> {
+        let client = UdpSocket::bind("0.0.0.0:0")?;
+        client.set_read_timeout(Some(PATIENCE))?;
+        client.send_to(b"are you there?", address)?;
+        let mut answer = vec![0; 64];
+        let length = client.recv(&mut answer)?;
+        answer.truncate(length);
+        Ok(answer)
+    })?;
+    let answer = answer.with_context(|| format!("asking {address}"))?;
+    ensure!(answer == b"are you there?", "{address} answered something else");
+    Ok(())
+}
+
+fn link(lab: &Lab, what: &[&str]) -> anyhow::Result<()> {
+    let mut command = Command::new("ip");
+    command.args(["link", "set", "dev", &lab.links()[0].receiver.interface]).args(what);
+    let status = lab.receiver().spawn(command)?.wait()?;
+    ensure!(status.success(), "ip link set {} ended with {status}", what.join(" "));
+    Ok(())
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Nothing => "nothing happened",
+            Self::Flap => "the interface went down and up",
+            Self::Mtu => "the MTU changed, there and back",
+            Self::Panic => "a worker panicked",
+            Self::Port => "a port was added and removed",
+        })
+    }
+}

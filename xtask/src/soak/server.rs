@@ -1,0 +1,159 @@
+//! The server that is soaked: a process that is told by lines which ports to serve.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::SocketAddr;
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+
+use anyhow::{Context, bail, ensure};
+use clap::ValueEnum;
+use linerate_engine::{Action, Backend, Counts, Pinning, Request, Running, Server, Uring, Xdp};
+use linerate_lab::{Lab, LabChild};
+
+/// What makes a worker panic.
+pub(super) const POISON: &[u8] = b"cannot swallow this";
+
+/// Receive buffer of a socket, bytes: what comes while a worker is started anew waits there.
+const BUFFER: usize = 4 << 20;
+
+/// How the server calls the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Calls {
+    Mmsg,
+    Uring,
+    Xdp,
+}
+
+impl Calls {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Mmsg => "mmsg",
+            Self::Uring => "uring",
+            Self::Xdp => "xdp",
+        }
+    }
+
+    fn backend(self) -> Backend {
+        match self {
+            Self::Mmsg => Backend::default(),
+            Self::Uring => Backend::Uring(Uring::default()),
+            Self::Xdp => Backend::Xdp(Xdp::default()),
+        }
+    }
+}
+
+/// The server, as the soak sees it.
+pub(super) struct Process {
+    child: LabChild,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Process {
+    /// Starts it, with no port yet.
+    pub(super) fn start(lab: &Lab, calls: Calls, workers: u32, cpu: u32) -> anyhow::Result<Self> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(["soak", "--serve", "--backend", calls.name()]);
+        command.args(["--workers", &workers.to_string(), "--server-cpu", &cpu.to_string()]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = lab.receiver().spawn(command)?;
+        let (input, output) = (child.stdin.take(), child.stdout.take());
+        let (Some(input), Some(output)) = (input, output) else { bail!("the server has no pipes") };
+        Ok(Self { child, input, output: BufReader::new(output) })
+    }
+
+    /// Serves another port; what could not be had.
+    pub(super) fn open(&mut self, address: SocketAddr) -> anyhow::Result<Vec<String>> {
+        Ok(serde_json::from_str(&self.ask(&format!("open {address}"))?)?)
+    }
+
+    pub(super) fn close(&mut self, address: SocketAddr) -> anyhow::Result<()> {
+        self.ask(&format!("close {address}")).map(drop)
+    }
+
+    /// What all its workers did so far, on all ports there were.
+    pub(super) fn counts(&mut self) -> anyhow::Result<Counts> {
+        Ok(serde_json::from_str(&self.ask("counts")?)?)
+    }
+
+    /// Memory of its that is resident.
+    pub(super) fn resident_bytes(&self) -> anyhow::Result<f64> {
+        let file = format!("/proc/{}/statm", self.child.id());
+        let text = std::fs::read_to_string(&file).with_context(|| file.clone())?;
+        let pages = text.split(' ').nth(1).and_then(|pages| pages.parse::<f64>().ok());
+        Ok(pages.with_context(|| file)? * rustix::param::page_size() as f64)
+    }
+
+    fn ask(&mut self, line: &str) -> anyhow::Result<String> {
+        writeln!(self.input, "{line}").context("telling the server")?;
+        let mut answer = String::new();
+        self.output.read_line(&mut answer)?;
+        ensure!(!answer.is_empty(), "the server ended");
+        match answer.trim().strip_prefix("failed: ") {
+            Some(why) => bail!("{line}: {why}"),
+            None => Ok(answer),
+        }
+    }
+}
+
+/// Is the server: does what each line of the standard input says, and answers with a line, until that ends.
+pub(super) fn serve(calls: Calls, workers: u32, cpu: u32) -> anyhow::Result<()> {
+    // Panics are part of the plan.
+    std::panic::set_hook(Box::new(|_| ()));
+    let mut ports = BTreeMap::new();
+    let mut closed = Counts::default();
+    for line in std::io::stdin().lock().lines() {
+        let line = line?;
+        let done = match line.split_once(' ') {
+            Some(("open", address)) => open(calls, workers, cpu, address, &mut ports),
+            Some(("close", address)) => close(address, &mut ports, &mut closed),
+            _ => counts(&ports, closed),
+        };
+        println!("{}", done.unwrap_or_else(|why| format!("failed: {why:#}")));
+    }
+    Ok(())
+}
+
+fn open(
+    calls: Calls,
+    workers: u32,
+    cpu: u32,
+    address: &str,
+    ports: &mut BTreeMap<SocketAddr, Running>,
+) -> anyhow::Result<String> {
+    let address = address.parse()?;
+    let running = Server::builder()
+        .bind(address)
+        .workers(workers as usize)
+        .pinning(Pinning::Cpus(vec![cpu]))
+        .backend(calls.backend())
+        .receive_buffer(BUFFER)
+        .start(|_| {
+            |request: &Request<'_>, _: &mut [u8]| {
+                assert_ne!(request.payload(), POISON);
+                Action::Echo
+            }
+        })?;
+    let fallbacks: Vec<String> =
+        running.fallbacks().iter().map(|fallback| format!("{}: {}", fallback.what, fallback.why)).collect();
+    ports.insert(address, running);
+    Ok(serde_json::to_string(&fallbacks)?)
+}
+
+fn close(
+    address: &str,
+    ports: &mut BTreeMap<SocketAddr, Running>,
+    closed: &mut Counts,
+) -> anyhow::Result<String> {
+    let running = ports.remove(&address.parse()?).context("no such port")?;
+    *closed += running.stop()?.total();
+    Ok("{}".to_owned())
+}
+
+fn counts(ports: &BTreeMap<SocketAddr, Running>, closed: Counts) -> anyhow::Result<String> {
+    let mut total = closed;
+    for running in ports.values() {
+        total += running.total();
+    }
+    Ok(serde_json::to_string(&total)?)
+}
