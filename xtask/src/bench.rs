@@ -17,6 +17,8 @@ use std::process::{Command, ExitCode};
 use anyhow::Context;
 use clap::Subcommand;
 
+use crate::programs::{self, Profile};
+
 #[cfg(test)]
 pub(crate) use subject::Side;
 pub(crate) use subject::Subject;
@@ -69,11 +71,10 @@ impl Bench {
 
 /// The same again, built as it is shipped: without optimization, figures say nothing.
 pub(crate) fn run_optimized() -> anyhow::Result<ExitCode> {
-    let status = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-        .args(["run", "--quiet", "--release", "--package", "xtask", "--"])
+    let program = programs::build(Profile::Release, "xtask")?;
+    let status = Command::new(&program)
         .args(std::env::args_os().skip(1))
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
         .status()
-        .context("starting cargo")?;
+        .with_context(|| format!("starting {}", program.display()))?;
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

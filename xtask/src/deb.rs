@@ -12,6 +12,8 @@ use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 use serde_json::Value;
 
+use crate::programs::{self, Profile, cargo};
+
 /// The cargo-deb that packages are made with: another version may make another package.
 const CARGO_DEB: &str = "3.8.0";
 
@@ -39,7 +41,7 @@ impl Deb {
         let places = Places::find()?;
         let version = package_version()?;
         check_changelog(&places.root, &version)?;
-        run(cargo().args(["build", "--release", "--locked", "--package", "linerate"]))?;
+        programs::build(Profile::Release, "linerate")?;
         places.write_completions()?;
         let package = places.package(&version)?;
         println!("{} ({} bytes)", package.display(), fs::metadata(&package)?.len());
@@ -123,10 +125,6 @@ fn check_changelog(root: &Path, version: &str) -> Result<()> {
         path.display()
     );
     Ok(())
-}
-
-fn cargo() -> Command {
-    Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
 }
 
 /// Runs a command whose words are for whoever waits.

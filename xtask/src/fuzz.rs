@@ -9,6 +9,8 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context, ensure};
 use clap::Args;
 
+use crate::programs::cargo;
+
 #[derive(Debug, Args)]
 pub(crate) struct Fuzz {
     /// A file of `fuzz/targets`, without its ending.
@@ -38,7 +40,7 @@ impl Fuzz {
         for made in [&corpus, &artifacts] {
             std::fs::create_dir_all(made).with_context(|| format!("making {}", made.display()))?;
         }
-        let status = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+        let status = cargo()
             .args(["run", "--release", "--bin", &self.target])
             // With a target named, build scripts and macros are built without the flags below.
             .args(["--target", &host()?])

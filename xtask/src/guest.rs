@@ -25,6 +25,7 @@ use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand, ValueEnum as _};
 use linerate_lab::userns::{self, Privilege};
 
+use crate::programs::{self, Profile};
 use kernel::Kernel;
 use machine::{TO_VIRTIO, Variant};
 use session::{Guest, Sinks};
@@ -220,7 +221,8 @@ impl With {
             return Err(Unavailable("the guest runs this machine's programs, and is x86-64".into()).into());
         }
         session::check_qemu()?;
-        let command = image::build_command(self.development)?;
+        let profile = if self.development { Profile::Development } else { Profile::Release };
+        let command = programs::build(profile, "linerate")?;
         let kernel = Kernel::provide(&cache(&command)?, self.kernel.as_deref())?;
         let image = image::pack(&kernel, &command)?;
         if let Privilege::Forbidden { why, how_to_allow } = userns::enter_if_needed() {

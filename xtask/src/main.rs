@@ -7,6 +7,7 @@ mod findings;
 mod fuzz;
 mod guest;
 mod man;
+mod programs;
 mod soak;
 mod specimen;
 mod sys;

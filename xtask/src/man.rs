@@ -9,6 +9,8 @@ use std::process::{Command, ExitCode, Stdio};
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
 
+use crate::programs::{self, Profile};
+
 /// Where pages are, below the workspace.
 const PAGES: &str = "share/man/man1";
 /// Where the table of exit statuses is.
@@ -88,14 +90,13 @@ fn texts(directory: &Path, named: &Path) -> Result<BTreeMap<String, String>> {
 
 /// Runs the command as cargo builds it, and returns what it printed.
 fn linerate(release: bool, arguments: &[&OsStr]) -> Result<String> {
-    let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-        .args(["run", "--quiet", "--package", "linerate"])
-        .args(release.then_some("--release"))
-        .arg("--")
+    let profile = if release { Profile::Release } else { Profile::Development };
+    let program = programs::build(profile, "linerate")?;
+    let output = Command::new(&program)
         .args(arguments)
         .stderr(Stdio::inherit())
         .output()
-        .context("run cargo")?;
+        .with_context(|| format!("starting {}", program.display()))?;
     ensure!(output.status.success(), "linerate {arguments:?}: {}", output.status);
     Ok(String::from_utf8(output.stdout)?)
 }

@@ -12,6 +12,8 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use serde_json::Value;
 
+use crate::programs::cargo;
+
 /// User and group of nobody on Debian, and in every user namespace (`overflowuid`).
 const NOBODY: &str = "65534";
 
@@ -100,7 +102,7 @@ impl Program {
 
 /// Builds all tests.
 fn build() -> Result<Built> {
-    let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+    let output = cargo()
         .args(["test", "--workspace", "--no-run", "--message-format=json"])
         .stderr(Stdio::inherit())
         .output()

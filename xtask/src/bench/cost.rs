@@ -13,6 +13,8 @@ use linerate_measure::generator::{Backend, Builder};
 use linerate_measure::{Generator, Mode, Slot, Workload, stats};
 use linerate_reflector::{Reflector, XdpService};
 
+use crate::programs::{self, Profile};
+
 /// How much goodput a look may take.
 const ALLOWED: f64 = 0.02;
 
@@ -69,7 +71,7 @@ impl Cost {
             println!("SKIP bench cost: needs root for network namespaces and BPF");
             return Ok(ExitCode::SUCCESS);
         }
-        let linerate = super::search::build()?;
+        let linerate = programs::build(Profile::Release, "linerate")?;
         let kept = [self.echo(&linerate).context("echo")?, self.sink(&linerate).context("sink")?];
         Ok(if kept.into_iter().all(|kept| kept) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }

@@ -10,6 +10,8 @@ use linerate_lab::{Lab, LabHost};
 use linerate_measure::stats;
 use linerate_reflector::Reflector;
 
+use crate::programs::{self, Profile};
+
 /// How far a result may be from the truth.
 const ALLOWED: f64 = 0.02;
 
@@ -44,7 +46,7 @@ impl Search {
             println!("SKIP bench search: needs root for network namespaces and BPF");
             return Ok(ExitCode::SUCCESS);
         }
-        let linerate = build()?;
+        let linerate = programs::build(Profile::Release, "linerate")?;
         let lab = Lab::builder().start()?;
         let address = SocketAddr::from((lab.links()[0].receiver.ipv4[0], PORT));
         let depth = (self.capacity * DEPTH_SECONDS) as u32;
@@ -83,17 +85,6 @@ impl Search {
         );
         if kept { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }
-}
-
-/// Builds the command as it is shipped; where it is.
-pub(super) fn build() -> anyhow::Result<PathBuf> {
-    let status = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-        .args(["build", "--quiet", "--release", "--package", "linerate"])
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .status()
-        .context("starting cargo")?;
-    ensure!(status.success(), "the command does not build");
-    Ok(std::env::current_exe()?.with_file_name("linerate"))
 }
 
 /// Runs one search as a user would; the capacity it tells.

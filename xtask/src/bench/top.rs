@@ -6,6 +6,7 @@ use std::process::{Command, ExitCode, Stdio};
 use anyhow::{Context, ensure};
 use clap::Args;
 
+use crate::programs::{self, Profile};
 use crate::sys::usage;
 
 #[derive(Debug, Args)]
@@ -26,11 +27,7 @@ impl Top {
         if cfg!(debug_assertions) {
             return super::run_optimized();
         }
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let mut build = Command::new(cargo);
-        build.args(["build", "--quiet", "--release", "--package", "linerate"]);
-        ensure!(build.status().context("starting cargo")?.success(), "linerate cannot be built");
-        let program = std::env::current_exe().context("where this program is")?.with_file_name("linerate");
+        let program = programs::build(Profile::Release, "linerate")?;
         let directory = tempfile::tempdir().context("a directory for the tree")?;
         let many = linerate_specimen::specimen("many").context("the specimen of many queues")?;
         many.write(directory.path()).context("writing the tree")?;

@@ -171,25 +171,6 @@ fn resolved(said: &str) -> anyhow::Result<BTreeSet<PathBuf>> {
     Ok(files)
 }
 
-/// Builds the command and says where it is.
-pub(super) fn build_command(development: bool) -> anyhow::Result<PathBuf> {
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.args(["build", "--package", "linerate", "--message-format=json-render-diagnostics"]);
-    if !development {
-        cargo.arg("--release");
-    }
-    let output = cargo.stderr(std::process::Stdio::inherit()).output().context("run cargo")?;
-    if !output.status.success() {
-        bail!("the command 'linerate' does not build");
-    }
-    String::from_utf8_lossy(&output.stdout)
-        .lines()
-        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
-        .filter(|message| message["target"]["name"] == "linerate")
-        .find_map(|message| message["executable"].as_str().map(PathBuf::from))
-        .context("cargo built no command 'linerate'")
-}
-
 /// A program without what only a debugger reads: the guest's memory is small.
 fn stripped(program: &Path) -> anyhow::Result<Vec<u8>> {
     let to = tempfile::NamedTempFile::new().context("make a file")?;

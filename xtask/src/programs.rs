@@ -1,0 +1,60 @@
+//! The workspace's programs, built by cargo.
+//!
+//! All of them together, whichever is wanted: cargo chooses the features of dependencies by the packages it is asked to build,
+//! and would build most of them once more for one package alone.
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Profile {
+    Development,
+    Release,
+}
+
+/// Builds all programs; where the one of this name is.
+pub(crate) fn build(profile: Profile, name: &str) -> Result<PathBuf> {
+    let mut cargo = cargo();
+    cargo.args(["build", "--quiet", "--workspace", "--bins", "--message-format=json-render-diagnostics"]);
+    if profile == Profile::Release {
+        cargo.arg("--release");
+    }
+    let output = cargo.stderr(Stdio::inherit()).output().context("starting cargo")?;
+    ensure!(output.status.success(), "the workspace's programs do not build");
+    find(&String::from_utf8_lossy(&output.stdout), name)
+        .with_context(|| format!("cargo built no program '{name}'"))
+}
+
+/// Cargo, in the workspace's own directory.
+pub(crate) fn cargo() -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(env!("CARGO_MANIFEST_DIR"));
+    command
+}
+
+/// The program's file, from what cargo tells of its work, a JSON document a line.
+fn find(said: &str, name: &str) -> Option<PathBuf> {
+    said.lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+        .filter(|message| message["target"]["name"] == name)
+        .find_map(|message| message["executable"].as_str().map(PathBuf::from))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_is_found_among_libraries_of_its_name() {
+        let said = r#"{"reason":"compiler-artifact","target":{"kind":["lib"],"name":"linerate"},"executable":null}
+{"reason":"compiler-artifact","target":{"kind":["bin"],"name":"xtask"},"executable":"/target/debug/xtask"}
+{"reason":"compiler-artifact","target":{"kind":["bin"],"name":"linerate"},"executable":"/target/debug/linerate"}
+{"reason":"build-finished","success":true}
+"#;
+        assert_eq!(find(said, "linerate"), Some(PathBuf::from("/target/debug/linerate")));
+        assert_eq!(find(said, "reflector"), None);
+    }
+}
