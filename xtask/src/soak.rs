@@ -68,7 +68,6 @@ pub(crate) struct Soak {
 }
 
 /// What there was to see.
-#[derive(Default)]
 struct Seen {
     /// Resident memory after each round, bytes.
     memory: Vec<f64>,
@@ -132,7 +131,12 @@ impl Soak {
         generator: &mut dyn Generator,
         per_second: f64,
     ) -> anyhow::Result<Seen> {
-        let mut seen = Seen::default();
+        let mut seen = Seen {
+            memory: Vec::new(),
+            events: [0; Event::ALL.len()],
+            books: Books::new(self.workers),
+            poison: 0,
+        };
         let (begun, time) = (Instant::now(), Duration::from_secs_f64(self.minutes * 60.0));
         let period = Duration::from_secs_f64(self.period);
         for event in Event::ALL.into_iter().cycle() {
