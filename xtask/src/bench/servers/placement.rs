@@ -26,7 +26,7 @@ impl Placement {
     pub(super) fn describe(self) -> &'static str {
         match self {
             Self::Rps => {
-                "RPS takes packets to the servers' CPUs, in softirqs; XDP programs run on the generator's CPU"
+                "RPS takes packets to the servers' CPUs, in softirqs, where many may wait; XDP programs run on the generator's CPU"
             }
             Self::Threaded => {
                 "threaded NAPI on the servers' CPUs: XDP programs and the stack share them with the servers"

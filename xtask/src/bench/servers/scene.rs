@@ -10,6 +10,7 @@ use linerate_lab::{Lab, LabHost, Link};
 use linerate_measure::generator::{Backend, Builder};
 use linerate_measure::{Generator, Workload};
 
+use super::backlog::Backlog;
 use super::candidate::Protocol;
 use super::placement::Placement;
 use super::{Servers, dns};
@@ -35,6 +36,7 @@ pub(super) struct Scene {
     generator_cpu: u32,
     directory: tempfile::TempDir,
     lab: Lab,
+    _backlog: Option<Backlog>,
 }
 
 impl Scene {
@@ -48,6 +50,7 @@ impl Scene {
             generator_cpu: settings.generator_cpu,
             directory: tempfile::tempdir()?,
             lab,
+            _backlog: if placement == Placement::Rps { Backlog::deepen()? } else { None },
         };
         placement.set(scene.receiver(), scene.interface(), settings.workers, &scene.cpus)?;
         Ok(scene)
