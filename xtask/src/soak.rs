@@ -33,6 +33,9 @@ const FLOWS: usize = 64;
 /// The share of its capacity that a server is asked.
 const LOAD: f64 = 0.8;
 
+/// How often a capacity is looked for.
+const SEARCHES: u32 = 3;
+
 /// How long a server may take to answer all again after an event.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -108,15 +111,7 @@ impl Soak {
             .backend(Backend::Xdp);
         let mut generator = lab.senders()[0].run(|| builder.start())??;
         self.answers_all(&mut *generator, None).context("before anything happened")?;
-        let search = SearchOptions {
-            max_loss: 0.002,
-            start_per_second: 20e3,
-            budget: Duration::from_secs(8),
-            confirm: 1,
-            ..SearchOptions::default()
-        };
-        let capacity = capacity::search(&mut *generator, &search)?.transactions_per_second;
-        ensure!(capacity > 0.0, "no rate held");
+        let capacity = find_capacity(&mut *generator)?;
         println!("capacity {capacity:.0}/s, offered {:.0}/s, {} minutes", capacity * LOAD, self.minutes);
         let seen = self.rounds(&lab, address, &mut server, &mut *generator, capacity * LOAD)?;
         self.judge(&seen, &mut server)
@@ -236,6 +231,25 @@ fn is_flat(memory: &[f64]) -> bool {
 
 fn word(kept: bool) -> &'static str {
     if kept { "ok" } else { "FAILED" }
+}
+
+/// The server's capacity, transactions a second.
+fn find_capacity(generator: &mut dyn Generator) -> anyhow::Result<f64> {
+    let search = SearchOptions {
+        max_loss: 0.002,
+        start_per_second: 20e3,
+        budget: Duration::from_secs(8),
+        confirm: 1,
+        ..SearchOptions::default()
+    };
+    // While others keep the machine's CPUs no rate holds; that passes.
+    for _ in 0..SEARCHES {
+        let capacity = capacity::search(generator, &search)?.transactions_per_second;
+        if capacity > 0.0 {
+            return Ok(capacity);
+        }
+    }
+    bail!("no rate held in {SEARCHES} searches: is the machine busy with something else?")
 }
 
 /// Puts the calling thread on one CPU.
