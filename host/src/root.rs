@@ -9,6 +9,7 @@ mod tree;
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -321,6 +322,18 @@ impl Host {
             Source::Scripted(script) => script.write(path, value),
         };
         written.map_err(|source| HostError::Write { path: path.to_owned(), value: value.to_owned(), source })
+    }
+
+    /// Whether the kernel lets nobody write a file, however privileged, as its mode says where it is a sysctl. A capture tells
+    /// where it was asked.
+    ///
+    /// # Errors
+    /// [`HostError::Call`] where there is no such file, [`HostError::NotLive`].
+    pub(crate) fn is_read_only(&self, path: &str) -> Result<bool, HostError> {
+        const ANYBODY_WRITES: u32 = 0o222;
+        self.call(&format!("read_only{path}"), &format!("reading the mode of {path}"), || {
+            Ok(std::fs::metadata(path)?.permissions().mode() & ANYBODY_WRITES == 0)
+        })
     }
 
     /// Whether the kernel audits system calls (`AUDIT_GET`): 0 off, 1 on, 2 on and locked.

@@ -402,6 +402,13 @@ impl Setting {
         self.knob().passes(to, found)
     }
 
+    /// Why nobody can turn the knob where this program runs, whatever privilege it has; none where somebody can, or where a
+    /// capture does not tell.
+    #[must_use]
+    pub fn fixed(&self, host: &Host) -> Option<&'static str> {
+        self.knob().is_fixed(host)
+    }
+
     /// What a person would type to turn the knob; none where no single command does.
     #[must_use]
     pub fn command(&self, value: &Value) -> Option<String> {

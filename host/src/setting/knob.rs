@@ -37,6 +37,11 @@ pub(super) trait Knob {
         false
     }
 
+    /// Why nobody can set it on this host; none where somebody can, or where that is not known.
+    fn is_fixed(&self, _host: &Host) -> Option<&'static str> {
+        None
+    }
+
     /// What a person would type to set it; none where no single command does.
     fn command(&self, value: &Value) -> Option<String>;
 }

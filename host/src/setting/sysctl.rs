@@ -70,6 +70,19 @@ impl Knob for Sysctl<'_> {
         one.as_str().split_whitespace().eq(other.as_str().split_whitespace())
     }
 
+    /// A network namespace shows some sysctls of the whole machine, and has their mode say that it cannot set them
+    /// (`sysctl_core_net_init` in net/core/sysctl_net_core.c, `nf_conntrack_standalone_init_sysctl` in
+    /// net/netfilter/nf_conntrack_standalone.c, as of Linux 6.18).
+    fn is_fixed(&self, host: &Host) -> Option<&'static str> {
+        host.is_read_only(&self.path()).is_ok_and(|fixed| fixed).then(|| {
+            if relative(self.0).starts_with("net/") {
+                "it belongs to the whole machine, and cannot be set from a network namespace"
+            } else {
+                "the kernel lets nobody set it"
+            }
+        })
+    }
+
     fn command(&self, value: &Value) -> Option<String> {
         Some(format!("sysctl -w {}={}", self.0, quoted(value.as_str())))
     }
@@ -122,6 +135,18 @@ mod tests {
         assert!(error.is_gone() && !error.is_denied() && !error.is_unsupported());
         let error = Setting::sysctl("net.nothing").write(&host, &Value::new("1")).expect_err("not there");
         assert!(error.is_gone(), "{error}");
+    }
+
+    #[test]
+    fn one_that_a_network_namespace_only_shows_is_fixed() {
+        let setting = Setting::sysctl("net.core.rmem_max");
+        let value = ("/proc/sys/net/core/rmem_max", "212992\n");
+        let answer = |json| [value, ("/calls/read_only/proc/sys/net/core/rmem_max.json", json)];
+        let why = setting.fixed(&Host::scripted(answer("true"))).expect("fixed");
+        assert!(why.contains("cannot be set from a network namespace"), "{why}");
+        assert_eq!(setting.fixed(&Host::scripted(answer("false"))), None);
+        assert_eq!(setting.fixed(&Host::scripted([value])), None, "a capture that does not tell");
+        assert_eq!(Setting::sysctl("net.nothing").fixed(&Host::live()), None);
     }
 
     #[test]

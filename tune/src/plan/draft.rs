@@ -30,6 +30,8 @@ pub(super) enum Added {
     Already,
     /// What it is cannot be read, for this reason, so that it could not be put back.
     Unread(String),
+    /// Nobody can set it on this host, for this reason.
+    Fixed(&'static str),
 }
 
 impl Reason {
@@ -93,6 +95,9 @@ impl<'a> Draft<'a> {
         };
         if setting.same(&from, to) {
             return Added::Already;
+        }
+        if let Some(why) = setting.fixed(self.host) {
+            return Added::Fixed(why);
         }
         self.changes.push(PlannedChange {
             interrupts: interrupts(setting),

@@ -85,20 +85,32 @@ fn take_up<'d>(
         };
         return draft.leave(finding, why, finding.commands.clone());
     }
+    let reason = Reason::of(&[finding]);
+    let mut fixed = None;
+    let mut commands = Vec::new();
+    for change in finding.changes.iter().filter(|change| Placing::of(&change.setting).is_none()) {
+        match draft.add(&change.setting, change.from.as_ref(), &change.to, &reason) {
+            Added::Unread(error) => {
+                let why =
+                    format!("What it is now cannot be read, so that it could not be put back: {error}.");
+                draft.leave(finding, why, finding.commands.clone());
+            }
+            Added::Fixed(why) => {
+                fixed = Some(format!("{}: {why}.", change.setting));
+                commands.extend(change.setting.command(&change.to));
+            }
+            Added::Planned | Added::Already => {}
+        }
+    }
+    if let Some(why) = fixed {
+        draft.leave(finding, why, commands);
+    }
     if FOR_NEW_SOCKETS.contains(&finding.id) {
         draft.leave(
             finding,
             "What is changed holds for sockets made from then on: restart the server.",
             Vec::new(),
         );
-    }
-    let reason = Reason::of(&[finding]);
-    for change in finding.changes.iter().filter(|change| Placing::of(&change.setting).is_none()) {
-        let added = draft.add(&change.setting, change.from.as_ref(), &change.to, &reason);
-        if let Added::Unread(error) = added {
-            let why = format!("What it is now cannot be read, so that it could not be put back: {error}.");
-            draft.leave(finding, why, finding.commands.clone());
-        }
     }
 }
 

@@ -134,6 +134,22 @@ fn every_change_says_why_and_where_that_is_from() {
     }
 }
 
+/// What a network namespace only shows is left with the command that sets it outside, and nothing else is left for that.
+#[test]
+fn what_nobody_can_set_here_is_left_to_a_person() {
+    let mut readings = recordings("makita-2016");
+    let all = plan(&readings, &named("udp-server"));
+    let path = "/calls/read_only/proc/sys/net/core/rmem_max.json";
+    readings.last_mut().expect("a reading").insert(path, Entry::File(b"true".to_vec()));
+    let plan = plan(&readings, &named("udp-server"));
+    let mut expected = shown(&all);
+    expected.retain(|change| !change.starts_with("net.core.rmem_max"));
+    assert_eq!(expected.len() + 1, all.changes.len());
+    assert_eq!(shown(&plan), expected);
+    let left: Vec<&Left> = plan.left.iter().filter(|left| left.why.contains("network namespace")).collect();
+    assert!(left.iter().any(|left| left.commands == ["sysctl -w net.core.rmem_max=4194304"]), "{left:#?}");
+}
+
 /// The machine of 2016 with eight channels of the 63 that its NIC offers.
 fn with_eight_channels() -> Recording {
     let mut machine = specimen("makita-2016").expect("a specimen").first;

@@ -38,8 +38,17 @@ fn add_one(draft: &mut Draft<'_>, setting: &Setting, wanted: &Wanted) {
     if let Err(error) = setting.check(&to) {
         return leave(draft, setting, error.to_string());
     }
-    if let Added::Unread(error) = draft.add(setting, None, &to, &reason) {
-        leave(draft, setting, format!("what it is now cannot be read: {error}"));
+    match draft.add(setting, None, &to, &reason) {
+        Added::Unread(error) => {
+            leave(draft, setting, format!("what it is now cannot be read: {error}"));
+        }
+        Added::Fixed(why) => {
+            leave(draft, setting, why.to_owned());
+            if let Some(left) = draft.left.last_mut() {
+                left.commands.extend(setting.command(&to));
+            }
+        }
+        Added::Planned | Added::Already => {}
     }
 }
 

@@ -112,13 +112,18 @@ impl<'a> Carrying<'a> {
                 }
                 Err(error) => Outcome::Refused { why: error.to_string() },
             };
+            let (outcome, fixed) = match (outcome, change.setting.fixed(self.host)) {
+                // Which is no sign that something is wrong with the others.
+                (Outcome::Refused { .. }, Some(why)) => (Outcome::Refused { why: why.to_owned() }, true),
+                (outcome, _) => (outcome, false),
+            };
             tell(&format!("{}\n", outcome.words()));
             let refused = match &outcome {
                 Outcome::Refused { why } => Some(why.clone()),
                 Outcome::Made | Outcome::Already => None,
             };
             self.took(change, outcome);
-            if let (Some(why), false) = (refused, self.keep_going) {
+            if let (Some(why), false) = (refused, self.keep_going || fixed) {
                 return Ok(Some(why));
             }
             if change.interrupts == Interrupts::Link

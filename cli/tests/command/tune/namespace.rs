@@ -1,0 +1,87 @@
+//! In a network namespace: what belongs to the whole machine is left to a person, and keeps nothing else from being set.
+
+use std::net::UdpSocket;
+use std::process::{Command, Stdio};
+
+use linerate_lab::Lab;
+use serde_json::{Value, json};
+
+use super::scene::{Scene, said};
+use crate::support::{program, skip};
+
+const SERVER: &str = "198.18.0.1:4098";
+
+/// More datagrams than the default of 212,992 bytes holds.
+const SENT: usize = 2000;
+
+const SHOWN_ONLY: &str = "it belongs to the whole machine, and cannot be set from a network namespace";
+
+#[test]
+fn what_belongs_to_the_whole_machine_is_not_planned() {
+    let test = "what_belongs_to_the_whole_machine_is_not_planned";
+    if !rustix::process::geteuid().is_root() {
+        return skip(test, "takes root");
+    }
+    let lab = match Lab::builder().queues(2).start() {
+        Ok(lab) => lab,
+        Err(error) => return skip(test, &error.to_string()),
+    };
+    let (receiver, sender) = (lab.receiver(), &lab.senders()[0]);
+    // Nobody reads it.
+    let _server = receiver.run(|| UdpSocket::bind(SERVER)).expect("the host runs").expect("a socket");
+    let client = sender.run(|| UdpSocket::bind("0.0.0.0:0")).expect("the host runs").expect("a socket");
+    for _ in 0..SENT {
+        client.send_to(b"lost", SERVER).expect("sent");
+    }
+    let default = std::fs::read_to_string("/proc/sys/net/core/rmem_default").expect("a number");
+    let default: u64 = default.trim().parse().expect("a number");
+    if default > 256 << 10 {
+        return skip(test, &format!("a default of {default} bytes is none that a plan would change"));
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("plan.json");
+    let mut command = Command::new(program());
+    command.args(["tune", "plan", "--interface", "eth0", "--json"]).arg(&file).stdout(Stdio::null());
+    let mut child = receiver.spawn(command).expect("it starts");
+    assert!(child.wait().expect("it ends").success());
+    let plan: Value = serde_json::from_str(&std::fs::read_to_string(&file).expect("a plan")).expect("JSON");
+    let is_of_core = |change: &Value| {
+        change["setting"]["sysctl"].as_str().is_some_and(|name| name.starts_with("net.core.rmem_"))
+    };
+    let changes = plan["changes"].as_array().expect("changes");
+    assert!(!changes.iter().any(is_of_core), "{changes:#?}");
+    let left = plan["left"].as_array().expect("what is left").iter();
+    let small = left.clone().find(|one| one["finding"] == "socket.buffer-small");
+    let small = small.unwrap_or_else(|| panic!("{:#}", plan["left"]));
+    assert!(small["why"].as_str().is_some_and(|why| why.contains(SHOWN_ONLY)), "{small:#}");
+    let command = "sysctl -w net.core.rmem_default=4194304";
+    let commands = small["commands"].as_array().expect("commands");
+    assert!(commands.iter().any(|one| one == command), "{small:#}");
+}
+
+#[test]
+fn a_saved_plan_that_has_it_makes_its_other_changes() {
+    let test = "a_saved_plan_that_has_it_makes_its_other_changes";
+    let Some(scene) = Scene::up(test) else { return };
+    let now = |name: &str| scene.shell(&format!("cat /proc/sys/{name} 2>/dev/null || true"));
+    let (memory, demux) = (now("net/core/rmem_default"), now("net/ipv4/udp_early_demux"));
+    if memory.is_empty() {
+        return skip(test, "this kernel does not show net.core.rmem_default in a network namespace");
+    }
+    let other = if demux == "0" { "1" } else { "0" };
+    let file = scene.save(
+        "plan.json",
+        &scene.plan_of(&[
+            (json!({ "sysctl": "net.core.rmem_default" }), &memory, "4194304"),
+            (json!({ "sysctl": "net.ipv4.udp_early_demux" }), &demux, other),
+        ]),
+    );
+    let output = scene.run("apply", &["--plan", &file, "--yes"]);
+    let (out, err) = said(&output);
+    assert_eq!(output.status.code(), Some(2), "{out}{err}");
+    assert!(err.contains(SHOWN_ONLY) && err.contains("done"), "{err}");
+    assert_eq!(now("net/ipv4/udp_early_demux"), other, "{err}");
+    assert_eq!(now("net/core/rmem_default"), memory);
+    scene.expect(0, "undo", &[]);
+    assert_eq!(now("net/ipv4/udp_early_demux"), demux);
+}
