@@ -75,7 +75,7 @@ pub struct ServerProcess {
     pub name: String,
     /// When it was started, in clock ticks since boot.
     pub started: u64,
-    /// How many threads it has.
+    /// How many threads it has: when its threads were looked at last, else at the beginning.
     pub threads: u32,
     /// Whether it reads a socket, or only holds it.
     pub reads: bool,
@@ -211,7 +211,9 @@ impl Server {
             pids.iter().find(|pid| reading.contains(pid)).or(pids.first()).copied().unwrap_or_default();
         let name = title(&processes.name(main)).to_owned();
         let product = catalog::of_process(&name).map(|product| product.id.clone());
-        let process = |pid: &u32| ServerProcess::of(&processes, *pid, reading.contains(pid));
+        // Threads that came meanwhile read too: those that were sampled count, not those at the beginning.
+        let sampled = |pid: u32| seen.threads.iter().filter(|thread| thread.pid == pid).count();
+        let process = |pid: &u32| ServerProcess::of(&processes, *pid, reading.contains(pid), sampled(*pid));
         let processes = pids.iter().map(process).collect();
         let server =
             Self { name, product, processes, namespace, groups, readers, landings: seen.landings, notes };
@@ -242,14 +244,16 @@ fn udp_ports(groups: &[Group]) -> Vec<u16> {
 }
 
 impl ServerProcess {
-    fn of(processes: &Processes<'_>, pid: u32, reads: bool) -> Self {
+    /// `sampled` is how many threads of it were looked at last; none where it holds no socket, or has ended.
+    fn of(processes: &Processes<'_>, pid: u32, reads: bool, sampled: usize) -> Self {
         let task = processes.task(pid);
+        let sampled = u32::try_from(sampled).ok().filter(|threads| *threads > 0);
         Self {
             pid,
             parent: processes.parent(pid),
             name: processes.name(pid),
             started: task.and_then(|task| task.started).unwrap_or_default(),
-            threads: task.and_then(|task| task.threads).unwrap_or_default(),
+            threads: sampled.or(task.and_then(|task| task.threads)).unwrap_or_default(),
             reads,
         }
     }

@@ -292,6 +292,24 @@ fn a_server_of_one_socket_and_one_thread_is_seen() {
     assert!(!server.groups[0].reuseport && server.groups[0].members.len() == 1);
 }
 
+#[test]
+fn a_thread_that_came_while_it_was_looked_at_is_counted() {
+    let mut tree = Tree::new()
+        .process((50, 1), "echo", &["232 0x9 0x7f00", "232 0xa 0x7f00"])
+        .socket("udp4", "10.0.0.1:53", 703, &[50])
+        .socket("udp4", "10.0.0.1:53", 704, &[50])
+        .epoll(50, 9, &[703])
+        .epoll(50, 10, &[704]);
+    // As it was when the processes were listed, before the second was made.
+    let zeros = "0 ".repeat(15);
+    tree.file(
+        "/proc/50/stat",
+        &format!("50 (echo) S 1 1 1 0 -1 0 0 0 0 0 5 6 0 0 20 0 1 0 1050 {zeros}2 0 0\n"),
+    );
+    let server = tree.server();
+    assert_eq!((server.readers.len(), server.processes[0].threads), (2, 2));
+}
+
 fn two_programs() -> Tree {
     Tree::new()
         .process((50, 1), "dnsmasq", &["7 0x7f00 0x2"])
