@@ -1,5 +1,7 @@
-//! `linerate export`, by itself and scraped by a real Prometheus.
+//! `linerate export`: by itself, in a lab, and scraped by a real Prometheus.
 
 mod alone;
+mod lab;
 mod prometheus;
 mod scraped;
+mod steady;

@@ -1,7 +1,7 @@
 //! A Prometheus on a lab's receiver.
 
 use std::io::{Read as _, Write as _};
-use std::net::{Ipv4Addr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -58,7 +58,25 @@ impl<'h> Prometheus<'h> {
 
     /// What a query gives now.
     pub(super) fn query(&self, query: &str) -> Vec<Value> {
-        let text = page(self.host, PROMETHEUS, &format!("/api/v1/query?query={}", encoded(query)));
+        self.ask(query, "")
+    }
+
+    /// The one value that a query gives of this moment, in seconds since 1970; none where it gives nothing.
+    pub(super) fn value_at(&self, query: &str, time: f64) -> Option<f64> {
+        only_value(query, &self.ask(query, &format!("&time={time:.3}")))
+    }
+
+    /// The samples of the one series that a selector of a range gives: seconds since 1970, and the value.
+    pub(super) fn samples(&self, selector: &str) -> Vec<(f64, f64)> {
+        let rows = self.query(selector);
+        assert!(rows.len() < 2, "{selector}: {rows:?}");
+        let values = rows.first().and_then(|row| row["values"].as_array()).into_iter().flatten();
+        let sample = |pair: &Value| (pair[0].as_f64().expect("a time"), number(&pair[1]));
+        values.map(sample).collect()
+    }
+
+    fn ask(&self, query: &str, when: &str) -> Vec<Value> {
+        let text = page(self.host, PROMETHEUS, &format!("/api/v1/query?query={}{when}", encoded(query)));
         let text = text.expect("an answer");
         let (_, body) = text.split_once("\r\n\r\n").expect("a body");
         let mut answer: Value = serde_json::from_str(body).expect("JSON");
@@ -71,9 +89,7 @@ impl<'h> Prometheus<'h> {
 
     /// The one value that a query gives; none where it gives nothing.
     pub(super) fn value(&self, query: &str) -> Option<f64> {
-        let rows = self.query(query);
-        assert!(rows.len() < 2, "{query}: {rows:?}");
-        rows.first().map(|row| row["value"][1].as_str().and_then(|text| text.parse().ok()).expect("a number"))
+        only_value(query, &self.query(query))
     }
 
     /// Alerts that fire now, by name.
@@ -90,6 +106,15 @@ impl Drop for Prometheus<'_> {
     }
 }
 
+fn only_value(query: &str, rows: &[Value]) -> Option<f64> {
+    assert!(rows.len() < 2, "{query}: {rows:?}");
+    rows.first().map(|row| number(&row["value"][1]))
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_str().and_then(|text| text.parse().ok()).expect("a number")
+}
+
 /// Waits for what nothing tells.
 pub(super) fn within(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
@@ -101,7 +126,12 @@ pub(super) fn within(what: &str, mut holds: impl FnMut() -> bool) {
 
 /// A page of a server on the host; none where nobody answers.
 fn page(host: &LabHost, port: u16, path: &str) -> Option<String> {
-    let connect = || TcpStream::connect((Ipv4Addr::LOCALHOST, port));
+    page_of(host, (Ipv4Addr::LOCALHOST, port).into(), path)
+}
+
+/// A page of a server that the host reaches; none where nobody answers.
+pub(super) fn page_of(host: &LabHost, server: SocketAddr, path: &str) -> Option<String> {
+    let connect = || TcpStream::connect(server);
     let mut stream = host.run(connect).expect("the host runs").ok()?;
     stream.set_read_timeout(Some(PATIENCE)).ok()?;
     write!(stream, "GET {path} HTTP/1.0\r\nHost: x\r\n\r\n").ok()?;

@@ -3,7 +3,6 @@
 
 use std::io::{BufRead as _, BufReader};
 use std::net::UdpSocket;
-use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,6 +13,7 @@ use linerate_metrics::rules;
 use serde_json::Value;
 
 use super::prometheus::{EXPORTER, Prometheus, share, within};
+use super::steady::Steady;
 use crate::support::{self, program, skip};
 
 const TEST: &str = "export::a_real_prometheus_tells_the_rate_and_a_livelock";
@@ -22,9 +22,8 @@ const SERVER: &str = "198.18.0.1:4099";
 /// What a transaction takes the server, at least, when it is to be slow.
 const SLOW: Duration = Duration::from_micros(500);
 
-/// Transactions a second while it is calm, and for how long, s.
+/// Transactions a second while it is calm.
 const CALM: u32 = 300;
-const SECONDS: u32 = 8;
 
 /// Alerts that tell of a server that loses more than it serves.
 const OF_A_LIVELOCK: [&str; 2] = ["LinerateLivelock", "LinerateReceiveBufferDrops"];
@@ -49,15 +48,15 @@ fn a_real_prometheus_tells_the_rate_and_a_livelock() {
     let prometheus = Prometheus::start(receiver, directory.path(), &hasty_rules());
     within("it is scraped", || prometheus.value("up") == Some(1.0));
 
-    let written = directory.path().join("load.json");
-    let load_said = calm_load(sender, &written);
-    the_rate_is_right(&prometheus, &load_said);
+    let steady = Steady::start(sender, SERVER, CALM);
+    the_rate_is_right(&prometheus, &steady);
     let firing = prometheus.firing();
     let fires = |name: &str| firing.iter().any(|alert| alert == name);
     assert!(!fires(OF_A_LIVELOCK[0]), "while it is calm: {firing:?}");
     // Where the machine was busy with others throughout, the server did lose some.
-    assert!(load_said["lost"] != 0 || !fires(OF_A_LIVELOCK[1]), "while it is calm: {firing:?}");
+    assert!(steady.lost() || !fires(OF_A_LIVELOCK[1]), "while it is calm: {firing:?}");
     the_dashboard_is_answered(&prometheus);
+    drop(steady);
 
     is_slow.store(true, Ordering::Relaxed);
     let mut flood = load(sender, &["--flood", "--duration", "60"]);
@@ -68,24 +67,43 @@ fn a_real_prometheus_tells_the_rate_and_a_livelock() {
     flood.kill().expect("it is ended");
 }
 
-/// What Prometheus tells of the generator's run is what the generator says, within 2 per cent. When in a scrape the counter was
-/// read is not known, which on a busy machine matters to a rate over some seconds; it does not where the counter stood still
-/// before and after.
-fn the_rate_is_right(prometheus: &Prometheus<'_>, load: &Value) {
+/// The rate that Prometheus tells of a time of steady load is the generator's own of the same time, within 2 per cent.
+///
+/// A sample has the time at which its scrape began; when in it the counter was read is not known. So the generator's count is
+/// taken over the least and the longest time that there may have been between both ends, and both ends are scrapes that were
+/// quick, where the machine lets any be.
+fn the_rate_is_right(prometheus: &Prometheus<'_>, steady: &Steady) {
     const COUNTER: &str = "linerate_udp_receive_datagrams_total{family=\"ipv4\"}";
-    let over =
-        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("a time").as_secs_f64();
-    within("it is scraped after the load", || {
-        prometheus.value(&format!("timestamp({COUNTER})")).is_some_and(|at| at > over)
+    const WINDOW: f64 = 15.0;
+    /// Of the window, 0.7 %.
+    const QUICK: f64 = 0.1;
+    const TRIES: u32 = 20;
+    let mut tries = 0;
+    let mut found = None;
+    within("a window of steady load", || {
+        let took = prometheus.samples("scrape_duration_seconds[40s]");
+        let took_at = |time: f64| took.iter().find(|(at, _)| *at == time).map(|(_, seconds)| *seconds);
+        let samples = prometheus.samples(&format!("{COUNTER}[40s]"));
+        let Some((last, _)) = samples.last().copied() else { return false };
+        let Some((first, _)) = samples.into_iter().find(|(at, _)| *at >= last - WINDOW) else { return false };
+        let (Some(before), Some(after)) = (took_at(first), took_at(last)) else { return false };
+        // Where scrapes were missed at its beginning, Prometheus has to guess.
+        let is_whole = first - (last - WINDOW) < 1.05 && first > steady.since();
+        tries += u32::from(is_whole);
+        found = is_whole.then_some((first, before, last, after));
+        is_whole && (before.max(after) <= QUICK || tries > TRIES)
     });
-    let query = format!("(max_over_time({COUNTER}[2m]) - min_over_time({COUNTER}[2m])) / {SECONDS}");
-    let told = prometheus.value(&query).expect("a rate");
-    let said = |key: &str| load[key].as_f64().expect("a rate");
-    let (answered, offered) = (said("answered_per_second"), said("offered_per_second"));
-    // The same, unless the machine is so busy that replies come too late.
-    let right = (0.98 * answered..=1.02 * offered).contains(&told);
-    assert!(right, "Prometheus tells {told}/s, the generator {answered}/s answered of {offered}/s");
-    eprintln!("Prometheus tells {told}/s, the generator {answered}/s answered of {offered}/s");
+    let (first, before, last, after) = found.expect("a window");
+    let told = prometheus.value_at(&format!("rate({COUNTER}[{WINDOW}s])"), last).expect("a rate");
+    let seconds = last - first;
+    let least = steady.answered_between(first + before, last) as f64 / seconds;
+    let most = steady.sent_between(first, last + after) as f64 / seconds;
+    let said = format!(
+        "Prometheus tells {told:.1}/s over {seconds:.1} s, the generator {least:.1} to {most:.1}/s; the scrapes at both ends took \
+         {before:.3} and {after:.3} s"
+    );
+    assert!((0.98 * least..=1.02 * most).contains(&told), "{said}");
+    eprintln!("{said}");
 }
 
 /// Every query of the dashboard, as Grafana would ask it; what a veth has gives something.
@@ -146,15 +164,6 @@ fn serve(receiver: &LabHost) -> Arc<AtomicBool> {
         }
     });
     is_slow
-}
-
-/// What the generator says of a calm stretch.
-fn calm_load(sender: &LabHost, written: &Path) -> Value {
-    let (rate, seconds) = (CALM.to_string(), SECONDS.to_string());
-    let file = written.to_str().expect("a name");
-    let mut calm = load(sender, &["--rate", &rate, "--duration", &seconds, "--json", file]);
-    assert!(calm.wait().expect("it ends").success());
-    serde_json::from_str(&std::fs::read_to_string(written).expect("written")).expect("JSON")
 }
 
 /// `linerate export` on the receiver, once it serves.

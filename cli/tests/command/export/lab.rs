@@ -1,0 +1,254 @@
+//! The command on a lab's receiver: losses that are known, an interface that goes and comes back, a scrape by another host.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader};
+use std::net::{SocketAddr, UdpSocket};
+use std::process::{Command, Stdio};
+
+use linerate_lab::{Lab, LabChild, LabHost};
+use linerate_reflector::Reflector;
+
+use super::prometheus::{page_of, within};
+use crate::support::{self, program, skip};
+
+const SERVER: &str = "198.18.0.1:4097";
+
+/// Series with their labels, and values.
+type Series = BTreeMap<String, f64>;
+
+/// The command while it serves.
+struct Serving {
+    _child: LabChild,
+    address: SocketAddr,
+    said: Vec<String>,
+}
+
+impl Serving {
+    fn start(host: &LabHost, arguments: &[&str]) -> Self {
+        let mut command = Command::new(program());
+        command
+            .arg("export")
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        let mut child = host.spawn(command).expect("the command starts");
+        let mut lines = BufReader::new(child.stderr.take().expect("a pipe")).lines().map_while(Result::ok);
+        let mut said = Vec::new();
+        let address = lines.by_ref().find_map(|line| {
+            let address = line
+                .strip_prefix("serving metrics on http://")
+                .and_then(|rest| rest.strip_suffix("/metrics"));
+            let address = address.and_then(|address| address.parse().ok());
+            if address.is_none() {
+                said.push(line);
+            }
+            address
+        });
+        let address = address.unwrap_or_else(|| panic!("it does not serve: {said:?}"));
+        std::thread::spawn(move || lines.for_each(drop));
+        Self { _child: child, address, said }
+    }
+
+    /// What a scrape from this host gives.
+    fn scrape(&self, host: &LabHost) -> Series {
+        let text = page_of(host, self.address, "/metrics").expect("an answer");
+        let (head, body) = text.split_once("\r\n\r\n").expect("a body");
+        assert!(head.contains(" 200 OK"), "{head}");
+        let lines = body.lines().filter(|line| !line.starts_with('#'));
+        let series = |line: &str| {
+            let (name, value) = line.rsplit_once(' ').expect("a value");
+            (name.to_owned(), value.parse().expect("a number"))
+        };
+        lines.map(series).collect()
+    }
+}
+
+/// None, and a SKIP, where no lab can be made.
+fn lab(test: &str) -> Option<Lab> {
+    if !rustix::process::geteuid().is_root() {
+        skip(test, "takes root");
+        return None;
+    }
+    match Lab::builder().queues(2).start() {
+        Ok(lab) => Some(lab),
+        Err(error) => {
+            skip(test, &error.to_string());
+            None
+        }
+    }
+}
+
+fn shell(host: &LabHost, script: &str) {
+    let mut command = Command::new("sh");
+    command.args(["-ec", script]);
+    let status = host.spawn(command).expect("a shell").wait().expect("it ends");
+    assert!(status.success(), "{script}");
+}
+
+/// Series of a metric: their labels, and values.
+fn of<'s>(series: &'s Series, metric: &str) -> Vec<(&'s str, f64)> {
+    let labels = |(name, value): (&'s String, &f64)| {
+        let labels = name.strip_prefix(metric).filter(|rest| rest.is_empty() || rest.starts_with('{'))?;
+        Some((labels, *value))
+    };
+    series.iter().filter_map(labels).collect()
+}
+
+fn value(series: &Series, name: &str) -> f64 {
+    series.get(name).copied().unwrap_or(0.0)
+}
+
+/// No counter that is in both is less in the later.
+fn nothing_shrank(before: &Series, after: &Series) {
+    for (name, value) in
+        before.iter().filter(|(name, _)| name.split('{').next().is_some_and(|name| name.ends_with("_total")))
+    {
+        assert!(
+            after.get(name).is_none_or(|later| later >= value),
+            "{name}: {value}, then {:?}",
+            after.get(name)
+        );
+    }
+}
+
+#[test]
+fn drops_and_cost_are_those_of_a_known_loss() {
+    const SENT: u32 = 200;
+    const LOST: &str = "linerate_drops_lost_packets_total{direction=\"request\",reason=\"netfilter_drop\"}";
+    const READ: &str = "linerate_drops_passed_packets_total{point=\"read\",direction=\"request\"}";
+    const ARRIVED: &str = "linerate_drops_passed_packets_total{point=\"arrived\",direction=\"request\"}";
+    let Some(lab) = lab("export::drops_and_cost_are_those_of_a_known_loss") else { return };
+    let _machine = support::machine();
+    let (receiver, sender) = (lab.receiver(), &lab.senders()[0]);
+    shell(
+        receiver,
+        "nft add table inet t; nft 'add chain inet t c { type filter hook input priority 0; }'; \
+         nft add rule inet t c udp dport 4097 numgen inc mod 2 0 counter drop",
+    );
+    let start = || Reflector::builder().address(SERVER.parse::<SocketAddr>().expect("an address")).start();
+    let _echo = receiver.run(start).expect("the host runs").expect("an echo");
+    let client = sender.run(|| UdpSocket::bind("0.0.0.0:0")).expect("the host runs").expect("a socket");
+    client.connect(SERVER).expect("connected");
+    let arguments =
+        ["--listen", "127.0.0.1:0", "--interface", "eth0", "--port", "4097", "--with", "drops,cost"];
+    let serving = Serving::start(receiver, &arguments);
+    assert!(serving.said.is_empty(), "{:?}", serving.said);
+    let before = serving.scrape(receiver);
+    for collector in ["drops", "cost"] {
+        assert_eq!(
+            value(&before, &format!("linerate_collector_up{{collector=\"{collector}\"}}")),
+            1.0,
+            "{before:#?}"
+        );
+    }
+    for _ in 0..SENT {
+        client.send(b"one of two").expect("sent");
+    }
+    let mut after = before;
+    within("all are read or lost", || {
+        let now = serving.scrape(receiver);
+        nothing_shrank(&after, &now);
+        after = now;
+        value(&after, LOST) + value(&after, READ) >= f64::from(SENT)
+    });
+    let half = f64::from(SENT / 2);
+    assert_eq!((value(&after, LOST), value(&after, READ), value(&after, ARRIVED)), (half, half, 2.0 * half));
+    let lost: f64 = of(&after, "linerate_drops_lost_packets_total").iter().map(|(_, packets)| packets).sum();
+    assert_eq!(lost, half, "under one reason: {:?}", of(&after, "linerate_drops_lost_packets_total"));
+    assert_eq!(value(&after, "linerate_drops_missed_events_total"), 0.0);
+
+    // Cost is looked at in windows: some of the packets fall into one.
+    within("a cost", || {
+        for _ in 0..SENT {
+            client.send(b"one of two").expect("sent");
+        }
+        let now = serving.scrape(receiver);
+        nothing_shrank(&after, &now);
+        after = now;
+        of(&after, "linerate_cost_cpu_seconds_total")
+            .iter()
+            .any(|(labels, seconds)| labels.contains("context=\"net_rx\"") && *seconds > 0.0)
+    });
+    let cpus = of(&after, "linerate_machine_cpu_seconds_total");
+    let cpus = cpus.iter().filter(|(labels, _)| labels.contains("mode=\"user\"")).count();
+    let cost = of(&after, "linerate_cost_cpu_seconds_total");
+    assert!((1..=cpus).contains(&(cost.len() / 3)) && cost.len().is_multiple_of(3), "{cpus} CPUs: {cost:?}");
+    let stolen = of(&after, "linerate_cost_stolen_seconds_total");
+    assert_eq!(stolen.len() * 3, cost.len(), "{stolen:?}");
+    let all: f64 = cost.iter().map(|(_, seconds)| seconds).sum();
+    assert!(stolen.iter().map(|(_, seconds)| seconds).sum::<f64>() <= all, "{stolen:?} of {cost:?}");
+    assert_eq!(of(&after, "linerate_cost_look_ratio").len(), 1);
+    // Reasons are the kernel's, points are ours: neither grows with what is sent.
+    assert!(after.keys().filter(|name| name.starts_with("linerate_drops_")).count() < 50, "{after:#?}");
+}
+
+#[test]
+fn another_host_scrapes_it_only_where_that_is_allowed() {
+    let Some(lab) = lab("export::another_host_scrapes_it_only_where_that_is_allowed") else { return };
+    let (receiver, sender) = (lab.receiver(), &lab.senders()[0]);
+    let mut command = Command::new(program());
+    command.args(["export", "--listen", "198.18.0.1:0"]).stderr(Stdio::piped());
+    let mut refused = receiver.spawn(command).expect("the command starts");
+    let mut said = String::new();
+    let mut stderr = refused.stderr.take().expect("a pipe");
+    std::io::Read::read_to_string(&mut stderr, &mut said).expect("text");
+    assert_eq!(refused.wait().expect("it ends").code(), Some(2), "{said}");
+    assert!(
+        said.contains("--listen 198.18.0.1:0: other hosts could reach that; give --allow-remote"),
+        "{said}"
+    );
+    assert_eq!(said.lines().count(), 1, "{said}");
+
+    let serving = Serving::start(receiver, &["--listen", "198.18.0.1:0", "--allow-remote"]);
+    assert!(serving.said.is_empty(), "{:?}", serving.said);
+    assert_eq!(of(&serving.scrape(sender), "linerate_build_info").len(), 1);
+}
+
+#[test]
+fn an_interface_that_goes_and_comes_back() {
+    const SENT: &str = "linerate_link_transmit_packets_total{interface=\"far0\"}";
+    const AT_ONCE: u32 = 50;
+    let Some(lab) = lab("export::an_interface_that_goes_and_comes_back") else { return };
+    let receiver = lab.receiver();
+    let come = || {
+        shell(
+            receiver,
+            "ip link add far0 type veth peer name far1; ip link set far1 address 02:00:00:00:00:02; \
+             ip address add 192.0.2.1/24 dev far0; ip link set far0 up; ip link set far1 up; \
+             ip neigh add 192.0.2.2 lladdr 02:00:00:00:00:02 dev far0",
+        );
+    };
+    let send = || {
+        let socket =
+            receiver.run(|| UdpSocket::bind("192.0.2.1:0")).expect("the host runs").expect("a socket");
+        for _ in 0..AT_ONCE {
+            socket.send_to(b"far", "192.0.2.2:9").expect("sent");
+        }
+    };
+    come();
+    let arguments = ["--listen", "127.0.0.1:0", "--interface", "eth0", "--interface", "far0"];
+    let serving = Serving::start(receiver, &arguments);
+    let mut last = serving.scrape(receiver);
+    let mut until = |what: &str, holds: &dyn Fn(&Series) -> bool| {
+        within(what, || {
+            let now = serving.scrape(receiver);
+            nothing_shrank(&last, &now);
+            last.extend(now.clone());
+            holds(&now)
+        });
+        value(&last, SENT)
+    };
+    let begin = until("it is there", &|series| series.contains_key(SENT));
+    send();
+    let first = until("it sent", &|series| value(series, SENT) >= begin + f64::from(AT_ONCE));
+    shell(receiver, "ip link delete far0");
+    until("it is gone", &|series| {
+        assert!(series.keys().any(|name| name.contains("interface=\"eth0\"")), "the other stays");
+        !series.keys().any(|name| name.contains("interface=\"far0\"") && name.starts_with("linerate_link_"))
+    });
+    come();
+    until("it is back", &|series| series.contains_key(SENT));
+    send();
+    until("what was sent since is added", &|series| value(series, SENT) >= first + f64::from(AT_ONCE));
+}

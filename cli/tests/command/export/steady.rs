@@ -1,0 +1,95 @@
+//! A generator that knows how much it sent, and had answered, at each moment.
+
+use std::net::UdpSocket;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use linerate_lab::LabHost;
+
+/// What was sent and answered until a moment.
+#[derive(Debug, Clone, Copy)]
+struct Moment {
+    unix_seconds: f64,
+    sent: u64,
+    answered: u64,
+}
+
+/// Requests at a steady rate until it is dropped.
+pub(super) struct Steady {
+    moments: Arc<Mutex<Vec<Moment>>>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Steady {
+    pub(super) fn start(host: &LabHost, server: &str, per_second: u32) -> Self {
+        let socket = host.run(|| UdpSocket::bind("0.0.0.0:0")).expect("the host runs").expect("a socket");
+        socket.connect(server).expect("an address");
+        socket.set_nonblocking(true).expect("set");
+        let (moments, stop) = (Arc::<Mutex<Vec<Moment>>>::default(), Arc::<AtomicBool>::default());
+        let (noted, stopped) = (Arc::clone(&moments), Arc::clone(&stop));
+        let thread = std::thread::spawn(move || {
+            let mut now = Moment { unix_seconds: unix_seconds(), sent: 0, answered: 0 };
+            let mut next = Instant::now();
+            while !stopped.load(Ordering::Relaxed) {
+                // One that is late is made up for.
+                next += Duration::from_secs(1) / per_second;
+                std::thread::sleep(next.saturating_duration_since(Instant::now()));
+                now.sent += u64::from(socket.send(b"steady").is_ok());
+                while socket.recv(&mut [0; 64]).is_ok() {
+                    now.answered += 1;
+                }
+                now.unix_seconds = unix_seconds();
+                locked(&noted).push(now);
+            }
+        });
+        Self { moments, stop, thread: Some(thread) }
+    }
+
+    /// When it was well under way, in seconds since 1970.
+    pub(super) fn since(&self) -> f64 {
+        locked(&self.moments).first().map_or(f64::INFINITY, |first| first.unix_seconds + 1.0)
+    }
+
+    pub(super) fn sent_between(&self, from: f64, to: f64) -> u64 {
+        self.grown(from, to, |moment| moment.sent)
+    }
+
+    pub(super) fn answered_between(&self, from: f64, to: f64) -> u64 {
+        self.grown(from, to, |moment| moment.answered)
+    }
+
+    /// Whether more than wait for their replies were never answered.
+    pub(super) fn lost(&self) -> bool {
+        const IN_FLIGHT: u64 = 10;
+        locked(&self.moments).last().is_some_and(|last| last.sent > last.answered + IN_FLIGHT)
+    }
+
+    fn grown(&self, from: f64, to: f64, count: fn(&Moment) -> u64) -> u64 {
+        let moments = locked(&self.moments);
+        let at = |time: f64| {
+            let before = moments.partition_point(|moment| moment.unix_seconds <= time);
+            before.checked_sub(1).and_then(|index| moments.get(index)).map_or(0, count)
+        };
+        at(to) - at(from)
+    }
+}
+
+impl Drop for Steady {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn locked(moments: &Mutex<Vec<Moment>>) -> MutexGuard<'_, Vec<Moment>> {
+    moments.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn unix_seconds() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).expect("a time").as_secs_f64()
+}
