@@ -156,3 +156,45 @@ impl Policy for Gate {
         self.is_within_share(source)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::name::Family;
+
+    fn gate(fairness: Option<Fairness>) -> Result<Gate, &'static str> {
+        let overload = Overload { shed: Shed::Oldest, fairness, ..Overload::default() };
+        Gate::new(&overload, None).ok_or("no gate")
+    }
+
+    fn name() -> Result<Name, Box<dyn std::error::Error>> {
+        Ok(Name::encode("192.0.2.1:5353".parse()?, Family::V4).ok_or("no name")?)
+    }
+
+    #[test]
+    fn frames_are_not_judged_by_how_old_the_sockets_last_datagram_is()
+    -> Result<(), Box<dyn std::error::Error>> {
+        let (mut gate, name) = (gate(None)?, name()?);
+        assert!(gate.admits(&name), "nothing is known of it");
+        gate.arrived(|| Some(stamp::now_ns() - 1_000_000_000));
+        assert!(!gate.admits(&name), "the socket's waited longer than 250 ms");
+        assert!(gate.admits_from(|| name), "a frame");
+        gate.arrived(|| None);
+        assert!(!gate.admits(&name), "what is not known changes nothing");
+        Ok(())
+    }
+
+    #[test]
+    fn frames_count_for_their_sources_share() -> Result<(), Box<dyn std::error::Error>> {
+        let (mut gate, name) = (gate(Some(Fairness::default()))?, name()?);
+        let other = Name::encode("203.0.113.1:5353".parse()?, Family::V4).ok_or("no name")?;
+        let Some((_, shares)) = &mut gate.fair else { return Err("no shares".into()) };
+        // More wait than were taken.
+        shares.turn(stamp::monotonic_ns(), true);
+        assert!(gate.admits_from(|| other));
+        let admitted = (0..1000).filter(|_| gate.admits_from(|| name)).count();
+        assert!(admitted < 1000, "one of two sources has all it asks for");
+        assert!(!gate.admits(&name), "frames and datagrams of a source count together");
+        Ok(())
+    }
+}
