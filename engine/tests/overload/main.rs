@@ -1,5 +1,6 @@
 //! What a server does above its capacity.
 
+mod goodput;
 mod guard;
 #[path = "../support/mod.rs"]
 mod support;

@@ -1,0 +1,241 @@
+//! What is still answered in time when far more is asked than can be, with the policy and without, in a lab.
+//!
+//! A request costs the service so much of its CPU's time, and its softirqs run on the same CPU. Without the policy requests
+//! wait in the receive buffer for longer than anyone waits for an answer, on a slow machine still longer; with it they are few. So both
+//! sides hold on a busy machine too, and whether the policy does anything shows.
+
+use std::net::UdpSocket;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use linerate_engine::{Action, Guard, Overload, Pinning, Request, Running, Server, Service};
+use linerate_lab::Lab;
+use rustix::thread::gettid;
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::guard::{client_at, lab};
+use crate::support::{Outcome, cpus, on_cpu, skip};
+
+/// What a request takes of the worker's CPU time.
+const COST: Duration = Duration::from_micros(50);
+
+/// Who asked waits no longer for an answer.
+const DEADLINE: Duration = Duration::from_millis(200);
+
+/// Requests that may wait with the policy: enough for as long as who asks does not get its CPU.
+const OUTSTANDING: u32 = 256;
+
+/// Receive buffer of the server without a policy: more requests than are answered in five deadlines. The kernel doubles it, and takes
+/// some 770 bytes for a short one.
+const BUFFER: usize = 8 << 20;
+
+/// Requests under way when a capacity is looked for: so many that the worker hardly ever sleeps, fewer than may wait.
+const WINDOW: usize = 200;
+
+const ROUNDS: usize = 4;
+
+/// Takes its time, and counts what it answers before [`DEADLINE`] and after.
+#[derive(Debug, Clone)]
+struct Costly {
+    /// What requests count their time from.
+    began: Instant,
+    in_time: Arc<AtomicU64>,
+    late: Arc<AtomicU64>,
+}
+
+impl Service for Costly {
+    fn answer(&mut self, request: &Request<'_>, _: &mut [u8]) -> Action {
+        let begun = cpu_time();
+        while cpu_time() < begun + COST {
+            std::hint::spin_loop();
+        }
+        let Some(sent) = request.payload().first_chunk().map(|bytes| u64::from_ne_bytes(*bytes)) else {
+            return Action::Drop;
+        };
+        let waited = self.began.elapsed().saturating_sub(Duration::from_nanos(sent));
+        if waited <= DEADLINE { &self.in_time } else { &self.late }.fetch_add(1, Relaxed);
+        Action::Echo
+    }
+}
+
+impl Costly {
+    /// A request as of now.
+    fn request(&self) -> [u8; 8] {
+        (self.began.elapsed().as_nanos() as u64).to_ne_bytes()
+    }
+
+    /// Answers in time a second while `during` goes on.
+    fn rate(&self, during: Duration) -> f64 {
+        let (begun, before) = (Instant::now(), self.in_time.load(Relaxed));
+        std::thread::sleep(during);
+        (self.in_time.load(Relaxed) - before) as f64 / begun.elapsed().as_secs_f64()
+    }
+}
+
+/// CPU time of the calling thread.
+fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// What was seen of a server, requests a second.
+#[derive(Debug)]
+struct Seen {
+    /// Answered in time where each request waits for an answer to another.
+    capacity: f64,
+    /// Sent when nothing is waited for.
+    asked: f64,
+    /// Answered in time then.
+    goodput: f64,
+}
+
+/// Where the test runs.
+struct Place<'a> {
+    lab: &'a Lab,
+    /// Of who asks, and of the server and its softirqs.
+    cpus: [u32; 2],
+}
+
+impl Place<'_> {
+    /// Has the server's CPU process what arrives.
+    fn steer(&self) -> Outcome {
+        let interface = &self.lab.links()[0].receiver.interface;
+        let queue = self.lab.receiver().sys_path()?.join("class/net").join(interface).join("queues/rx-0");
+        std::fs::write(queue.join("rps_cpus"), format!("{:x}", 1u32 << self.cpus[1]))?;
+        Ok(())
+    }
+
+    fn serve(&self, service: &Costly, overload: Overload) -> Result<Running, Box<dyn std::error::Error>> {
+        let mut builder = Server::builder()
+            .bind((self.lab.links()[0].receiver.ipv4[0], 0).into())
+            .workers(1)
+            .cpus([self.cpus[1]])
+            .pinning(Pinning::Own);
+        if overload == Overload::default() {
+            builder = builder.receive_buffer(BUFFER);
+        }
+        let builder = builder.overload(overload);
+        let service = service.clone();
+        Ok(self.lab.receiver().run(move || builder.start(move |_| service.clone()))??)
+    }
+
+    fn measure(&self, overload: Overload) -> Result<Seen, Box<dyn std::error::Error>> {
+        let service = Costly { began: Instant::now(), in_time: Arc::default(), late: Arc::default() };
+        let running = self.serve(&service, overload)?;
+        prefer(running.thread_ids()[0])?;
+        let client = client_at(self.lab, 0)?;
+        client.connect(running.local_addr())?;
+        let capacity = self.beside(
+            |over| ask_in_turn(&client, &service, over),
+            || {
+                service.rate(Duration::from_millis(50));
+                service.rate(Duration::from_millis(300))
+            },
+        )?;
+        let sent = AtomicU64::new(0);
+        let (asked, goodput) = self.beside(
+            |over| flood(&client, &service, &sent, over),
+            || {
+                // Until what waits is as much as can, and its first is late.
+                service.rate(DEADLINE * 7 / 4);
+                let (begun, before) = (Instant::now(), sent.load(Relaxed));
+                let goodput = service.rate(Duration::from_millis(400));
+                ((sent.load(Relaxed) - before) as f64 / begun.elapsed().as_secs_f64(), goodput)
+            },
+        )?;
+        running.stop()?;
+        Ok(Seen { capacity, asked, goodput })
+    }
+
+    /// What `look` sees while `ask` asks, on the CPU for that, until told that it is over.
+    fn beside<T>(
+        &self,
+        ask: impl FnOnce(&AtomicBool) + Send,
+        look: impl FnOnce() -> T,
+    ) -> std::io::Result<T> {
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let asking = scope.spawn(|| on_cpu(self.cpus[0], || ask(&over)));
+            let seen = look();
+            over.store(true, Relaxed);
+            asking.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            Ok(seen)
+        })
+    }
+}
+
+/// Has a thread go before all others of its CPU, so that it is not they who decide how much is answered.
+fn prefer(thread: i32) -> Outcome {
+    let done = Command::new("chrt").args(["--fifo", "--pid", "1", &thread.to_string()]).output()?;
+    if done.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&done.stderr).into()) }
+}
+
+/// Keeps [`WINDOW`] requests under way.
+fn ask_in_turn(client: &UdpSocket, service: &Costly, over: &AtomicBool) {
+    let _ = client.set_read_timeout(Some(Duration::from_millis(100)));
+    while !over.load(Relaxed) {
+        for _ in 0..WINDOW {
+            let _ = client.send(&service.request());
+        }
+        while !over.load(Relaxed) && client.recv(&mut [0; 16]).is_ok() {
+            let _ = client.send(&service.request());
+        }
+    }
+}
+
+fn flood(client: &UdpSocket, service: &Costly, sent: &AtomicU64, over: &AtomicBool) {
+    while !over.load(Relaxed) {
+        if client.send(&service.request()).is_ok() {
+            sent.fetch_add(1, Relaxed);
+        }
+    }
+}
+
+/// Of all turns together, `of` for each request of capacity.
+fn by_capacity(all: &[Seen], of: fn(&Seen) -> f64) -> f64 {
+    all.iter().map(of).sum::<f64>() / all.iter().map(|seen| seen.capacity).sum::<f64>()
+}
+
+#[test]
+fn far_above_its_capacity_a_server_goes_on_answering() -> Outcome {
+    let test = "far_above_its_capacity_a_server_goes_on_answering";
+    let Some(lab) = lab(test, 1) else { return Ok(()) };
+    // A mask of RPS has 32 CPUs a word.
+    let cpus: Vec<u32> = cpus()?.into_iter().filter(|cpu| *cpu < 32).collect();
+    let &[first, second, ..] = cpus.as_slice() else {
+        skip(test, "takes two CPUs");
+        return Ok(());
+    };
+    let place = Place { lab: &lab, cpus: [first, second] };
+    if let Err(error) = place.steer() {
+        skip(test, format!("RPS: {error}"));
+        return Ok(());
+    }
+    if let Err(error) =
+        on_cpu(second, || prefer(gettid().as_raw_nonzero().get()).map_err(|error| error.to_string()))?
+    {
+        skip(test, format!("real-time scheduling: {error}"));
+        return Ok(());
+    }
+    let guard = Guard { outstanding: OUTSTANDING, ..Guard::default() };
+    let policy = Overload { shed_after: DEADLINE, guard: Some(guard), ..Overload::protect() };
+    let (mut without, mut with) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        without.push(place.measure(Overload::default())?);
+        with.push(place.measure(policy.clone())?);
+    }
+    let asked = [&with, &without].map(|all| by_capacity(all, |seen| seen.asked));
+    let [protected, unprotected] = [&with, &without].map(|all| by_capacity(all, |seen| seen.goodput));
+    let seen = format!(
+        "{protected:.2} of capacity at {:.1} times that {with:.0?}, without a policy {unprotected:.2} at {:.1} times {without:.0?}",
+        asked[0], asked[1]
+    );
+    println!("{seen}");
+    assert!(asked.iter().all(|times| *times >= 2.0), "that is hardly above capacity: {seen}");
+    // On a quiet machine it is all of it.
+    assert!(protected >= 0.7, "the policy does not keep it answering: {seen}");
+    assert!(protected >= 2.0 * unprotected, "the policy gains nothing: {seen}");
+    Ok(())
+}
