@@ -75,7 +75,9 @@ pub use counters::{Counts, SendFailures};
 pub use echo::Echo;
 pub use error::Error;
 pub use loops::LoopBreaker;
-pub use overload::{Fairness, Guard, GuardCounts, GuardMode, GuardReport, GuardedInterface, Overload, Shed};
+pub use overload::{
+    Advice, Fairness, Guard, GuardCounts, GuardMode, GuardReport, GuardedInterface, Overload, Shed,
+};
 pub use running::{Report, Running};
 pub use server::{Backend, Builder, Pinning, Server, Sockets, Stray};
 pub use service::{Action, Request, Service};

@@ -1,5 +1,6 @@
 //! What a server does above its capacity.
 
+mod advice;
 mod credit;
 mod gate;
 mod guard;
@@ -10,6 +11,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+pub use advice::Advice;
+pub(crate) use advice::{Serving, find as advice};
 pub(crate) use credit::{Credit, Till};
 pub(crate) use gate::{Gate, Open, Policy};
 pub(crate) use guard::{Attached, receive_buffer};

@@ -12,7 +12,7 @@ use socket2::Socket;
 use crate::backend::XdpReport;
 use crate::counters::{Counters, Counts};
 use crate::error::Error;
-use crate::overload::{Attached, GuardReport};
+use crate::overload::{Advice, Attached, GuardReport};
 use crate::server::Server;
 use crate::service::Service;
 use crate::socket::{Fallback, SocketReport};
@@ -28,6 +28,7 @@ pub struct Running {
     sockets: Vec<Weak<Socket>>,
     reports: Vec<SocketReport>,
     fallbacks: Vec<Fallback>,
+    advice: Vec<Advice>,
     guard: Option<Attached>,
     xdp: Option<XdpReport>,
     stop: Arc<Stop>,
@@ -76,6 +77,7 @@ impl Running {
             sockets: server.sockets.iter().map(Arc::downgrade).collect(),
             reports: server.reports,
             fallbacks: server.fallbacks,
+            advice: server.advice,
             guard: server.guard,
             xdp,
             stop: Arc::new(Stop::new(server.drain)),
@@ -142,6 +144,13 @@ impl Running {
     #[must_use]
     pub fn fallbacks(&self) -> &[Fallback] {
         &self.fallbacks
+    }
+
+    /// What of the host's settings starves its workers above capacity, if a policy for that was
+    /// set ([`Builder::overload`](crate::Builder::overload)). The server leaves them as they are.
+    #[must_use]
+    pub fn advice(&self) -> &[Advice] {
+        &self.advice
     }
 
     /// What its guard did so far; none without one.

@@ -10,7 +10,7 @@ use socket2::Socket;
 use crate::backend::{self, Uring, Xdp, XdpReport};
 use crate::cpus;
 use crate::error::Error;
-use crate::overload::{self, Attached, GuardReport, Overload};
+use crate::overload::{self, Advice, Attached, GuardReport, Overload};
 use crate::running::Running;
 use crate::service::Service;
 use crate::socket::{self, Fallback, Options, PathMtuDiscovery, SocketReport};
@@ -339,11 +339,13 @@ impl Builder {
             })
             .collect::<Result<Vec<SocketReport>, Error>>()?;
         let guard = self.guard(address, backend, (&reports, plan.workers), &mut fallbacks);
+        let advice = self.advice(address, &plan.placement);
         Ok(Server {
             address,
             sockets: sockets.into_iter().map(Arc::new).collect(),
             reports,
             fallbacks,
+            advice,
             placement: plan.placement,
             shape: Shape {
                 messages: backend.messages(),
@@ -383,6 +385,16 @@ impl Builder {
             fallbacks.push(Fallback { what: "a guard against overload; none is used".to_owned(), why });
         };
         attached.map_err(refused).ok()
+    }
+
+    /// What of the host would starve the workers of a server that has a policy for overload.
+    fn advice(&self, address: SocketAddr, placement: &[Option<u32>]) -> Vec<Advice> {
+        let anywhere = cpus::allowed().unwrap_or_default();
+        let cpus_of = |cpu: &Option<u32>| cpu.map_or_else(|| anywhere.clone(), |cpu| vec![cpu]);
+        let workers: Vec<Vec<u32>> = placement.iter().map(cpus_of).collect();
+        let polls = self.overload.prefer_busy_poll.is_some()
+            && self.options.busy_poll.is_some_and(|time| !time.is_zero());
+        overload::advice(&overload::Serving { address, overload: &self.overload, workers: &workers, polls })
     }
 
     /// [`prepare`](Self::prepare) and [`Server::start`] in one.
@@ -512,6 +524,7 @@ pub struct Server {
     pub(crate) sockets: Vec<Arc<Socket>>,
     pub(crate) reports: Vec<SocketReport>,
     pub(crate) fallbacks: Vec<Fallback>,
+    pub(crate) advice: Vec<Advice>,
     pub(crate) placement: Vec<Option<u32>>,
     pub(crate) shape: Shape,
     pub(crate) backend: Backend,
@@ -546,6 +559,13 @@ impl Server {
     #[must_use]
     pub fn fallbacks(&self) -> &[Fallback] {
         &self.fallbacks
+    }
+
+    /// What of the host's settings starves its workers above capacity, if a policy for that was set
+    /// ([`Builder::overload`]). The server leaves them as they are.
+    #[must_use]
+    pub fn advice(&self) -> &[Advice] {
+        &self.advice
     }
 
     /// Its guard; none without one.

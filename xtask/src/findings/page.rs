@@ -47,7 +47,7 @@ pub(super) fn of_rule(rule: &Rule, example: Option<&Example>, profiles: &[Profil
     tuned(&mut page, rule.id, profiles);
     let _ = writeln!(page, "## When not to mend it\n{}\n", plain(rule.unless));
     let _ = writeln!(page, "## More\n- `linerate doctor --explain {}` says this in a terminal.", rule.id);
-    for (file, what) in rule.stage().map(related).unwrap_or_default() {
+    for (file, what) in of_rule_alone(rule.id).iter().chain(rule.stage().map(related).unwrap_or_default()) {
         let _ = writeln!(page, "- [{file}](../{file}.md): {what}");
     }
     page
@@ -131,6 +131,16 @@ fn tuned(page: &mut String, id: &str, profiles: &[Profile]) {
 fn more(page: &mut String, all: usize, what: &str) {
     if let Some(left) = all.checked_sub(SHOWN).filter(|left| *left > 0) {
         let _ = writeln!(page, "\nand {left} more {what}.");
+    }
+}
+
+/// The same for one rule.
+fn of_rule_alone(id: &str) -> &'static [(&'static str, &'static str)] {
+    match id {
+        "softirq.livelock-risk" => {
+            &[("overload", "what a server does above its capacity, and what the host does")]
+        }
+        _ => &[],
     }
 }
 

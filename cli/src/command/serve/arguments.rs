@@ -188,10 +188,7 @@ impl ServerArguments {
         let started = std::time::Instant::now();
         let running = self.start(self.bind, admission, service)?;
         let all = beside.iter().map(|(_, running)| running).chain([&running]);
-        let warnings: Vec<String> = all
-            .flat_map(Running::fallbacks)
-            .map(|fallback| format!("{}: {}", fallback.what, fallback.why))
-            .collect();
+        let warnings: Vec<String> = all.flat_map(warnings).collect();
         for warning in &warnings {
             eprintln!("linerate: {warning}");
         }
@@ -316,6 +313,12 @@ fn stop((protocol, running): (&'static str, Running)) -> Result<Beside> {
     let address = running.local_addr();
     let report = running.stop()?;
     Ok(Beside { protocol, address, total: report.total(), workers: report.workers })
+}
+
+/// What could not be had, and what of the host would starve the server above capacity.
+fn warnings(running: &Running) -> impl Iterator<Item = String> {
+    let fallbacks = running.fallbacks().iter().map(|fallback| format!("{}: {}", fallback.what, fallback.why));
+    fallbacks.chain(running.advice().iter().map(|advice| format!("{}; {}", advice.what, advice.remedy)))
 }
 
 /// What a guard is, in a line.

@@ -1,0 +1,274 @@
+//! What of a host starves a server's workers above capacity, which the server does not change.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use super::{Overload, place};
+use crate::sys::interface;
+use crate::sys::xsk;
+
+/// A setting of the host that takes from a server above its capacity. The server leaves it as it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Advice {
+    /// What is so, and what it does to the server.
+    pub what: String,
+    /// What would mend it.
+    pub remedy: String,
+}
+
+/// Who serves, where, and how.
+pub(crate) struct Serving<'a> {
+    pub(crate) address: SocketAddr,
+    pub(crate) overload: &'a Overload,
+    /// The CPUs that each worker may run on.
+    pub(crate) workers: &'a [Vec<u32>],
+    /// Whether workers poll the device themselves before its interrupts do.
+    pub(crate) polls: bool,
+}
+
+/// What there is to say to who runs the server; nothing without a policy for overload.
+pub(crate) fn find(serving: &Serving<'_>) -> Vec<Advice> {
+    if *serving.overload == Overload::default() {
+        return Vec::new();
+    }
+    let wanted = serving.overload.guard.as_ref().map_or(&[][..], |guard| &guard.interfaces);
+    let entries = interface::entries().unwrap_or_default();
+    // A server that is asked on the loopback interface only is starved by nobody else's packets.
+    let Ok(place) = place::find(&entries, serving.address, wanted) else { return Vec::new() };
+    let host = Host { sys: "/sys".into(), proc: "/proc".into() };
+    let here = |name: &&String| host.shows(name);
+    place.interfaces.iter().filter(here).filter_map(|name| host.advice(name, serving)).collect()
+}
+
+/// Where the kernel shows its settings.
+struct Host {
+    sys: PathBuf,
+    proc: PathBuf,
+}
+
+impl Host {
+    fn interface(&self, name: &str) -> PathBuf {
+        self.sys.join("class/net").join(name)
+    }
+
+    /// Whether the interface of this name is the one of this network namespace: sysfs shows those of the one it was mounted in.
+    fn shows(&self, name: &str) -> bool {
+        let devices = xsk::interfaces().unwrap_or_default();
+        let Some(device) = devices.iter().find(|device| device.name == *name) else { return false };
+        let Ok(mac) = device.mac() else { return false };
+        let mac = mac.map(|byte| format!("{byte:02x}")).join(":");
+        let folder = self.interface(name);
+        number(&folder.join("ifindex")) == Some(device.index.into())
+            && text(&folder.join("address")).is_some_and(|shown| shown == mac)
+    }
+
+    fn advice(&self, name: &str, serving: &Serving<'_>) -> Option<Advice> {
+        let folder = self.interface(name);
+        let file = |file: &str| number(&folder.join(file)).unwrap_or(0);
+        // 1: by threads; 2, Linux 6.18: by threads that poll.
+        if file("threaded") > 0 {
+            return None;
+        }
+        let deferred = file("napi_defer_hard_irqs") > 0 && file("gro_flush_timeout") > 0;
+        if deferred && serving.polls {
+            return None;
+        }
+        let softirqs = self.softirq_cpus(&folder)?;
+        let starved: Vec<usize> = serving
+            .workers
+            .iter()
+            .enumerate()
+            .filter(|(_, cpus)| !cpus.is_empty() && cpus.iter().all(|cpu| softirqs.contains(cpu)))
+            .map(|(worker, _)| worker)
+            .collect();
+        let who = match (starved.as_slice(), serving.workers.len()) {
+            ([], _) => return None,
+            ([_], 1) => "the worker".to_owned(),
+            (starved, all) if starved.len() == all => format!("all {all} workers"),
+            (starved, all) => format!("{} of {all} workers", starved.len()),
+        };
+        let at = folder.display();
+        Some(Advice {
+            what: format!(
+                "packets of {name} are processed in softirqs on the CPUs of {who}, which go first: above capacity they take what answering needs"
+            ),
+            remedy: format!(
+                "threads of NAPI leave that to the scheduler (echo 1 >{at}/threaded, Linux 5.12); \
+                 linerate doctor --explain softirq.livelock-risk, docs/overload.md"
+            ),
+        })
+    }
+
+    /// The CPUs that process the packets of an interface; none where that is not known of all, as on a device without interrupts.
+    fn softirq_cpus(&self, folder: &Path) -> Option<BTreeSet<u32>> {
+        let mut cpus = BTreeSet::new();
+        let mut steered = true;
+        for queue in fs::read_dir(folder.join("queues")).ok()?.flatten() {
+            if !queue.file_name().to_string_lossy().starts_with("rx-") {
+                continue;
+            }
+            let of_queue = mask(&text(&queue.path().join("rps_cpus"))?)?;
+            steered &= !of_queue.is_empty();
+            cpus.extend(of_queue);
+        }
+        if !steered {
+            cpus.extend(self.interrupted_cpus(folder)?);
+        }
+        Some(cpus).filter(|cpus| !cpus.is_empty())
+    }
+
+    fn interrupted_cpus(&self, folder: &Path) -> Option<BTreeSet<u32>> {
+        // That of a virtio device belongs to its bus' device.
+        let entries = ["device/msi_irqs", "device/../msi_irqs"].into_iter();
+        let entries = entries.filter_map(|at| fs::read_dir(folder.join(at)).ok()).next()?;
+        let mut cpus = BTreeSet::new();
+        for vector in entries.flatten() {
+            let folder = self.proc.join("irq").join(vector.file_name());
+            let allowed = list(&text(&folder.join("smp_affinity_list"))?)?;
+            // One of those allowed, unless it is stale: without interrupt remapping it changes with the next interrupt only.
+            let effective = text(&folder.join("effective_affinity_list")).and_then(|text| list(&text));
+            let effective = effective.filter(|cpus| !cpus.is_empty() && cpus.is_subset(&allowed));
+            cpus.extend(effective.unwrap_or(allowed));
+        }
+        Some(cpus)
+    }
+}
+
+fn text(path: &Path) -> Option<String> {
+    Some(fs::read_to_string(path).ok()?.trim().to_owned())
+}
+
+fn number(path: &Path) -> Option<u64> {
+    text(path)?.parse().ok()
+}
+
+/// A mask such as `00000000,0000000f`.
+fn mask(text: &str) -> Option<BTreeSet<u32>> {
+    let mut cpus = BTreeSet::new();
+    for (word, digits) in (0..).zip(text.rsplit(',')) {
+        let bits = u32::from_str_radix(digits, 16).ok()?;
+        cpus.extend((0..32).filter(|bit| bits & 1 << bit != 0).map(|bit| word * 32 + bit));
+    }
+    Some(cpus)
+}
+
+/// A list such as `0-3,8`.
+fn list(text: &str) -> Option<BTreeSet<u32>> {
+    let mut cpus = BTreeSet::new();
+    for range in text.split(',').filter(|range| !range.is_empty()) {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
+        cpus.extend(first..=last);
+    }
+    Some(cpus)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Outcome = Result<(), Box<dyn std::error::Error>>;
+
+    /// A host with `eth0`, of two queues: vector 30 on CPU 0, 31 on CPU 1.
+    fn host(files: &[(&str, &str)]) -> std::io::Result<(tempfile::TempDir, Host)> {
+        let root = tempfile::tempdir()?;
+        let usual = [
+            ("sys/class/net/eth0/threaded", "0"),
+            ("sys/class/net/eth0/queues/rx-0/rps_cpus", "00000000,00000000"),
+            ("sys/class/net/eth0/queues/rx-1/rps_cpus", "00000000,00000000"),
+            ("sys/class/net/eth0/queues/tx-0/xps_cpus", "1"),
+            ("sys/class/net/eth0/device/msi_irqs/30", "msix"),
+            ("sys/class/net/eth0/device/msi_irqs/31", "msix"),
+            ("proc/irq/30/smp_affinity_list", "0-3"),
+            ("proc/irq/30/effective_affinity_list", "0"),
+            ("proc/irq/31/smp_affinity_list", "1"),
+        ];
+        for (file, value) in usual.iter().chain(files) {
+            let path = root.path().join(file);
+            fs::create_dir_all(path.parent().unwrap_or(root.path()))?;
+            fs::write(path, format!("{value}\n"))?;
+        }
+        let host = Host { sys: root.path().join("sys"), proc: root.path().join("proc") };
+        Ok((root, host))
+    }
+
+    fn told(
+        files: &[(&str, &str)],
+        workers: &[&[u32]],
+        polls: bool,
+    ) -> Result<Option<String>, std::io::Error> {
+        let (_root, host) = host(files)?;
+        let overload = Overload::protect();
+        let workers: Vec<Vec<u32>> = workers.iter().map(|cpus| cpus.to_vec()).collect();
+        let address = SocketAddr::from(([192, 0, 2, 1], 53));
+        let serving = Serving { address, overload: &overload, workers: &workers, polls };
+        Ok(host.advice("eth0", &serving).map(|advice| advice.what))
+    }
+
+    #[test]
+    fn workers_on_the_cpus_of_softirqs_are_told_of() -> Outcome {
+        for (workers, who) in [
+            (&[&[0][..]][..], "the worker,"),
+            (&[&[0], &[1]], "all 2 workers,"),
+            (&[&[0, 1]], "the worker,"),
+            (&[&[1], &[2], &[0, 2]], "1 of 3 workers,"),
+        ] {
+            let what = told(&[], workers, false)?.ok_or("nothing is told")?;
+            assert!(what.contains(who) && what.contains("of eth0"), "{what}");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn where_packets_are_steered_to_other_cpus_is_known() -> Outcome {
+        let rps = |mask| {
+            [
+                ("sys/class/net/eth0/queues/rx-0/rps_cpus", mask),
+                ("sys/class/net/eth0/queues/rx-1/rps_cpus", mask),
+            ]
+        };
+        assert!(told(&rps("00000001,00000000"), &[&[0]], false)?.is_none());
+        assert!(told(&rps("00000001,00000000"), &[&[32]], false)?.is_some());
+        // One queue is steered, the other's interrupt is as before.
+        assert!(told(&rps("4")[..1], &[&[1]], false)?.is_some());
+        Ok(())
+    }
+
+    #[test]
+    fn nothing_is_said_where_nothing_starves() -> Outcome {
+        let threaded = [("sys/class/net/eth0/threaded", "1")];
+        let deferred = [
+            ("sys/class/net/eth0/napi_defer_hard_irqs", "2"),
+            ("sys/class/net/eth0/gro_flush_timeout", "200000"),
+        ];
+        assert!(told(&[], &[&[2], &[3]], false)?.is_none());
+        assert!(told(&threaded, &[&[0]], false)?.is_none());
+        assert!(told(&deferred, &[&[0]], true)?.is_none());
+        // Who does not poll has the timer's softirqs instead.
+        assert!(told(&deferred, &[&[0]], false)?.is_some());
+        Ok(())
+    }
+
+    #[test]
+    fn a_device_without_interrupts_is_not_judged() -> Outcome {
+        let (root, host) = host(&[])?;
+        fs::remove_dir_all(root.path().join("sys/class/net/eth0/device"))?;
+        assert_eq!(host.softirq_cpus(&host.interface("eth0")), None);
+        Ok(())
+    }
+
+    #[test]
+    fn nothing_is_said_without_a_policy_or_on_loopback() -> Outcome {
+        let workers = [vec![0]];
+        for (overload, address) in
+            [(Overload::default(), "0.0.0.0:53"), (Overload::protect(), "127.0.0.1:53")]
+        {
+            let address = address.parse()?;
+            assert_eq!(find(&Serving { address, overload: &overload, workers: &workers, polls: false }), []);
+        }
+        Ok(())
+    }
+}
