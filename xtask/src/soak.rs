@@ -39,6 +39,9 @@ const SEARCHES: u32 = 3;
 /// How long a server may take to answer all again after an event.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// How long answers may take at the end of a round. It is over sooner when there were none for a tenth to a quarter of that.
+const DRAIN: Duration = Duration::from_secs(5);
+
 /// How much more memory it may have in the last quarter than in the first: what an allocator keeps back in one thread or another.
 const ALLOWED_GROWTH: f64 = 1.05;
 
@@ -110,7 +113,7 @@ impl Soak {
             .workload(Workload::Echo { payload_bytes: PAYLOAD })
             .backend(Backend::Xdp);
         let mut generator = lab.senders()[0].run(|| builder.start())??;
-        self.answers_all(&mut *generator, None).context("before anything happened")?;
+        answers_all(&mut *generator).context("before anything happened")?;
         let capacity = find_capacity(&mut *generator)?;
         println!("capacity {capacity:.0}/s, offered {:.0}/s, {} minutes", capacity * LOAD, self.minutes);
         let seen = self.rounds(&lab, address, &mut server, &mut *generator, capacity * LOAD)?;
@@ -133,13 +136,13 @@ impl Soak {
             poison: 0,
         };
         let (begun, time) = (Instant::now(), Duration::from_secs_f64(self.minutes * 60.0));
+        let mut before = Counted::settled(lab, server)?;
         let period = Duration::from_secs_f64(self.period);
         for event in Event::ALL.into_iter().cycle() {
             if begun.elapsed() >= time {
                 break;
             }
-            let before = Counted::read(lab, server)?;
-            let slot = Slot { drain: Duration::from_millis(500), ..Slot::rate(per_second, period) };
+            let slot = Slot { drain: DRAIN, ..Slot::rate(per_second, period) };
             let (outcome, happened) = std::thread::scope(|scope| {
                 let happening = scope.spawn(|| {
                     std::thread::sleep(period / 2);
@@ -152,37 +155,18 @@ impl Soak {
                 Err(_) => bail!("{event}: the thread that does it panicked"),
             };
             let outcome = outcome.with_context(|| format!("{event}: the load"))?;
-            let load = Load {
-                sent: outcome.sent,
-                answered: outcome.answered,
-                refused: outcome.self_watch.refused_by_link,
-            };
-            seen.books.add(event, load, asked, &before, &Counted::read(lab, server)?);
+            let mut load = Load::of(&outcome);
+            load += answers_all(generator).with_context(|| format!("after {event}"))?;
+            let after = Counted::settled(lab, server)?;
+            seen.books.add(event, load, asked, &before, &after);
+            before = after;
             seen.events[event as usize] += 1;
             seen.poison += u64::from(event == Event::Panic);
-            self.answers_all(generator, Some(event))?;
             let memory = server.resident_bytes()?;
             eprintln!("{:4.0} s: {event}; {:.2} MB resident", begun.elapsed().as_secs_f64(), memory / 1e6);
             seen.memory.push(memory);
         }
         Ok(seen)
-    }
-
-    /// Waits until every flow is answered all it asks, which no worker that is stuck lets happen.
-    fn answers_all(&self, generator: &mut dyn Generator, after: Option<Event>) -> anyhow::Result<()> {
-        let begun = Instant::now();
-        let leisurely =
-            Slot { drain: Duration::from_millis(200), ..Slot::rate(10_000.0, Duration::from_millis(50)) };
-        loop {
-            let outcome = generator.run(&leisurely)?;
-            ensure!(outcome.corrupt == 0, "{} answers were wrong", outcome.corrupt);
-            if outcome.lost == 0 {
-                return Ok(());
-            }
-            let (lost, sent) = (outcome.lost, outcome.sent);
-            let when = after.map_or_else(String::new, |event| format!(" after {event}"));
-            ensure!(begun.elapsed() < PATIENCE, "{lost} of {sent} requests lost, still, {PATIENCE:?}{when}");
-        }
     }
 
     fn judge(&self, seen: &Seen, server: &mut Process) -> anyhow::Result<ExitCode> {
@@ -231,6 +215,25 @@ fn is_flat(memory: &[f64]) -> bool {
 
 fn word(kept: bool) -> &'static str {
     if kept { "ok" } else { "FAILED" }
+}
+
+/// Waits until every flow is answered all it asks, which no worker that is stuck lets happen. Since sockets are queues, all that
+/// was asked before is then behind. What was asked and answered meanwhile.
+fn answers_all(generator: &mut dyn Generator) -> anyhow::Result<Load> {
+    let begun = Instant::now();
+    let leisurely =
+        Slot { drain: Duration::from_millis(200), ..Slot::rate(10_000.0, Duration::from_millis(50)) };
+    let mut load = Load::default();
+    loop {
+        let outcome = generator.run(&leisurely)?;
+        ensure!(outcome.corrupt == 0, "{} answers were wrong", outcome.corrupt);
+        load += Load::of(&outcome);
+        if outcome.lost == 0 {
+            return Ok(load);
+        }
+        let (lost, sent) = (outcome.lost, outcome.sent);
+        ensure!(begun.elapsed() < PATIENCE, "{lost} of {sent} requests lost, still, {PATIENCE:?}");
+    }
 }
 
 /// The server's capacity, transactions a second.

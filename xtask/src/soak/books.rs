@@ -1,6 +1,9 @@
 //! Where each request of the load ended: what each counter on the way says, and what is between two of them.
 
 use std::fmt;
+use std::ops::AddAssign;
+
+use linerate_measure::SlotOutcome;
 
 use super::counted::Counted;
 use super::event::Event;
@@ -10,12 +13,31 @@ use super::event::Event;
 const IN_A_QUEUE: i64 = 256 + 64;
 
 /// A round as the generator saw it, in requests.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Load {
     pub(super) sent: u64,
     pub(super) answered: u64,
     /// The queue behind the wire was full.
     pub(super) refused: u64,
+}
+
+impl Load {
+    /// A slot's, with answers that came to requests of the slot before.
+    pub(super) fn of(outcome: &SlotOutcome) -> Self {
+        Self {
+            sent: outcome.sent,
+            answered: outcome.answered + outcome.late,
+            refused: outcome.self_watch.refused_by_link,
+        }
+    }
+}
+
+impl AddAssign for Load {
+    fn add_assign(&mut self, other: Self) {
+        self.sent += other.sent;
+        self.answered += other.answered;
+        self.refused += other.refused;
+    }
 }
 
 /// What the server got that was not of the load.

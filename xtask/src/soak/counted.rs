@@ -1,6 +1,7 @@
 //! What the host that serves, and its server, counted so far.
 
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use linerate_engine::Counts;
@@ -9,6 +10,12 @@ use linerate_host::{Host, Known};
 use linerate_lab::{Lab, LabHost};
 
 use super::server::Process;
+
+/// Counters that did not move for so long are at rest.
+const QUIET: Duration = Duration::from_millis(50);
+
+/// How long that may take.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Counters along the way of a request, each since its beginning.
 #[derive(Debug, Clone, Copy, Default)]
@@ -35,7 +42,27 @@ pub(super) struct Counted {
 }
 
 impl Counted {
-    pub(super) fn read(lab: &Lab, server: &mut Process) -> anyhow::Result<Self> {
+    /// What is counted once nothing moves any more, though the machine may have kept the server from its CPU.
+    pub(super) fn settled(lab: &Lab, server: &mut Process) -> anyhow::Result<Self> {
+        let begun = Instant::now();
+        let mut last = Self::read(lab, server)?;
+        loop {
+            std::thread::sleep(QUIET);
+            let now = Self::read(lab, server)?;
+            if now.moved() == last.moved() || begun.elapsed() > PATIENCE {
+                return Ok(now);
+            }
+            last = now;
+        }
+    }
+
+    /// Requests and replies, wherever they are counted.
+    fn moved(&self) -> [u64; 5] {
+        let server = &self.server;
+        [self.stack_received, server.frames, server.received, server.answered, server.send_failed.total()]
+    }
+
+    fn read(lab: &Lab, server: &mut Process) -> anyhow::Result<Self> {
         let server = server.counts()?;
         let device = Device::read(lab.receiver(), &lab.links()[0].receiver.interface)?;
         let text = |name: &str| -> anyhow::Result<String> {
