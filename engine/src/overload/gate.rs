@@ -59,6 +59,9 @@ pub(crate) struct Gate {
     filled: bool,
 }
 
+/// From this limit on it does not matter that the coarse clock is a tick behind.
+const COARSE_NS: i64 = 100_000_000;
+
 /// Sheds what waited too long.
 #[derive(Debug)]
 struct Oldest {
@@ -102,7 +105,10 @@ impl Oldest {
     }
 
     fn is_too_old(&self) -> bool {
-        self.youngest_ns.is_some_and(|youngest| stamp::now_ns().saturating_sub(youngest) > self.limit_ns)
+        let Some(youngest) = self.youngest_ns else { return false };
+        // Asked for each request. The coarse clock is behind, so that what is fresh is never shed for it.
+        let now = if self.limit_ns >= COARSE_NS { stamp::about_now_ns() } else { stamp::now_ns() };
+        now.saturating_sub(youngest) > self.limit_ns
     }
 }
 

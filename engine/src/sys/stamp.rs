@@ -26,6 +26,12 @@ pub(crate) fn now_ns() -> i64 {
     time.tv_sec.saturating_mul(1_000_000_000).saturating_add(time.tv_nsec)
 }
 
+/// The same as of the last tick of the kernel, which is 10 ms ago at most, in a fraction of the time.
+pub(crate) fn about_now_ns() -> i64 {
+    let time = clock_gettime(ClockId::RealtimeCoarse);
+    time.tv_sec.saturating_mul(1_000_000_000).saturating_add(time.tv_nsec)
+}
+
 /// The monotonic clock, in nanoseconds.
 pub(crate) fn monotonic_ns() -> u64 {
     let time = clock_gettime(ClockId::MonotonicCoarse);
