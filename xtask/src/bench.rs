@@ -1,5 +1,6 @@
 //! `cargo xtask bench`: promises about cost and speed.
 
+mod backlog;
 mod cost;
 mod doctor;
 mod engine;

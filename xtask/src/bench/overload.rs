@@ -16,6 +16,7 @@ use linerate_measure::generator::{Backend, Builder};
 use linerate_measure::{Generator, Mode, Slot, Workload, stats};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
+use super::backlog::Backlog;
 use placement::Placement;
 
 const PORT: u16 = 7777;
@@ -114,6 +115,7 @@ impl Overload {
     }
 
     fn compare(&self, placement: Placement) -> anyhow::Result<()> {
+        let _backlog = if placement.steers() { Backlog::deepen()? } else { None };
         let lab = Lab::builder().start()?;
         placement.set_up(&lab, self.server_cpu)?;
         let address = SocketAddr::from((lab.links()[0].receiver.ipv4[0], PORT));

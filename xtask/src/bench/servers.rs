@@ -2,7 +2,6 @@
 //!
 //! All take turns A B C, C B A, ... in one lab, as processes of their own, started alike. One generator asks; every reply is checked.
 
-mod backlog;
 mod candidate;
 mod cpu_time;
 mod dns;

@@ -28,6 +28,11 @@ impl Placement {
         self == Self::Deferred
     }
 
+    /// Whether packets wait in a CPU's backlog.
+    pub(super) fn steers(self) -> bool {
+        self == Self::SameCpu
+    }
+
     /// Sets the receiver's device so.
     pub(super) fn set_up(self, lab: &Lab, server_cpu: u32) -> anyhow::Result<()> {
         match self {

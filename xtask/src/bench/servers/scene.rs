@@ -10,10 +10,10 @@ use linerate_lab::{Lab, LabHost, Link};
 use linerate_measure::generator::{Backend, Builder};
 use linerate_measure::{Generator, Workload};
 
-use super::backlog::Backlog;
 use super::candidate::Protocol;
 use super::placement::Placement;
 use super::{Servers, dns};
+use crate::bench::backlog::Backlog;
 
 /// Receive buffer of every server's socket, bytes: a moment without CPU is no loss then.
 pub(super) const BUFFER: usize = 4 << 20;
