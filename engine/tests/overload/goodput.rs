@@ -24,14 +24,15 @@ const COST: Duration = Duration::from_micros(50);
 /// Who asked waits no longer for an answer.
 const DEADLINE: Duration = Duration::from_millis(200);
 
-/// Requests that may wait with the policy: enough for as long as who asks does not get its CPU.
-const OUTSTANDING: u32 = 256;
+/// Requests that may wait with the policy: enough for as long as who asks does not get its CPU, few enough to be in time.
+const OUTSTANDING: u32 = 1024;
 
 /// Receive buffer of the server without a policy: more requests than are answered in five deadlines. The kernel doubles it, and takes
 /// some 770 bytes for a short one.
 const BUFFER: usize = 8 << 20;
 
-/// Requests under way when a capacity is looked for: so many that the worker hardly ever sleeps, fewer than may wait.
+/// Requests under way when a capacity is looked for: so many that the worker hardly ever sleeps, and a default receive buffer
+/// holds their answers.
 const WINDOW: usize = 200;
 
 const ROUNDS: usize = 4;
