@@ -1,5 +1,6 @@
 //! `linerate serve` against clients that Debian has.
 
+mod advice;
 mod ntp;
 mod radius;
 
