@@ -192,24 +192,38 @@ fn examples_do_what_they_say() {
     assert!(wrong.is_empty(), "\n{wrong}");
 }
 
+/// What a command of an example printed.
+struct Printed {
+    command: String,
+    stdout: String,
+}
+
 /// Runs the examples of a document, and tells what went wrong.
 fn play(file: &str, document: &Document, subcommands: &[String]) -> String {
     let mut wrong = String::new();
     let mut stage = None;
-    let mut printed = None;
+    let mut printed = Vec::new();
     let begun = Instant::now();
     for block in &document.blocks {
         let outcome = match Mark::of(block, subcommands) {
+            Ok(Mark::Run(setting)) if setting.program.as_ref().is_some_and(|name| !is_installed(name)) => {
+                let name = setting.program.unwrap_or_default();
+                let said = format!("\nSKIP {file}:{}: {name} is not installed\n", block.line);
+                let _ = std::io::stderr().write_all(said.as_bytes());
+                printed.clear();
+                Ok(())
+            }
             Ok(Mark::Run(setting)) => {
                 let stage = stage.get_or_insert_with(|| Stage::new().expect("a stage, as before"));
                 let outcome = run(stage, block, &setting);
                 stage.clear();
-                outcome.map(|stdout| printed = Some(stdout))
+                outcome.map(|said| printed = said)
             }
-            Ok(Mark::Output) => match printed.as_deref() {
-                Some(printed) => shape::difference(&block.text, printed).map_or(Ok(()), Err),
-                None => Err("output of nothing that was run".to_owned()),
-            },
+            Ok(Mark::File(name)) => {
+                let stage = stage.get_or_insert_with(|| Stage::new().expect("a stage, as before"));
+                stage.write(&name, &block.text).map_err(|why| format!("{name} cannot be written: {why}"))
+            }
+            Ok(Mark::Output(of)) => is_as_shown(&block.text, of.as_deref(), &printed),
             _ => Ok(()),
         };
         if let Err(why) = outcome {
@@ -222,9 +236,31 @@ fn play(file: &str, document: &Document, subcommands: &[String]) -> String {
     wrong
 }
 
+/// Whether what was printed, by commands with this in them, has the shape of what is shown.
+fn is_as_shown(shown: &str, of: Option<&str>, printed: &[Printed]) -> Result<(), String> {
+    let of = of.unwrap_or_default();
+    let said: Vec<&str> = printed
+        .iter()
+        .filter(|printed| printed.command.contains(of))
+        .map(|printed| printed.stdout.as_str())
+        .collect();
+    match said.is_empty() {
+        true => Err(format!("output of nothing that was run: {of}")),
+        false => shape::difference(shown, &said.concat()).map_or(Ok(()), Err),
+    }
+}
+
+fn is_installed(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+}
+
 /// Runs the commands of a block, and gives what they printed.
-fn run(stage: &mut Stage, block: &Block, setting: &Setting) -> Result<String, String> {
-    let mut printed = String::new();
+fn run(stage: &mut Stage, block: &Block, setting: &Setting) -> Result<Vec<Printed>, String> {
+    let mut printed = Vec::new();
+    if let Some(name) = &setting.specimen {
+        stage.put_specimen(name)?;
+    }
     for line in shell::lines(&setting.before.join("\n")) {
         stage.prepare(&line, setting).map_err(|why| format!("before it, {}: {why}", line.text))?;
     }
@@ -236,7 +272,7 @@ fn run(stage: &mut Stage, block: &Block, setting: &Setting) -> Result<String, St
         if !ran.is_well(setting.interrupt.is_some()) {
             return Err(format!("{}\nended with {}\n{}{}", line.text, ran.status, ran.stdout, ran.stderr));
         }
-        printed.push_str(&ran.stdout);
+        printed.push(Printed { command: line.text, stdout: ran.stdout });
     }
     Ok(printed)
 }

@@ -11,8 +11,10 @@ pub(crate) enum Mark {
     Run(Setting),
     /// They are not, for this reason.
     NotRun(String),
-    /// It is what the commands of the block before it print.
-    Output,
+    /// It is what the commands of the block before it print; or those of them that have this in them.
+    Output(Option<String>),
+    /// It is written to a file of this name, for the commands after it.
+    File(String),
     /// It holds no commands of ours.
     Nothing,
 }
@@ -25,6 +27,10 @@ pub(crate) struct Setting {
     pub terminal: bool,
     /// After how long which commands get what Ctrl-C sends.
     pub interrupt: Option<Interrupt>,
+    /// A program that is no part of us, without which the commands are not run.
+    pub program: Option<String>,
+    /// The host of known faults that is written into the directory, below its name.
+    pub specimen: Option<String>,
     /// What is run before, on the machine itself.
     pub before: Vec<String>,
 }
@@ -58,8 +64,18 @@ impl Mark {
                 _ => Ok(Self::NotRun(reason.to_owned())),
             };
         }
-        if comment == "output" {
-            return Ok(Self::Output);
+        if let Some(of) = comment.strip_prefix("output") {
+            return match of.strip_prefix(": of ") {
+                Some(part) => Ok(Self::Output(Some(part.to_owned()))),
+                None if of.is_empty() => Ok(Self::Output(None)),
+                None => Err(format!("'output{of}' is neither 'output' nor 'output: of PART OF A COMMAND'")),
+            };
+        }
+        if let Some(name) = comment.strip_prefix("file: ") {
+            return match name.is_empty() || name.contains(['/', ' ']) {
+                true => Err(format!("'file: {name}' takes a plain name")),
+                false => Ok(Self::File(name.to_owned())),
+            };
         }
         if let Some(setting) = comment.strip_prefix("run") {
             return Setting::parse(setting.trim_start_matches(':')).map(Self::Run);
@@ -79,25 +95,34 @@ impl Mark {
 }
 
 impl Setting {
+    /// On this machine, with nothing said.
+    pub(crate) fn here() -> Self {
+        Self {
+            place: Place::Here,
+            terminal: false,
+            interrupt: None,
+            program: None,
+            specimen: None,
+            before: Vec::new(),
+        }
+    }
+
     fn parse(text: &str) -> Result<Self, String> {
         let mut lines = text.lines();
         let first = lines.next().unwrap_or_default();
         let before = lines.map(|line| line.trim().to_owned()).filter(|line| !line.is_empty()).collect();
-        let mut setting = Self { place: Place::Here, terminal: false, interrupt: None, before };
+        let mut setting = Self { before, ..Self::here() };
         for word in first.split(',').map(str::trim).filter(|word| !word.is_empty()) {
             match word {
                 "here" => setting.place = Place::Here,
                 "on the server" => setting.place = Place::Server,
                 "on the sender" => setting.place = Place::Sender,
                 "at a terminal" => setting.terminal = true,
-                _ => {
-                    setting.interrupt = Some(Interrupt::parse(word).ok_or_else(|| {
-                        format!(
-                            "'{word}' is none of 'here', 'on the server', 'on the sender', 'at a terminal', \
-                             'Ctrl-C after 1 s', 'Ctrl-C after 1 s to --watch'"
-                        )
-                    })?);
-                }
+                _ => match (word.strip_prefix("with specimen "), word.strip_prefix("takes ")) {
+                    (Some(name), _) => setting.specimen = Some(name.to_owned()),
+                    (_, Some(program)) => setting.program = Some(program.to_owned()),
+                    (None, None) => setting.interrupt = Some(Interrupt::parse(word)?),
+                },
             }
         }
         Ok(setting)
@@ -105,7 +130,16 @@ impl Setting {
 }
 
 impl Interrupt {
-    fn parse(words: &str) -> Option<Self> {
+    fn parse(words: &str) -> Result<Self, String> {
+        Self::of_words(words).ok_or_else(|| {
+            format!(
+                "'{words}' is none of 'here', 'on the server', 'on the sender', 'at a terminal', 'takes PROGRAM', \
+                 'with specimen NAME', 'Ctrl-C after 1 s', 'Ctrl-C after 1 s to --watch'"
+            )
+        })
+    }
+
+    fn of_words(words: &str) -> Option<Self> {
         let (seconds, only) = words.strip_prefix("Ctrl-C after ")?.split_once(" s")?;
         let after = Duration::try_from_secs_f64(seconds.parse().ok()?).ok()?;
         let only = match only {
@@ -188,9 +222,28 @@ mod tests {
                     only: Some("--watch".to_owned())
                 }),
                 before: vec!["touch a".to_owned(), "touch b".to_owned()],
+                ..Setting::here()
+            }))
+        );
+        assert_eq!(
+            mark("sh", "ls", Some("run: here, takes promtool, with specimen makita-2016")),
+            Ok(Mark::Run(Setting {
+                program: Some("promtool".to_owned()),
+                specimen: Some("makita-2016".to_owned()),
+                ..Setting::here()
             }))
         );
         assert!(mark("sh", "ls", Some("run: on the roof")).unwrap_err().contains("on the roof"));
         assert!(mark("sh", "ls", Some("run: Ctrl-C after -1 s")).is_err());
+    }
+
+    #[test]
+    fn what_is_shown_and_what_is_written_are_told_apart() {
+        let output = |of: Option<&str>| Ok(Mark::Output(of.map(str::to_owned)));
+        assert_eq!(mark("text", "a", Some("output")), output(None));
+        assert_eq!(mark("text", "a", Some("output: of boost status")), output(Some("boost status")));
+        assert!(mark("text", "a", Some("output of doctor")).is_err());
+        assert_eq!(mark("toml", "a = 1", Some("file: users.toml")), Ok(Mark::File("users.toml".to_owned())));
+        assert!(mark("toml", "a = 1", Some("file: ../etc")).is_err());
     }
 }

@@ -1,68 +1,75 @@
 //! Whether what a command printed has the shape that a document shows: the same lines with other figures.
 
+/// How much of what was printed is told where it differs from what is shown, in words.
+const TOLD: usize = 12;
+
 /// Why output is not as it is shown; none where it is.
 ///
-/// Numbers may be others, with other units before them, and so may the widths of columns. A line `…` in the document
-/// stands for any lines, `…` within a line for anything.
+/// Both are taken word by word, since where lines break depends on the figures in them. Numbers may be others, with other
+/// units before them, and so may the widths of columns. `…` in the document stands for anything.
 pub(crate) fn difference(shown: &str, printed: &str) -> Option<String> {
-    let shown: Vec<String> = shown.lines().map(shape).filter(|line| !line.is_empty()).collect();
-    let printed: Vec<String> = printed.lines().map(shape).filter(|line| !line.is_empty()).collect();
+    let (shown, printed) = (words(shown), words(printed));
     let mut at = 0;
-    let mut skipping = false;
-    for line in &shown {
-        if line == "…" {
-            skipping = true;
-            continue;
-        }
-        let found = printed[at..].iter().position(|candidate| matches(line, candidate));
+    // What stands between two `…` is looked for as a whole.
+    let parts: Vec<&[String]> = shown.split(|word| word == "…").collect();
+    for (index, part) in parts.iter().enumerate() {
+        let (first, last) = (index == 0, index + 1 == parts.len());
+        let rest = printed.get(at..).unwrap_or_default();
+        let found = match (first, last) {
+            (true, true) => (rest == *part).then_some(0),
+            (true, false) => rest.starts_with(part).then_some(0),
+            (false, true) => rest.ends_with(part).then_some(rest.len().saturating_sub(part.len())),
+            (false, false) if part.is_empty() => Some(0),
+            (false, false) => rest.windows(part.len()).position(|window| window == *part),
+        };
         match found {
-            Some(0) => at += 1,
-            Some(further) if skipping => at += further + 1,
-            _ => {
-                let instead = printed.get(at).map_or("the end", String::as_str);
-                return Some(format!("shown is\n  {line}\nprinted is\n  {instead}"));
-            }
+            Some(further) => at += further + part.len(),
+            None => return Some(told(part, rest, first)),
         }
-        skipping = false;
     }
-    match printed.get(at) {
-        Some(more) if !skipping => Some(format!("printed, and not shown, is\n  {more}")),
-        _ => None,
-    }
+    None
 }
 
-/// A line without what differs from run to run: its figures, and the space and rules between columns.
-fn shape(line: &str) -> String {
-    let mut shape = String::new();
-    for word in line.split([' ', '\t', '─', '-', '≥', '±']).filter(|word| !word.is_empty()) {
+/// What differs, in words.
+fn told(part: &[String], printed: &[String], from_the_start: bool) -> String {
+    let same = match from_the_start {
+        true => part.iter().zip(printed).take_while(|(one, other)| one == other).count(),
+        false => 0,
+    };
+    let some = |words: &[String]| match words.get(same..).unwrap_or_default() {
+        [] => "nothing more".to_owned(),
+        more => more[..more.len().min(TOLD)].join(" "),
+    };
+    let all = if from_the_start { String::new() } else { format!("\nof\n  {}", printed.join(" ")) };
+    format!("shown is\n  {}\nprinted is\n  {}{all}", some(part), some(printed))
+}
+
+/// The words of a text without what differs from run to run: its figures, and the space and rules between columns.
+fn words(text: &str) -> Vec<String> {
+    let mut words: Vec<String> = Vec::new();
+    for word in text.split([' ', '\t', '\n', '─', '-', '≥', '±', '\u{a0}']).filter(|word| !word.is_empty())
+    {
         let figure =
             word.trim_matches(['(', ')', ',', ';', ':']).starts_with(|letter: char| letter.is_ascii_digit());
         let unit = matches!(word, "k" | "M" | "G" | "ns" | "us" | "ms" | "s" | "kpps" | "Mpps" | "pps");
-        let part = if figure { "#" } else { word };
-        if unit && shape.ends_with('#') || figure && shape.ends_with('#') {
-            continue;
+        let after_figure = words.last().is_some_and(|last| last == "#");
+        match (figure, unit) {
+            (true, _) | (_, true) if after_figure => {}
+            (true, _) => words.push("#".to_owned()),
+            _ => words.push(without_ids(word)),
         }
-        if !shape.is_empty() {
-            shape.push(' ');
-        }
-        shape.push_str(part);
     }
-    shape
+    words
 }
 
-/// Whether a line is as it is shown, where `…` is anything.
-fn matches(shown: &str, printed: &str) -> bool {
-    let Some((start, rest)) = shown.split_once('…') else { return shown == printed };
-    let Some(mut printed) = printed.strip_prefix(start.trim_end()) else { return false };
-    let mut parts = rest.split('…').map(str::trim).peekable();
-    while let Some(part) = parts.next() {
-        if parts.peek().is_none() {
-            return printed.trim_end().ends_with(part);
+/// A word with `[#]` for what it has in brackets: the ids of processes.
+fn without_ids(word: &str) -> String {
+    match word.split_once('[').and_then(|(before, rest)| Some((before, rest.split_once(']')?))) {
+        Some((before, (id, after))) if id.bytes().all(|letter| letter.is_ascii_digit()) => {
+            format!("{before}[#]{after}")
         }
-        let Some(at) = printed.find(part) else { return false };
-        printed = &printed[at + part.len()..];
+        _ => word.to_owned(),
     }
-    true
 }
 
 #[cfg(test)]
@@ -70,17 +77,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_may_differ_and_words_may_not() {
+    fn figures_and_line_breaks_may_differ_and_words_may_not() {
         let shown = "rate    184 k ± 2 %\n────\n…\nlost  0 of 12,000 (0 %)\n";
-        assert_eq!(difference(shown, "rate 1.2 M ± 11 %\nmore\nand more\nlost 7 of 9 (1.1 %)\n"), None);
+        assert_eq!(difference(shown, "rate 1.2 M ± 11 %\nmore\nand more\nlost 7\nof 9 (1.1 %)\n"), None);
         assert!(difference(shown, "rate 1.2 M ± 11 %\nmore\n").unwrap().contains("lost"));
         assert!(difference("a 1", "b 1").unwrap().contains("a #"));
-        assert!(difference("a 1", "a 1\nb").unwrap().contains("not shown"));
+        assert!(difference("a 1", "a 1\nb").unwrap().contains("nothing more"));
+        assert!(difference("a 1 b", "a 1").is_some());
     }
 
     #[test]
-    fn an_ellipsis_within_a_line_is_anything() {
+    fn an_ellipsis_is_anything() {
         assert_eq!(difference("CPUs: … and …", "CPUs: many words and others"), None);
+        assert_eq!(difference("…\nand\n…", "many words and others"), None);
         assert!(difference("CPUs: … and no more", "CPUs: many words and others").is_some());
+        assert!(difference("a … b … a", "a a b").is_some());
+    }
+
+    #[test]
+    fn processes_have_other_ids_each_time() {
+        assert_eq!(difference("of echo[12].", "of echo[4711]."), None);
+        assert!(difference("of echo[12].", "of other[12].").is_some());
     }
 }

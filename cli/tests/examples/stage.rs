@@ -39,7 +39,14 @@ pub(crate) struct Stage {
     /// The process id of the lab's server, which examples call `$PID`.
     server: Option<u32>,
     /// What runs beside the examples.
-    beside: Vec<Child>,
+    beside: Vec<Beside>,
+}
+
+/// A program that runs beside the examples.
+struct Beside {
+    child: Child,
+    /// Whether it is a server, which ends when it is told to.
+    serves: bool,
 }
 
 /// What became of a command.
@@ -57,6 +64,9 @@ impl Stage {
             fs::create_dir(directory.path().join(name)).map_err(|e| e.to_string())?;
         }
         symlink(program(), directory.path().join("bin/linerate")).map_err(|e| e.to_string())?;
+        // As in a checkout, which is where examples that name files of it are run.
+        let share = crate::root().join("share").canonicalize().map_err(|e| e.to_string())?;
+        symlink(share, directory.path().join("work/share")).map_err(|e| e.to_string())?;
         let script = "cp -a /etc/. etc && mount --bind etc /etc && mount -t tmpfs none /run \
                       && mount -t tmpfs none /var/lib && echo ready && exec cat";
         let mut holder = Command::new("unshare")
@@ -82,6 +92,9 @@ impl Stage {
         if setting.place != Place::Here {
             self.raise_lab()?;
         }
+        if line.text.trim() == "wait" {
+            return self.wait().map(|()| None);
+        }
         let command = self.shell(&line.text, setting.place, setting.terminal);
         if line.background {
             match line.text.contains("serve") {
@@ -99,19 +112,58 @@ impl Stage {
         if setting.place != Place::Here {
             self.raise_lab()?;
         }
-        let here = Setting { place: Place::Here, terminal: false, interrupt: None, before: Vec::new() };
-        match self.run(line, &here)? {
+        match self.run(line, &Setting::here())? {
             Some(ran) if !ran.status.success() => Err(format!("{}: {}", ran.status, ran.stderr.trim())),
             _ => Ok(()),
         }
     }
 
+    /// Writes a file for examples.
+    pub(crate) fn write(&self, name: &str, text: &str) -> Result<(), String> {
+        fs::write(self.path("work").join(name), text).map_err(|e| e.to_string())
+    }
+
+    /// Writes a host of known faults into a directory of its name, unless it is there.
+    pub(crate) fn put_specimen(&self, name: &str) -> Result<(), String> {
+        let directory = self.path("work").join(name);
+        if directory.exists() {
+            return Ok(());
+        }
+        let specimen =
+            linerate_specimen::specimen(name).ok_or_else(|| format!("there is no specimen {name}"))?;
+        specimen.write(&directory).map_err(|e| e.to_string())
+    }
+
     /// Ends what runs beside the examples, but for the lab's server and load.
     pub(crate) fn clear(&mut self) {
-        let own = if self.lab { 2 } else { 0 };
-        for mut child in self.beside.split_off(own) {
-            end(&mut child);
+        for mut beside in self.beside.split_off(self.own()) {
+            end(&mut beside.child);
         }
+    }
+
+    /// How many of those beside the examples are the lab's server and load.
+    fn own(&self) -> usize {
+        if self.lab { 2 } else { 0 }
+    }
+
+    /// Waits for what examples put beside them, as a shell's `wait` does, but for servers.
+    fn wait(&mut self) -> Result<(), String> {
+        let (stay, go): (Vec<Beside>, Vec<Beside>) =
+            self.beside.split_off(self.own()).into_iter().partition(|beside| beside.serves);
+        self.beside.extend(stay);
+        for Beside { child, .. } in go {
+            let group = Pid::from_child(&child);
+            let (ended, status) = wait_beside(child);
+            if ended.recv_timeout(PATIENCE).is_err() {
+                let _ = kill_process_group(group, Signal::KILL);
+                return Err("what runs beside does not end".to_owned());
+            }
+            let status = status.join().map_err(|_| "nobody waited".to_owned())?.map_err(|e| e.to_string())?;
+            if !matches!(status.code(), Some(0 | 1)) {
+                return Err(format!("what ran beside ended with {status}"));
+            }
+        }
+        Ok(())
     }
 
     /// A lab, and who serves and asks in it, unless they are there.
@@ -130,7 +182,7 @@ impl Stage {
         let spread = "for queue in /sys/class/net/eth0/queues/rx-*; do echo 3 >$queue/rps_cpus; done";
         self.must(spread, Place::Server)?;
         self.begin(self.shell(serve, Place::Server, false))?;
-        self.server = self.beside.last().map(Child::id);
+        self.server = self.beside.last().map(|beside| beside.child.id());
         self.await_port()?;
         self.begin(self.shell(load, Place::Sender, false))?;
         self.lab = true;
@@ -188,7 +240,7 @@ impl Stage {
 
     fn begin(&mut self, mut command: Command) -> Result<(), String> {
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-        self.beside.push(child.map_err(|e| e.to_string())?);
+        self.beside.push(Beside { child: child.map_err(|e| e.to_string())?, serves: false });
         Ok(())
     }
 
@@ -198,7 +250,7 @@ impl Stage {
         command.stdin(Stdio::null()).stdout(writer.try_clone().map_err(|e| e.to_string())?).stderr(writer);
         let child = command.spawn();
         drop(command);
-        self.beside.push(child.map_err(|e| e.to_string())?);
+        self.beside.push(Beside { child: child.map_err(|e| e.to_string())?, serves: true });
         let (said, heard) = channel();
         std::thread::spawn(move || {
             let mut part = [0; 4096];
@@ -276,8 +328,8 @@ impl Ran {
 
 impl Drop for Stage {
     fn drop(&mut self) {
-        for child in self.beside.iter_mut().rev() {
-            end(child);
+        for beside in self.beside.iter_mut().rev() {
+            end(&mut beside.child);
         }
         // Those of examples too, of which an example that failed leaves some. Others' labs are not in this /run.
         let _ = self.must("linerate lab clean --all", Place::Here);
