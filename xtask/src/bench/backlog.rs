@@ -1,7 +1,7 @@
 //! Room for what RPS brings to a CPU while its server has a turn of the scheduler.
 //!
 //! `process_backlog` hands what is left after a budget to ksoftirqd, which shares the CPU with the server by ticks. With 250 ticks a second
-//! and the kernel's 1,000 packets, all servers would meet at 250,000 a second, whatever they can do.
+//! the kernel's 1,000 packets are full within one from 250,000 a second on, whatever the server can do.
 
 use std::path::Path;
 

@@ -95,6 +95,16 @@ impl Candidate {
         }
     }
 
+    /// Whether it takes requests where the device delivers them, before the network stack.
+    pub(super) fn takes_frames(&self) -> bool {
+        match self.program {
+            Program::Here(kind) => matches!(kind, Kind::Xdp | Kind::DnsXdp),
+            Program::Reflector => true,
+            Program::Nsd => false,
+            Program::Knot { xdp } => xdp,
+        }
+    }
+
     /// Starts it in the receiver. It may not answer yet.
     pub(super) fn start(&self, scene: &Scene) -> anyhow::Result<Serving> {
         let address = scene.address();

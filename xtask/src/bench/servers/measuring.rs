@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::candidate::{Candidate, Protocol, Serving};
 use super::cpu_time;
-use super::scene::Scene;
+use super::scene::{Asked, Scene};
 
 /// How long a server may take until it answers.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -75,7 +75,8 @@ impl Measuring {
         scene.clear_programs()?;
         let mut serving = candidate.start(scene)?;
         let log = scene.log();
-        let generator = scene.generator(candidate.protocol)?;
+        let generator =
+            scene.generator(Asked { protocol: candidate.protocol, live_frames: candidate.takes_frames() })?;
         let begun = Instant::now();
         while !answers(generator, candidate.protocol)? {
             serving.check(&log)?;
@@ -85,6 +86,7 @@ impl Measuring {
         let capacity = found.transactions_per_second;
         ensure!(capacity > 0.0, "no rate held");
         let cost = self.cost(generator, capacity, &serving)?;
+        let generator = scene.generator(Asked { protocol: candidate.protocol, live_frames: true })?;
         let (overload_factor, goodput_ratio) = self.overload(generator, capacity)?;
         serving.check(&log)?;
         Ok(Sample {

@@ -28,9 +28,18 @@ const FLOWS: usize = 64;
 /// How long a killed server may keep its port.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// What a generator is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Asked {
+    pub(super) protocol: Protocol,
+    /// Whether requests may leave as live frames, in which the fast ones leave. Where a network stack takes them, one behind RPS above all,
+    /// fewer a second arrive than of clones.
+    pub(super) live_frames: bool,
+}
+
 /// The lab, and the generator that is at hand.
 pub(super) struct Scene {
-    generator: Option<(Protocol, Box<dyn Generator>)>,
+    generator: Option<(Asked, Box<dyn Generator>)>,
     pub(super) workers: u32,
     pub(super) cpus: Vec<u32>,
     generator_cpu: u32,
@@ -85,11 +94,11 @@ impl Scene {
         Ok(())
     }
 
-    /// A generator for a protocol; one at a time has the interface.
-    pub(super) fn generator(&mut self, protocol: Protocol) -> anyhow::Result<&mut dyn Generator> {
-        if self.generator.as_ref().is_none_or(|(at_hand, _)| *at_hand != protocol) {
+    /// A generator; one at a time has the interface.
+    pub(super) fn generator(&mut self, asked: Asked) -> anyhow::Result<&mut dyn Generator> {
+        if self.generator.as_ref().is_none_or(|(at_hand, _)| *at_hand != asked) {
             self.generator = None;
-            let workload = match protocol {
+            let workload = match asked.protocol {
                 Protocol::Echo => Workload::Echo { payload_bytes: PAYLOAD },
                 Protocol::Dns => dns::workload()?,
             };
@@ -98,9 +107,10 @@ impl Scene {
                 .cpus(Some(vec![self.generator_cpu]))
                 .flows(FLOWS)
                 .workload(workload)
+                .live_frames(asked.live_frames)
                 .backend(Backend::Xdp);
             let generator = self.lab.senders()[0].run(|| builder.start())??;
-            self.generator = Some((protocol, generator));
+            self.generator = Some((asked, generator));
         }
         let (_, generator) = self.generator.as_mut().context("there is a generator")?;
         Ok(&mut **generator)
