@@ -177,7 +177,9 @@ fn drops_and_cost_are_those_of_a_known_loss() {
     let stolen = of(&after, "linerate_cost_stolen_seconds_total");
     assert_eq!(stolen.len() * 3, cost.len(), "{stolen:?}");
     let all: f64 = cost.iter().map(|(_, seconds)| seconds).sum();
-    assert!(stolen.iter().map(|(_, seconds)| seconds).sum::<f64>() <= all, "{stolen:?} of {cost:?}");
+    // The same fractions of a second, added up in another order.
+    let of_others: f64 = stolen.iter().map(|(_, seconds)| seconds).sum();
+    assert!(of_others <= all + 1e-6, "{stolen:?} of {cost:?}");
     assert_eq!(of(&after, "linerate_cost_look_ratio").len(), 1);
     // Reasons are the kernel's, points are ours: neither grows with what is sent.
     assert!(after.keys().filter(|name| name.starts_with("linerate_drops_")).count() < 50, "{after:#?}");

@@ -77,6 +77,7 @@ fn the_rate_is_right(prometheus: &Prometheus<'_>, steady: &Steady) {
     const WINDOW: f64 = 15.0;
     /// Of the window, 0.7 %.
     const QUICK: f64 = 0.1;
+    const AGAIN: f64 = 0.6;
     const TRIES: u32 = 20;
     let mut tries = 0;
     let mut found = None;
@@ -85,7 +86,18 @@ fn the_rate_is_right(prometheus: &Prometheus<'_>, steady: &Steady) {
         let took_at = |time: f64| took.iter().find(|(at, _)| *at == time).map(|(_, seconds)| *seconds);
         let samples = prometheus.samples(&format!("{COUNTER}[40s]"));
         let Some((last, _)) = samples.last().copied() else { return false };
-        let Some((first, _)) = samples.into_iter().find(|(at, _)| *at >= last - WINDOW) else { return false };
+        let begin = samples.partition_point(|(at, _)| *at < last - WINDOW);
+        let Some((first, _)) = samples.get(begin).copied() else { return false };
+        // Who asks soon after another is told the same again: such a sample is older than it says.
+        let is_fresh = |index: Option<usize>| {
+            let pair = index.and_then(|index| samples.get(index..index + 2));
+            pair.is_some_and(|pair| {
+                took_at(pair[0].0).is_some_and(|took| pair[1].0 - pair[0].0 - took > AGAIN)
+            })
+        };
+        if !is_fresh(begin.checked_sub(1)) || !is_fresh(samples.len().checked_sub(2)) {
+            return false;
+        }
         let (Some(before), Some(after)) = (took_at(first), took_at(last)) else { return false };
         // Where scrapes were missed at its beginning, Prometheus has to guess.
         let is_whole = first - (last - WINDOW) < 1.05 && first > steady.since();
