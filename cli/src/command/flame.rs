@@ -18,7 +18,7 @@ use crate::output::{self, Target, argv};
 use crate::render::style::Style;
 use crate::render::{flame_diff_text, flame_html, flame_text};
 use aim::Aim;
-pub(crate) use comparison::{Comparison, LockChange, Side, SpotChange};
+pub(crate) use comparison::{Comparison, LockChange, SCHEMA as DIFF_SCHEMA, Side, SpotChange};
 #[cfg(test)]
 pub(crate) use document::HostSummary;
 pub(crate) use document::{Document, Own, SCHEMA};

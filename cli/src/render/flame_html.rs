@@ -18,7 +18,7 @@ use super::page::{self, Facts, Head, Note, Part, Place, Table, Tile};
 use super::style::{Tone, unbroken};
 use crate::command::flame::{Document, Own, graph_for_page};
 
-pub(crate) use difference::difference;
+pub(crate) use difference::{difference, difference_part};
 
 #[derive(Template)]
 #[template(path = "flame.html")]

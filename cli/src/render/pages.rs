@@ -13,6 +13,13 @@ use serde_json::{Value, json};
 use browser::Browser;
 
 const FAULTS: &str = include_str!("pages/faults.js");
+const PAPER: &str = include_str!("pages/paper.js");
+
+/// What a sheet of A4 has between margins of 12 mm, in CSS pixels: 186 mm, and 273 mm on its side.
+const UPRIGHT: u32 = 703;
+const ON_ITS_SIDE: u32 = 1031;
+/// More sheets than any result is worth.
+const MOST_SHEETS: usize = 60;
 
 #[test]
 fn every_page_is_fit_to_be_read_in_a_browser() {
@@ -109,13 +116,42 @@ fn by_keyboard(browser: &mut Browser) -> Vec<String> {
 
 /// What is wrong with the page when it is printed.
 fn on_paper(browser: &mut Browser, file: &Path, keep: bool) -> Vec<String> {
-    let paper = browser.call("Page.printToPDF", &json!({"preferCSSPageSize": true, "printBackground": true}));
+    let mut faults = Vec::new();
+    // Whoever reads in the dark still has white paper.
+    for (wide, width) in [(false, UPRIGHT), (true, ON_ITS_SIDE)] {
+        browser.show_paper(width, "dark");
+        let found = browser.evaluate(&PAPER.replace("(WIDE)", if wide { "(true)" } else { "(false)" }));
+        let found = found.as_array().expect("a list").iter().filter_map(Value::as_str);
+        faults.extend(found.map(|fault| format!("printed: {fault}")));
+    }
+    let lies = browser.evaluate("document.querySelector('.card.wide') !== null") == json!(true);
+    let inches =
+        json!({"paperWidth": 8.27, "paperHeight": 11.7, "preferCSSPageSize": true, "printBackground": true});
+    let paper = browser.call("Page.printToPDF", &inches);
     let data = paper["data"].as_str().unwrap_or_default();
     if keep {
         fs::write(file.with_extension("pdf.base64"), data).expect("written");
     }
-    // A page of a PDF takes more than this, also an empty one.
-    if data.len() < 1_000 { vec![format!("printed it is {} letters", data.len())] } else { Vec::new() }
+    let boxes = browser.evaluate(&format!(
+        "[...atob('{data}').matchAll(/\\/MediaBox\\s*\\[([^\\]]*)\\]/g)].map((found) => found[1].trim().split(/\\s+/).map(Number))"
+    ));
+    let sheets: Vec<(u64, u64)> = boxes
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|corners| {
+            let points = |index: usize| corners[index].as_f64().unwrap_or(0.0).round() as u64;
+            (points(2), points(3))
+        })
+        .collect();
+    let on_side = sheets.iter().filter(|(width, height)| width > height).count();
+    if sheets.is_empty() || sheets.len() > MOST_SHEETS {
+        faults.push(format!("printed it is {} sheets", sheets.len()));
+    }
+    if (on_side > 0) != lies {
+        faults.push(format!("printed {on_side} of {} sheets lie on their side", sheets.len()));
+    }
+    faults
 }
 
 fn picture(browser: &mut Browser, file: &Path) {

@@ -1,7 +1,11 @@
 //! Several results as one: the path first, then what each says, then each whole, in the order that tells the story.
 
+mod benched;
+mod boosted;
 mod joined;
+mod sheet;
 mod text;
+mod tuned;
 
 use anyhow::{Context, Result};
 use askama::Template;
@@ -11,8 +15,28 @@ use crate::command::report::reading::{Content, Read, Source, Unread};
 use super::page::{Part, Place};
 use super::style::unbroken;
 use super::{cost_html, doctor_html, drops_html, flame_html, format, ladder_html, load_html};
+pub(crate) use benched::Bench;
 pub(crate) use joined::{Joined, Member};
+pub(crate) use sheet::Sheet;
 pub(crate) use text::text;
+
+/// What `linerate tune` wrote.
+pub(crate) mod tune {
+    pub(crate) use super::tuned::{Applied, Undone};
+}
+
+/// What `linerate boost` wrote.
+pub(crate) mod boost {
+    pub(crate) use super::boosted::{Applied, Planned};
+}
+
+/// Places in the story, as of those that [`rank`] has: what was changed comes after what was found.
+const PLANNED: u8 = 1;
+const TUNED: u8 = 2;
+const UNDONE: u8 = 3;
+const LOOKED: u8 = 4;
+const BOOSTED: u8 = 5;
+const BENCHED: u8 = 7;
 
 /// Results in the order in which they are told.
 #[derive(Debug)]
@@ -76,14 +100,16 @@ impl Story {
 fn rank(content: &Content) -> u8 {
     match content {
         Content::Doctor(_) => 0,
-        Content::Ladder(_) => 1,
-        Content::Search(_) => 2,
-        Content::Ramp(_) => 3,
-        Content::Load(_) => 4,
-        Content::Overload(_) => 5,
-        Content::Cost(_) => 6,
-        Content::Drops(_) => 7,
-        Content::Flame(_) => 8,
+        Content::Ladder(_) => 6,
+        Content::Search(_) => 8,
+        Content::Ramp(_) => 9,
+        Content::Load(_) => 10,
+        Content::Overload(_) => 11,
+        Content::Cost(_) => 12,
+        Content::Drops(_) => 13,
+        Content::Flame(_) => 14,
+        Content::FlameDiff(_) => 15,
+        Content::Sheet(sheet) => sheet.rank(),
     }
 }
 
@@ -99,6 +125,8 @@ fn unix_seconds(content: &Content) -> Option<u64> {
         Content::Cost(document) => document.started_unix_seconds,
         Content::Drops(document) => document.started_unix_seconds,
         Content::Flame(document) => Some(document.started_unix_seconds),
+        Content::FlameDiff(comparison) => Some(comparison.after.started_unix_seconds),
+        Content::Sheet(sheet) => sheet.unix_seconds(),
     }
 }
 
@@ -113,6 +141,8 @@ fn part(content: &Content, place: &Place) -> Result<Part> {
         Content::Cost(document) => cost_html::part(document, place),
         Content::Drops(document) => drops_html::part(document, place),
         Content::Flame(document) => flame_html::part(document, place),
+        Content::FlameDiff(comparison) => flame_html::difference_part(comparison, place),
+        Content::Sheet(sheet) => sheet.part(place),
     }
 }
 

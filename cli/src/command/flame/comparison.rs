@@ -6,19 +6,19 @@ use anyhow::{Result, bail};
 use linerate_trace::contention::{Contention, Lock};
 use linerate_trace::flame::spots::Spot;
 use linerate_trace::flame::{Difference, Profile};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::document::Document;
 use super::drawing::Shown;
 use super::program;
 
 /// The schema of `--diff --json`.
-const SCHEMA: &str = "linerate.flame-diff/1";
+pub(crate) const SCHEMA: &str = "linerate.flame-diff/1";
 
 /// What changed between two runs.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Comparison {
-    pub(crate) schema: &'static str,
+    pub(crate) schema: String,
     pub(crate) version: String,
     pub(crate) argv: Vec<String>,
     #[serde(flatten)]
@@ -34,19 +34,20 @@ pub(crate) struct Comparison {
 }
 
 /// One of the runs.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Side {
     pub(crate) file: String,
     pub(crate) host: String,
     pub(crate) argv: Vec<String>,
     pub(crate) started_unix_seconds: u64,
     pub(crate) seconds: f64,
+    /// None where it was read from a file, which does not have it.
     #[serde(skip)]
-    profile: Profile,
+    profile: Option<Profile>,
 }
 
 /// A hot spot in both.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct SpotChange {
     pub(crate) spot: Spot,
     /// CPUs' worth of time: 0.25 is a quarter of a CPU.
@@ -55,7 +56,7 @@ pub(crate) struct SpotChange {
 }
 
 /// Waits at a place of code in both.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct LockChange {
     pub(crate) lock: Lock,
     pub(crate) callers: Vec<String>,
@@ -76,7 +77,7 @@ impl Comparison {
         let ((before, old), (after, new)) = (open(before_file)?, open(after_file)?);
         let (version, argv) = program();
         Ok(Self {
-            schema: SCHEMA,
+            schema: SCHEMA.to_owned(),
             version,
             argv,
             shown,
@@ -89,9 +90,9 @@ impl Comparison {
         })
     }
 
-    /// Before and after.
-    pub(super) fn profiles(&self) -> [&Profile; 2] {
-        [&self.before.profile, &self.after.profile]
+    /// Before and after; none where it was read from a file.
+    pub(super) fn profiles(&self) -> Option<[&Profile; 2]> {
+        Some([self.before.profile.as_ref()?, self.after.profile.as_ref()?])
     }
 }
 
@@ -103,7 +104,7 @@ impl Side {
             argv: document.argv,
             started_unix_seconds: document.started_unix_seconds,
             seconds: profile.seconds,
-            profile,
+            profile: Some(profile),
         }
     }
 }

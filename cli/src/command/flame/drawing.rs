@@ -65,7 +65,7 @@ pub(crate) fn difference_for_page(comparison: &Comparison) -> Result<Option<Stri
 }
 
 fn changed(comparison: &Comparison, interactive: bool) -> Result<Option<String>> {
-    let [before, after] = comparison.profiles();
+    let Some([before, after]) = comparison.profiles() else { return Ok(None) };
     let picture = Picture {
         title: "CPU time: red has grown, blue has shrunk".to_owned(),
         subtitle: Some(format!("{} against {}", comparison.after.file, comparison.before.file)),

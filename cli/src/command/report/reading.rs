@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use crate::command::load::{overload, ramp, search};
 use crate::command::{cost, doctor, drops, flame};
+use crate::render::report::{Bench, Sheet, boost, tune};
 use crate::render::{doctor_html, load_html};
 
 /// The schema of what this command writes itself: in a directory of results it is none of them.
@@ -28,6 +29,9 @@ pub(crate) enum Content {
     Cost(Box<cost::Document>),
     Drops(Box<drops::Document>),
     Flame(Box<flame::Document>),
+    FlameDiff(Box<flame::Comparison>),
+    /// Of a command whose results have no page of their own.
+    Sheet(Box<dyn Sheet>),
 }
 
 /// A file with a result.
@@ -122,7 +126,7 @@ struct Origin {
 type Reader = fn(&str) -> Result<Content>;
 
 /// The schemas there is a body for, and how they are read.
-const READERS: [(&str, Reader); 9] = [
+const READERS: [(&str, Reader); 16] = [
     (doctor::SCHEMA, |text| Ok(Content::Doctor(whole(text)?))),
     (linerate_ladder::report::SCHEMA, |text| Ok(Content::Ladder(whole(text)?))),
     (search::SCHEMA, |text| Ok(Content::Search(whole(text)?))),
@@ -136,6 +140,13 @@ const READERS: [(&str, Reader); 9] = [
         document.check()?;
         Ok(Content::Flame(document))
     }),
+    (flame::DIFF_SCHEMA, |text| Ok(Content::FlameDiff(whole(text)?))),
+    (linerate_tune::plan::SCHEMA, |text| Ok(Content::Sheet(whole::<linerate_tune::Plan>(text)?))),
+    ("linerate.tune-apply/1", |text| Ok(Content::Sheet(whole::<tune::Applied>(text)?))),
+    ("linerate.tune-undo/1", |text| Ok(Content::Sheet(whole::<tune::Undone>(text)?))),
+    ("linerate.boost/1", |text| Ok(Content::Sheet(whole::<boost::Planned>(text)?))),
+    ("linerate.boost-apply/1", |text| Ok(Content::Sheet(whole::<boost::Applied>(text)?))),
+    ("linerate.bench-servers/1", |text| Ok(Content::Sheet(whole::<Bench>(text)?))),
 ];
 
 fn whole<T: DeserializeOwned>(text: &str) -> Result<Box<T>> {

@@ -18,7 +18,11 @@ pub(crate) fn difference(comparison: &Comparison) -> Result<String> {
     page::alone(|place| difference_part(comparison, place))
 }
 
-fn difference_part(comparison: &Comparison, place: &Place) -> Result<Part> {
+/// Two runs in a page.
+///
+/// # Errors
+/// Where it cannot be rendered.
+pub(crate) fn difference_part(comparison: &Comparison, place: &Place) -> Result<Part> {
     let side = |side: &crate::command::flame::Side| {
         format!("{}: {}, {}", side.file, side.host, format::utc(side.started_unix_seconds))
     };
@@ -47,7 +51,7 @@ fn difference_part(comparison: &Comparison, place: &Place) -> Result<Part> {
     };
     let after = &comparison.after;
     let head = Head {
-        schema: comparison.schema.to_owned(),
+        schema: comparison.schema.clone(),
         version: comparison.version.clone(),
         title: "What burns, before and after",
         verdict: unbroken(&verdict(comparison)),

@@ -1,5 +1,7 @@
 //! A page of each kind, of made-up results.
 
+mod sheets;
+
 use std::fs;
 use std::path::Path;
 
@@ -168,10 +170,13 @@ fn report(directory: &Path, with_path: bool) -> String {
         write("cost-hostile.json", json_of(&made_up_cost::hostile()));
         write("drops.json", json_of(&drops(true)));
         write("flame-again.json", json_of(&made_up_flame::run()));
+        for (name, document) in sheets::all() {
+            write(name, document);
+        }
     }
     let read = reading::read(&[directory]).expect("read");
     assert_eq!(read.unread.len(), 2, "{:?}", read.unread);
     let joined = Story::of(read).joined().expect("joined");
-    assert_eq!(joined.members.len(), if with_path { 12 } else { 2 });
+    assert_eq!(joined.members.len(), if with_path { 12 + sheets::all().len() } else { 2 });
     page(&joined, &["linerate".to_owned(), "report".to_owned(), "runs".to_owned()]).expect("a page")
 }

@@ -1,0 +1,267 @@
+//! What `linerate boost` saw of a server, and what came of steering it.
+
+use anyhow::Result;
+use linerate_host::Known;
+use serde::Deserialize;
+
+use super::sheet::{Body, Origin, Sheet, count};
+use super::tuned::{Step, steps};
+use crate::render::format::{self, cpu_list, grouped};
+use crate::render::page::{Head, Note, Part, Place as Where, Table, Tile};
+use crate::render::style::Tone;
+
+/// `linerate.boost/1`, as far as it is shown.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Planned {
+    #[serde(flatten)]
+    origin: Origin,
+    server: Server,
+    agreement: Known<Agreement>,
+    plan: linerate_tune::Plan,
+    #[serde(flatten)]
+    drawn: Drawn,
+}
+
+#[derive(Debug, Deserialize)]
+struct Server {
+    name: String,
+}
+
+/// `linerate.boost-apply/1`, as far as it is shown.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Applied {
+    #[serde(flatten)]
+    origin: Origin,
+    tune: Option<u64>,
+    changes: Vec<Step>,
+    broke_off: Option<String>,
+    before: Landed,
+    now: Option<Landed>,
+    verification: Verification,
+    #[serde(flatten)]
+    drawn: Drawn,
+}
+
+/// What both have of a plan.
+#[derive(Debug, Deserialize)]
+struct Drawn {
+    places: Vec<Place>,
+    advice: Vec<Advice>,
+    refusals: Vec<Refusal>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Place {
+    cpu: u32,
+    receives: bool,
+    sockets: Vec<u64>,
+    threads: Vec<u32>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Advice {
+    what: String,
+    option: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Refusal {
+    what: String,
+    why: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct Landed {
+    seconds: Option<f64>,
+    agreement: Known<Agreement>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Agreement {
+    packets: u64,
+    on_arrival_cpu: u64,
+    refused: u64,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "verdict")]
+enum Verification {
+    AsPlanned { conformity: Conformity },
+    Elsewhere { conformity: Conformity },
+    Idle { conformity: Conformity },
+    NotJudged { why: String },
+}
+
+#[derive(Debug, Deserialize)]
+struct Conformity {
+    packets: u64,
+    as_planned: u64,
+}
+
+impl Sheet for Planned {
+    fn rank(&self) -> u8 {
+        super::LOOKED
+    }
+
+    fn part(&self, place: &Where) -> Result<Part> {
+        let name = &self.server.name;
+        let planned = count(self.plan.changes.len(), "change", "changes");
+        let verdict = match &self.agreement {
+            Known::Value(seen) => format!(
+                "{name}: {} of {} datagrams were read on the CPU they arrived on; {planned} planned",
+                share(seen.on_arrival_cpu, seen.packets),
+                grouped(seen.packets)
+            ),
+            Known::Unknown { why } => {
+                format!("{name}: where its packets land is not known ({why}); {planned} planned")
+            }
+        };
+        let changes = self.plan.changes.iter().map(|change| {
+            vec![
+                change.setting.to_string(),
+                change.from.to_string(),
+                change.to.to_string(),
+                change.why.clone(),
+            ]
+        });
+        let mut tables = self.drawn.tables();
+        tables.push(Table {
+            heading: "What would be changed",
+            columns: vec!["setting", "from", "to", "why"],
+            rows: changes.collect(),
+            words_last: true,
+            ..Table::default()
+        });
+        let body = Body { notes: self.drawn.notes(), tables, ..Body::default() };
+        body.part(self.origin.head("A server that runs, and where its packets land", &verdict), place)
+    }
+}
+
+impl Sheet for Applied {
+    fn rank(&self) -> u8 {
+        super::BOOSTED
+    }
+
+    fn part(&self, place: &Where) -> Result<Part> {
+        let mut notes: Vec<Note> =
+            self.broke_off.iter().map(|why| Note::alarm("Broke off:", why.clone())).collect();
+        notes.extend(self.drawn.notes());
+        let made = match self.tune {
+            Some(tune) => format!("Tune {tune}: {}", count(self.changes.len(), "change", "changes")),
+            None => "Nothing was changed".to_owned(),
+        };
+        let (landed, mark) = self.verification.told();
+        let mut tables = vec![self.before_and_now()];
+        tables.extend(self.drawn.tables());
+        tables.push(steps(&self.changes));
+        let body = Body { tiles: self.tiles(), notes, tables };
+        let mark = if self.broke_off.is_some() { Head::mark(Tone::Bad, "broke off") } else { mark };
+        let verdict = format!("{made}; {landed}");
+        body.part(Head { mark, ..self.origin.head("A server that was boosted", &verdict) }, place)
+    }
+}
+
+impl Applied {
+    fn tiles(&self) -> Vec<Tile> {
+        let of = |landed: Option<&Landed>| match landed.map(|landed| &landed.agreement) {
+            Some(Known::Value(seen)) => share(seen.on_arrival_cpu, seen.packets),
+            _ => "?".to_owned(),
+        };
+        vec![
+            Tile::new(of(Some(&self.before)), "", "read on the CPU they arrived on, before"),
+            Tile::new(of(self.now.as_ref()), "", "the same now"),
+        ]
+    }
+
+    fn before_and_now(&self) -> Table {
+        let both = |figure: &dyn Fn(&Landed, &Agreement) -> String| {
+            [Some(&self.before), self.now.as_ref()].map(|landed| match landed {
+                Some(landed) => match &landed.agreement {
+                    Known::Value(seen) => figure(landed, seen),
+                    Known::Unknown { why } => format!("unknown: {why}"),
+                },
+                None => "unknown".to_owned(),
+            })
+        };
+        let row = |name: &str, [before, now]: [String; 2]| vec![name.to_owned(), before, now];
+        Table {
+            heading: "How packets landed",
+            columns: vec!["", "before", "now"],
+            rows: vec![
+                row(
+                    "datagrams read a second",
+                    both(&|landed, seen| match landed.seconds {
+                        Some(seconds) if seconds > 0.0 => format::rate(seen.packets as f64 / seconds),
+                        _ => "unknown".to_owned(),
+                    }),
+                ),
+                row(
+                    "read on the CPU they arrived on",
+                    both(&|_, seen| share(seen.on_arrival_cpu, seen.packets)),
+                ),
+                row("lost to full buffers", both(&|_, seen| grouped(seen.refused))),
+            ],
+            ..Table::default()
+        }
+    }
+}
+
+impl Drawn {
+    /// What only the server's own configuration would mend, and what is left.
+    fn notes(&self) -> Vec<Note> {
+        let advice = self.advice.iter().map(|advice| match &advice.option {
+            Some(option) => Note::alarm("The server's own:", format!("{}: {option}", advice.what)),
+            None => Note::alarm("The server's own:", advice.what.clone()),
+        });
+        let refusals =
+            self.refusals.iter().map(|refusal| Note::new(format!("{}: {}", refusal.what, refusal.why)));
+        advice.chain(refusals).collect()
+    }
+
+    fn tables(&self) -> Vec<Table> {
+        let row = |place: &Place| {
+            let threads: Vec<String> = place.threads.iter().map(u32::to_string).collect();
+            vec![
+                format!("CPU {}", cpu_list(&[place.cpu])),
+                if place.receives { "yes" } else { "no" }.to_owned(),
+                place.sockets.len().to_string(),
+                threads.join(", "),
+            ]
+        };
+        vec![Table {
+            heading: "Where each CPU's packets are to go",
+            columns: vec!["CPU", "gets packets", "sockets", "threads"],
+            rows: self.places.iter().map(row).collect(),
+            ..Table::default()
+        }]
+    }
+}
+
+impl Verification {
+    /// In words, and as a mark.
+    fn told(&self) -> (String, Option<(&'static str, String)>) {
+        let landed = |seen: &Conformity| {
+            format!(
+                "{} of {} datagrams landed as planned",
+                share(seen.as_planned, seen.packets),
+                grouped(seen.packets)
+            )
+        };
+        match self {
+            Self::AsPlanned { conformity } => (landed(conformity), Head::mark(Tone::Good, "as planned")),
+            Self::Elsewhere { conformity } => {
+                (landed(conformity), Head::mark(Tone::Bad, "packets land elsewhere"))
+            }
+            Self::Idle { conformity } => (
+                format!("{} datagrams came, too few to tell", grouped(conformity.packets)),
+                Head::mark(Tone::Plain, "idle"),
+            ),
+            Self::NotJudged { why } => (format!("not judged: {why}"), None),
+        }
+    }
+}
+
+/// A share in per cent; a mark where there is nothing to have a share of.
+fn share(of: u64, all: u64) -> String {
+    if all == 0 { "none".to_owned() } else { format::percent(of as f64 / all as f64) }
+}
