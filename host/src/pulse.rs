@@ -111,7 +111,11 @@ impl Reader {
                 let lines = interrupts::parse(text)?;
                 Ok(lines.into_iter().map(|(irq, line)| (irq, line.handled)).collect())
             }),
-            interfaces: self.links.iter_mut().map(|link| interface(host, link)).collect(),
+            interfaces: {
+                let disciplines = qdisc::of_each(host, &self.links);
+                let links = self.links.iter_mut().zip(disciplines);
+                links.map(|(link, disciplines)| interface(host, link, disciplines)).collect()
+            },
             sockets: sockets(host),
             threads: self.threads(host),
         }
@@ -131,7 +135,7 @@ fn parsed<T>(host: &Host, path: &str, parse: impl FnOnce(&str) -> Result<T, Stri
     }
 }
 
-fn interface(host: &Host, link: &mut Link) -> InterfacePulse {
+fn interface(host: &Host, link: &mut Link, disciplines: Known<Vec<Discipline>>) -> InterfacePulse {
     let name = link.interface.clone();
     let base = format!("/sys/class/net/{name}");
     let index = host.read(&format!("{base}/ifindex")).ok().and_then(|text| text.trim().parse().ok());
@@ -152,7 +156,7 @@ fn interface(host: &Host, link: &mut Link) -> InterfacePulse {
     InterfacePulse {
         receive: queue_counts(link, &told, Direction::Receive),
         transmit: queue_counts(link, &told, Direction::Transmit),
-        disciplines: qdisc::disciplines(host, link),
+        disciplines,
         interface: name,
         index,
         totals,

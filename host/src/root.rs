@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::string::FromUtf8Error;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
@@ -140,7 +141,10 @@ impl Host {
             },
         );
         content
-            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+            .map(|bytes| {
+                let lossy = |error: FromUtf8Error| String::from_utf8_lossy(error.as_bytes()).into_owned();
+                String::from_utf8(bytes).unwrap_or_else(lossy)
+            })
             .map_err(|source| HostError::Read { path: path.to_owned(), source })
     }
 

@@ -55,11 +55,17 @@ type Ring = VecDeque<Option<f32>>;
 /// What each item did, the latest last. A figure that was not known is a gap.
 #[derive(Debug, Default)]
 pub struct History {
-    rings: BTreeMap<Item, Vec<(Metric, Ring)>>,
+    curves: BTreeMap<Item, Curves>,
     /// How many pictures were taken in.
     taken: u64,
-    /// The number of the picture in which each item was seen last.
-    seen: BTreeMap<Item, u64>,
+}
+
+/// What an item did.
+#[derive(Debug, Default)]
+struct Curves {
+    rings: Vec<(Metric, Ring)>,
+    /// The number of the picture in which it was seen last.
+    seen: u64,
 }
 
 impl History {
@@ -67,8 +73,8 @@ impl History {
     pub fn take(&mut self, picture: &Picture) {
         self.taken += 1;
         for (item, figures) in figures(picture) {
-            self.seen.insert(item.clone(), self.taken);
-            let rings = self.rings.entry(item).or_default();
+            let Curves { rings, seen } = self.curves.entry(item).or_default();
+            *seen = self.taken;
             for (metric, figure) in figures {
                 let ring = match rings.iter_mut().find(|(known, _)| *known == metric) {
                     Some((_, ring)) => ring,
@@ -85,14 +91,12 @@ impl History {
             }
         }
         let oldest = self.taken.saturating_sub(LENGTH as u64);
-        self.seen.retain(|_, last| *last > oldest);
-        let seen = &self.seen;
-        self.rings.retain(|item, _| seen.contains_key(item));
+        self.curves.retain(|_, curves| curves.seen > oldest);
     }
 
     /// The last figures of an item, the latest last; nothing where none was taken in.
     pub fn of(&self, item: &Item, metric: Metric) -> impl DoubleEndedIterator<Item = Option<f64>> + '_ {
-        let rings = self.rings.get(item).into_iter().flatten();
+        let rings = self.curves.get(item).map(|curves| &curves.rings).into_iter().flatten();
         let ring = rings.filter(move |(known, _)| *known == metric).map(|(_, ring)| ring);
         ring.flatten().map(|figure| figure.map(f64::from))
     }

@@ -12,7 +12,7 @@ use linerate_host::{Capture, Finding, Host, Known, PacketPath, Scope, View};
 use crate::making::{self, Readings};
 use crate::picture::{Cost, Found, HostLine, Picture};
 use departed::Departed;
-use plan::Plan;
+use plan::{Begun, Plan};
 
 /// Where readings come from.
 #[derive(Debug)]
@@ -71,15 +71,15 @@ impl Live {
     /// Reads the host once, whole.
     #[must_use]
     pub fn open(source: Source, scope: Scope) -> Self {
-        let begun = Instant::now();
+        let begun = Begun::now();
         let path = PacketPath::observe(source.now(), &scope);
         let before = source.first_of_two().map(|first| PacketPath::observe(first, &scope));
         let view = View { now: &path, before: before.as_ref() };
         let findings = making::found(&path, &findings(&view));
         let host = making::host_line(&path, name(source.now()));
         let mut reader = Reader::new(&path);
-        let before = source.first_of_two().map(|first| (begun, reader.read(first)));
-        let plan = Plan::new(&path, begun.elapsed());
+        let before = source.first_of_two().map(|first| (begun.at, reader.read(first)));
+        let plan = Plan::new(&path, &begun);
         Self { source, scope, plan, findings, host, reader, before, departed: Departed::default(), path }
     }
 
@@ -129,7 +129,7 @@ impl Live {
     }
 
     fn read_whole(&mut self) {
-        let begun = Instant::now();
+        let begun = Begun::now();
         let path = PacketPath::observe(self.source.now(), &self.scope);
         let view = View::twice(&self.path, &path);
         // A whole reading very soon after another would judge by next to nothing.
@@ -138,7 +138,7 @@ impl Live {
         self.findings = making::found(&path, &findings(&view));
         self.host = making::host_line(&path, self.host.name.clone());
         self.reader = Reader::new(&path);
-        self.plan = Plan::new(&path, begun.elapsed());
+        self.plan = Plan::new(&path, &begun);
         self.path = path;
     }
 

@@ -10,14 +10,6 @@ use super::top_spark::spark;
 /// A piece of text in its tone.
 pub(crate) type Piece = (String, Tone);
 
-/// A line of a panel.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Fitted {
-    pub(crate) pieces: Vec<Piece>,
-    /// What the line is of; none of headings.
-    pub(crate) item: Option<Item>,
-}
-
 /// A curve takes at least so much, and at most.
 const LEAST_CURVE: usize = 6;
 const MOST_CURVE: usize = 30;
@@ -38,22 +30,59 @@ struct Layout {
     width: usize,
 }
 
-/// The headings of a panel, and its lines.
-pub(crate) fn fit(panel: &Panel, history: Option<&History>, width: usize) -> (Vec<Piece>, Vec<Fitted>) {
-    let layout = Layout::of(panel, history.is_some(), width);
-    let mut lines = Vec::new();
-    for block in &panel.blocks {
-        lines.push(Fitted { pieces: layout.block(block), item: block.item.clone() });
-        let rows = block.rows.iter();
-        lines.extend(
-            rows.map(|row| Fitted { pieces: layout.row(row, history), item: Some(row.item.clone()) }),
-        );
-        if let Some(folded) = &block.folded {
-            lines
-                .push(Fitted { pieces: vec![cut(&format!("    {folded}"), width, Tone::Faint)], item: None });
-        }
+/// A panel that is fitted into a width line by line, as far as lines are seen.
+pub(crate) struct Fit<'p> {
+    panel: &'p Panel,
+    history: Option<&'p History>,
+    layout: Layout,
+    lines: Vec<Line<'p>>,
+}
+
+/// What a line is of.
+enum Line<'p> {
+    Block(&'p Block),
+    Row(&'p Row),
+    Folded(&'p str),
+}
+
+impl<'p> Fit<'p> {
+    /// With curves where there is a history.
+    pub(crate) fn new(panel: &'p Panel, history: Option<&'p History>, width: usize) -> Self {
+        let of_block = |block: &'p Block| {
+            let rows = block.rows.iter().map(Line::Row);
+            std::iter::once(Line::Block(block)).chain(rows).chain(block.folded.as_deref().map(Line::Folded))
+        };
+        let lines = panel.blocks.iter().flat_map(of_block).collect();
+        Self { panel, history, layout: Layout::of(panel, history.is_some(), width), lines }
     }
-    (layout.heads(panel), lines)
+
+    /// Its headings.
+    pub(crate) fn heads(&self) -> Vec<Piece> {
+        self.layout.heads(self.panel)
+    }
+
+    /// How many lines it has.
+    pub(crate) fn len(&self) -> usize {
+        self.lines.len()
+    }
+
+    /// The line that is of an item.
+    pub(crate) fn position(&self, item: &Item) -> Option<usize> {
+        self.lines.iter().position(|line| match line {
+            Line::Block(block) => block.item.as_ref() == Some(item),
+            Line::Row(row) => row.item == *item,
+            Line::Folded(_) => false,
+        })
+    }
+
+    /// The lines from one on.
+    pub(crate) fn lines(&self, from: usize) -> impl Iterator<Item = Vec<Piece>> + '_ {
+        self.lines.iter().skip(from).map(|line| match line {
+            Line::Block(block) => self.layout.block(block),
+            Line::Row(row) => self.layout.row(row, self.history),
+            Line::Folded(folded) => vec![cut(&format!("    {folded}"), self.layout.width, Tone::Faint)],
+        })
+    }
 }
 
 /// A sign of how much a finding matters, which can be told without colour too.

@@ -13,7 +13,7 @@ use ratatui::widgets::Paragraph;
 
 use super::format;
 use super::style::Tone;
-use super::top_fit::{Fitted, Piece, fit, sign};
+use super::top_fit::{Fit, Piece, sign};
 use super::top_panel::{Panel, Stage};
 use super::{top_rows, top_text};
 use crate::command::top::state::{Feed, State};
@@ -190,16 +190,16 @@ fn draw_panel(frame: &mut Frame<'_>, area: Rect, state: &State, panel: &Panel, t
         frame.render_widget(Paragraph::new(lines), area);
         return;
     }
-    let (heads, rows) = fit(panel, Some(&state.history), width);
-    lines.push(theme.line(heads));
+    let fit = Fit::new(panel, Some(&state.history), width);
+    lines.push(theme.line(fit.heads()));
     let room = usize::from(area.height).saturating_sub(lines.len());
     let chosen = state.chosen.get(panel.stage.index()).and_then(Option::as_ref);
-    let at = chosen.and_then(|item| rows.iter().position(|row| row.item.as_ref() == Some(item)));
-    let above = above(at, rows.len(), room);
-    for (number, row) in rows.iter().enumerate().skip(above).take(room) {
-        lines.push(row_line(row, has_focus && at == Some(number), width, theme));
+    let at = chosen.and_then(|item| fit.position(item));
+    let above = above(at, fit.len(), room);
+    for (number, pieces) in (above..).zip(fit.lines(above)).take(room) {
+        lines.push(row_line(pieces, has_focus && at == Some(number), width, theme));
     }
-    let below = rows.len().saturating_sub(above + room);
+    let below = fit.len().saturating_sub(above + room);
     if below > 0
         && let Some(last) = lines.last_mut()
     {
@@ -215,11 +215,11 @@ fn above(chosen: Option<usize>, rows: usize, room: usize) -> usize {
     (chosen + 2).saturating_sub(room).min(most)
 }
 
-fn row_line(row: &Fitted, chosen: bool, width: usize, theme: Theme) -> Line<'static> {
+fn row_line(pieces: Vec<Piece>, chosen: bool, width: usize, theme: Theme) -> Line<'static> {
     if !chosen {
-        return theme.line(row.pieces.clone());
+        return theme.line(pieces);
     }
-    let mut line = theme.line(clipped(row.pieces.clone(), width));
+    let mut line = theme.line(clipped(pieces, width));
     for span in &mut line.spans {
         span.style = span.style.remove_modifier(Modifier::DIM).add_modifier(Modifier::REVERSED);
     }

@@ -4,7 +4,7 @@ use linerate_live::Picture;
 
 use super::format;
 use super::style::{Style, Tone, wrap};
-use super::top_fit::{Piece, fit, sign};
+use super::top_fit::{Fit, Piece, sign};
 use super::top_panel::{Choice, Panel};
 use super::top_rows::panels;
 
@@ -66,9 +66,9 @@ fn stage(panel: &Panel, style: Style) -> Vec<String> {
         lines.extend(wrap(why, style.width.saturating_sub(2)).iter().map(|line| format!("  {line}")));
         return lines;
     }
-    let (heads, rows) = fit(panel, None, style.width);
-    lines.push(paint(style, &heads));
-    lines.extend(rows.iter().map(|line| paint(style, &line.pieces)));
+    let fit = Fit::new(panel, None, style.width);
+    lines.push(paint(style, &fit.heads()));
+    lines.extend(fit.lines(0).map(|line| paint(style, &line)));
     lines
 }
 

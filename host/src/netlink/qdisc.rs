@@ -47,6 +47,24 @@ pub(crate) fn disciplines(host: &Host, link: &Link) -> Known<Vec<Discipline>> {
     answer.into()
 }
 
+/// The disciplines of each of these interfaces. A live host, which lists all whatever it is asked for, is asked once.
+pub(crate) fn of_each(host: &Host, links: &[Link]) -> Vec<Known<Vec<Discipline>>> {
+    if !host.is_live() || links.len() < 2 {
+        return links.iter().map(|link| disciplines(host, link)).collect();
+    }
+    let all = match all() {
+        Ok(all) => all,
+        // Each says why in its own words.
+        Err(_) => return links.iter().map(|link| disciplines(host, link)).collect(),
+    };
+    let of_link = |link: &Link| {
+        let own =
+            |index: u32| all.iter().filter(|(of, _)| *of == index).map(|(_, item)| item.clone()).collect();
+        link.index.clone().map(own)
+    };
+    links.iter().map(of_link).collect()
+}
+
 /// The disciplines of an interface, by its name.
 pub(crate) fn of_interface(host: &Host, interface: &str) -> Result<Vec<Discipline>, HostError> {
     let what = format!("reading the queueing disciplines of {interface}");
@@ -109,12 +127,21 @@ fn act(kind: u16, flags: u16, index: u32, place: Place, attributes: &Attributes)
 
 /// The kernel lists those of all interfaces, whatever it is asked for (`tc_dump_qdisc`, net/sched/sch_api.c, Linux 6.18).
 pub(crate) fn list(interface: u32) -> io::Result<Vec<Discipline>> {
-    let mut request = vec![0; MESSAGE_BYTES];
-    request[INDEX..INDEX + 4].copy_from_slice(&interface.to_ne_bytes());
-    let answers = Connection::open(NETLINK_ROUTE)?.request(GET, NLM_F_DUMP, &request)?;
-    let of_interface =
-        answers.iter().filter(|answer| answer.kind == NEW && word(&answer.body, INDEX) == Some(interface));
-    of_interface.map(|answer| read(&answer.body).ok_or_else(|| io::ErrorKind::InvalidData.into())).collect()
+    Ok(listed(|index| index == interface)?.into_iter().map(|(_, discipline)| discipline).collect())
+}
+
+/// Those of all interfaces, each with its interface's index.
+fn all() -> io::Result<Vec<(u32, Discipline)>> {
+    listed(|_| true)
+}
+
+fn listed(wanted: impl Fn(u32) -> bool) -> io::Result<Vec<(u32, Discipline)>> {
+    let answers = Connection::open(NETLINK_ROUTE)?.request(GET, NLM_F_DUMP, &[0; MESSAGE_BYTES])?;
+    let of_interface = answers.iter().filter(|answer| answer.kind == NEW).filter_map(|answer| {
+        let index = word(&answer.body, INDEX).filter(|index| wanted(*index))?;
+        Some(read(&answer.body).map(|item| (index, item)).ok_or_else(|| io::ErrorKind::InvalidData.into()))
+    });
+    of_interface.collect()
 }
 
 /// Reads a message; none where it is cut short or has no statistics.

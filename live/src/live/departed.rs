@@ -73,14 +73,15 @@ fn has(service: &Service, socket: &Socket) -> bool {
 }
 
 /// Adds to what is there what was there before, as `gone`, until it was gone for long; and notes what is there.
-fn merge<T: Clone>(
+fn merge<T>(
     known: &mut Vec<(T, Option<Instant>)>,
     there: &mut Vec<T>,
     at: Instant,
     (same, gone): (impl Fn(&T, &T) -> bool, impl Fn(&T, f64) -> T),
     stays: impl Fn(&T) -> bool,
 ) {
-    let mut next: Vec<(T, Option<Instant>)> = there.iter().map(|item| (item.clone(), None)).collect();
+    // No more is kept than what is shown of it once it is gone.
+    let mut next: Vec<(T, Option<Instant>)> = there.iter().map(|item| (gone(item, 0.0), None)).collect();
     for (item, since) in known.drain(..) {
         if next.iter().any(|(other, left)| left.is_none() && same(other, &item)) {
             continue;

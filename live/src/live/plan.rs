@@ -9,17 +9,37 @@ use linerate_host::{Host, PacketPath, Scope};
 
 use super::USUAL_AGE;
 
-/// Whole readings take no more than this part of a CPU, unless interfaces come and go.
-const MOST_OF_A_CPU: u32 = 100;
+/// Whole readings take no more than one part in this many of a CPU, unless interfaces come and go.
+const LEAST_PART_OF_A_CPU: u32 = 200;
 
 /// Sockets of clients come and go all the time: for them the host is not read whole more often than this.
 const SOONEST: Duration = Duration::from_secs(3);
+
+/// A whole reading as it begins.
+pub(super) struct Begun {
+    pub(super) at: Instant,
+    cpu_time: Duration,
+}
+
+impl Begun {
+    pub(super) fn now() -> Self {
+        Self { at: Instant::now(), cpu_time: cpu_time() }
+    }
+}
+
+/// The time that the calling thread ran. On a busy machine much less than what passed, and all that a reading takes from others.
+fn cpu_time() -> Duration {
+    let ran = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    let (seconds, nanoseconds) = (u64::try_from(ran.tv_sec), u32::try_from(ran.tv_nsec));
+    Duration::new(seconds.unwrap_or(0), nanoseconds.unwrap_or(0))
+}
 
 /// What a whole reading saw that a later one may miss or have more of.
 #[derive(Debug)]
 pub(super) struct Plan {
     at: Instant,
     took: Duration,
+    cpu_time: Duration,
     /// Indices of the interfaces that are looked at, by name.
     interfaces: Vec<(String, Option<u32>)>,
     /// All interfaces there are.
@@ -31,11 +51,12 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    pub(super) fn new(path: &PacketPath, took: Duration) -> Self {
+    pub(super) fn new(path: &PacketPath, begun: &Begun) -> Self {
         let udp = path.socket.services().iter().filter(|service| service.protocol == Protocol::Udp);
         Self {
             at: Instant::now(),
-            took,
+            took: begun.at.elapsed(),
+            cpu_time: cpu_time().saturating_sub(begun.cpu_time),
             interfaces: path
                 .link
                 .iter()
@@ -62,7 +83,7 @@ impl Plan {
 
     /// Whether it is time: interfaces came or went, or sockets and threads did and it is not too soon, or it is long ago.
     pub(super) fn is_due(&mut self, host: &Host, scope: &Scope, pulse: &Pulse) -> bool {
-        let affordable = self.took.saturating_mul(MOST_OF_A_CPU);
+        let affordable = self.cpu_time.saturating_mul(LEAST_PART_OF_A_CPU);
         let age = self.age();
         self.interfaces_changed(host, pulse)
             || age >= USUAL_AGE.max(affordable)

@@ -105,10 +105,10 @@ impl Reader<'_> {
         };
         let counts = Pairs::new(self.before.map(|before| &before.transmit), &self.now.transmit);
         let vectors = self.readings.path.irq.vectors(interface);
+        let (own, earlier) = (of_queues(Some(self.now)), of_queues(self.before));
         let queue = |item: &linerate_host::stage::transmit::TransmitQueue| {
             let queue = item.queue;
-            let own = self.discipline_of(Some(self.now), queue);
-            let before = self.discipline_of(self.before, queue);
+            let (own, before) = (own.get(&queue), earlier.get(&queue));
             TransmitQueue {
                 queue,
                 packets_per_second: counts.rate(queue, |item| Some(item.packets), self.readings.seconds),
@@ -126,17 +126,6 @@ impl Reader<'_> {
             }
         };
         settings.queues.clone().map(|queues| queues.iter().map(queue).collect())
-    }
-
-    /// The discipline of a transmit queue, below an `mq`, whose children are numbered from 1.
-    fn discipline_of<'p>(
-        &self,
-        pulse: Option<&'p InterfacePulse>,
-        queue: u32,
-    ) -> Option<&'p linerate_host::stage::transmit::Discipline> {
-        let parent = format!(":{:x}", queue + 1);
-        let all = pulse?.disciplines.value()?;
-        all.iter().find(|item| item.parent != "root" && item.parent.ends_with(&parent))
     }
 
     fn discipline(&self) -> Known<Option<Discipline>> {
@@ -158,6 +147,16 @@ impl Reader<'_> {
             })
         })
     }
+}
+
+/// The disciplines of transmit queues by queue: those below an `mq`, whose children are numbered from 1 in hexadecimal.
+fn of_queues(pulse: Option<&InterfacePulse>) -> BTreeMap<u32, &linerate_host::stage::transmit::Discipline> {
+    let all = pulse.and_then(|pulse| pulse.disciplines.value()).into_iter().flatten();
+    let of_queue = |item: &linerate_host::stage::transmit::Discipline| {
+        let (_, minor) = item.parent.rsplit_once(':')?;
+        u32::from_str_radix(minor, 16).ok()?.checked_sub(1)
+    };
+    all.rev().filter_map(|item| Some((of_queue(item)?, item))).collect()
 }
 
 fn told_by(counts: &Counts) -> Option<String> {

@@ -32,11 +32,16 @@ impl Interrupts {
         let (mut of_vectors, mut of_cpus) = (BTreeMap::new(), BTreeMap::<u32, f64>::new());
         for irq in own {
             let Some(handled) = now.get(&irq) else { continue };
-            let before = before.get(&irq).map_or(&[][..], Vec::as_slice);
+            // Both are in the order of the file's columns, which is that of the CPUs.
+            let mut before = before.get(&irq).map_or(&[][..], Vec::as_slice).iter().peekable();
             let (mut all, mut most) = (0.0, (0, None));
             for (cpu, count) in handled {
-                let earlier = before.iter().find(|(other, _)| other == cpu).map_or(0, |(_, count)| *count);
+                while before.next_if(|(other, _)| other < cpu).is_some() {}
+                let earlier = before.next_if(|(other, _)| other == cpu).map_or(0, |(_, count)| *count);
                 let grown = count.saturating_sub(earlier);
+                if grown == 0 {
+                    continue;
+                }
                 #[expect(clippy::cast_precision_loss, reason = "a rate is shown with three digits")]
                 let rate = grown as f64 / seconds;
                 all += rate;

@@ -19,8 +19,9 @@ pub(crate) struct Top {
 /// What was promised: the part of one CPU.
 const MOST: f64 = 0.02;
 
-/// A whole reading is made so often, in seconds, unless interfaces come and go; and never oftener than takes 1 % of a CPU.
+/// A whole reading is made so often, in seconds, unless interfaces come and go; and never oftener than takes half a per cent of a CPU.
 const WHOLE_EACH: f64 = 10.0;
+const WHOLE_MOST: f64 = 0.005;
 
 impl Top {
     pub(crate) fn run(&self) -> anyhow::Result<ExitCode> {
@@ -43,7 +44,7 @@ impl Top {
                 long.refreshes
             );
             let each = (long.cpu_seconds - short.cpu_seconds) / refreshes as f64;
-            let whole = (long.whole_seconds / WHOLE_EACH).min(0.01);
+            let whole = (long.whole_seconds / WHOLE_EACH).min(WHOLE_MOST);
             let all = each + whole;
             let fine = all <= MOST;
             kept &= fine;

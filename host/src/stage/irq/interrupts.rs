@@ -45,18 +45,30 @@ fn columns(header: &str) -> Result<Vec<u32>, &str> {
 
 fn interrupt(cpus: &[u32], rest: &str) -> Result<Line, String> {
     let mut handled = Vec::new();
-    let mut rest = rest.trim_start();
+    let mut rest = rest.as_bytes();
     for (column, cpu) in cpus.iter().enumerate() {
-        let end = rest.find(char::is_whitespace).unwrap_or(rest.len());
+        rest = rest.trim_ascii_start();
+        let end = rest.iter().position(u8::is_ascii_whitespace).unwrap_or(rest.len());
         let (item, tail) = rest.split_at(end);
-        let count: u64 =
-            item.parse().map_err(|_| format!("'{item}' is not count {} of {}", column + 1, cpus.len()))?;
+        let count = number(item).ok_or_else(|| {
+            let item = String::from_utf8_lossy(item);
+            format!("'{item}' is not count {} of {}", column + 1, cpus.len())
+        })?;
         if count > 0 {
             handled.push((*cpu, count));
         }
-        rest = tail.trim_start();
+        rest = tail;
     }
-    Ok(Line { handled, name: action(rest).to_owned() })
+    Ok(Line { handled, name: action(&String::from_utf8_lossy(rest.trim_ascii_start())).to_owned() })
+}
+
+/// Digits alone. A file of 128 CPUs and 300 interrupts has 40,000 of these, nearly all of them zero.
+fn number(digits: &[u8]) -> Option<u64> {
+    let digit = |sum: u64, byte: &u8| {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 { None } else { sum.checked_mul(10)?.checked_add(u64::from(digit)) }
+    };
+    if digits.is_empty() { None } else { digits.iter().try_fold(0, digit) }
 }
 
 /// The names behind chip, number at the chip and trigger: all after the trigger. Where no trigger is told, they are
