@@ -1,5 +1,6 @@
 //! The hosts themselves.
 
+mod cloud_vm;
 mod makita;
 mod many;
 mod million_packets;
@@ -49,12 +50,14 @@ impl Specimen {
 /// Makes a host as it is known.
 type Make = fn() -> Specimen;
 
-const ALL: [(&str, Make); 5] = [
+const ALL: [(&str, Make); 7] = [
     ("makita-2016", makita::as_found),
     ("makita-2016-mended", makita::mended),
     ("million-packets", million_packets::million_packets),
     ("many", many::specimen),
     ("small-vm", small_vm::small_vm),
+    ("makita-2016-neglected", makita::neglected),
+    ("cloud-vm", cloud_vm::cloud_vm),
 ];
 
 /// The names of all specimens.

@@ -3,6 +3,7 @@
 //! What the slides show is in `published`. What they do not show is chosen so that it is no fault: the governor is
 //! `performance`, no packet is lost, connection tracking is not loaded.
 
+mod neglected;
 mod published;
 
 use std::collections::BTreeMap;
@@ -12,6 +13,7 @@ use crate::{
     Cpu, CpuTimes, Cpus, Ethtool, Hashed, Interrupt, IpTable, Kernel, Machine, Netfilter, Nic, Process,
     RECVFROM, ReceiveQueue, Softnet, Thread, TransmitQueue, UdpCounts, UdpSocket,
 };
+pub(super) use neglected::neglected;
 use published::{CPU_PERCENT, IRQ_TO_CPU, QUEUE_PACKETS, TABLE_REACH};
 
 const NIC: &str = "ens1f0";

@@ -30,7 +30,8 @@ pub(super) fn small_vm() -> Specimen {
     Specimen { name: "small-vm", about: "2 CPUs, virtio with 2 queues, quiet", first, later: Some(later) }
 }
 
-fn machine() -> Machine {
+/// As it was at the first reading.
+pub(super) fn machine() -> Machine {
     Machine {
         kernel: KERNEL,
         uptime_centiseconds: 100 * 432_000,
