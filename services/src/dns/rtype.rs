@@ -2,6 +2,11 @@
 
 use std::ops::Range;
 
+use super::query::LONGEST_NAME;
+
+/// A longer one is a pointer, or nothing that is known (RFC 1035, section 4.1.4).
+const LONGEST_LABEL: usize = 63;
+
 pub(crate) const A: u16 = 1;
 pub(crate) const NS: u16 = 2;
 pub(crate) const CNAME: u16 = 5;
@@ -50,11 +55,24 @@ pub(crate) fn names(rtype: u16, data: &[u8]) -> [Option<Range<usize>>; 2] {
     [first, second]
 }
 
+/// Whether all names are there that [`names`] looks for.
+pub(crate) fn has_its_names(rtype: u16, data: &[u8]) -> bool {
+    let wanted = match rtype {
+        SOA | 14 => 2,
+        2..=9 | PTR | MX | KX | SRV => 1,
+        _ => 0,
+    };
+    names(rtype, data).iter().flatten().count() == wanted
+}
+
 fn name_at(data: &[u8], start: usize) -> Option<Range<usize>> {
     let mut at = start;
     loop {
         let length = usize::from(*data.get(at)?);
         at += length + 1;
+        if length > LONGEST_LABEL || at - start > LONGEST_NAME {
+            return None;
+        }
         if length == 0 {
             return Some(start..at);
         }

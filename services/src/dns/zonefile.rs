@@ -4,8 +4,10 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use domain::base::iana::{Class, Rtype};
-use domain::base::name::{Name, ToName};
-use domain::base::rdata::ComposeRecordData;
+use domain::base::name::{Name, ParsedName, ToName};
+use domain::base::rdata::{ComposeRecordData, ParseRecordData};
+use domain::dep::octseq::Parser;
+use domain::rdata::ZoneRecordData;
 use domain::zonefile::inplace::{Entry, ScannedRecord, Zonefile};
 
 use super::rtype;
@@ -221,6 +223,10 @@ impl Reading {
             Some("DNAME is not supported: take it out, or serve the zone with a server that has it")
         } else if matches!(rtype, rtype::OPT | 249..=255) {
             Some("a type for queries only")
+        } else if !is_of_type(record.rtype(), &data) {
+            Some(
+                "its data cannot be that of the type: it is too short, too long, or has no name where one belongs",
+            )
         } else {
             None
         };
@@ -232,6 +238,19 @@ impl Reading {
         }
         Ok(Parsed { owner, rtype, ttl: record.ttl().as_secs(), data, file: 0, line: 0 })
     }
+}
+
+/// Whether data can be of the type, if that is known. The parser takes what is given as bytes (RFC 3597, section 5) for data of
+/// any type, where a name may be missing, cut short, or a pointer into a message that there is none of.
+fn is_of_type(rtype: Rtype, data: &[u8]) -> bool {
+    let mut parser = Parser::from_ref(data);
+    let parsed = ZoneRecordData::<_, ParsedName<_>>::parse_rdata(rtype, &mut parser);
+    let mut again = Vec::new();
+    let same = parsed
+        .ok()
+        .flatten()
+        .is_some_and(|parsed| parsed.compose_rdata(&mut again).is_ok() && again.len() == data.len());
+    same && parser.remaining() == 0 && rtype::has_its_names(rtype.to_int(), data)
 }
 
 /// Whether a name in wire form is `apex` or below it.
@@ -314,6 +333,35 @@ mod tests {
         );
         let one = "there is another record of this type, and may be one only";
         assert_eq!(refused("a IN CNAME b\na IN CNAME c"), format!("file:4: a.example.test. CNAME: {one}"));
+    }
+
+    #[test]
+    fn data_given_as_bytes_is_that_of_its_type() {
+        let why = "its data cannot be that of the type";
+        // Nothing at all, a name that goes on, a pointer, one byte more than the name, and a SOA without its numbers.
+        for data in [
+            "CNAME \\# 0",
+            "NS \\# 0",
+            "KX \\# 0",
+            "MX \\# 2 0001",
+            "NS \\# 2 0161",
+            "NS \\# 2 c00c",
+            "KX \\# 4 0001c00c",
+            "PTR \\# 2 0000",
+            "A \\# 3 c00002",
+        ] {
+            assert!(refused(&format!("a IN {data}")).contains(why), "{data}");
+        }
+        let soa = parse("example.test", "@ 60 IN SOA \\# 2 0000", Path::new("file")).expect_err("no numbers");
+        assert!(soa.to_string().contains(why), "{soa}");
+        let good =
+            "a IN A \\# 4 c0000201\nb IN NS \\# 3 016100\nc IN KX \\# 5 0001016100\nd IN TYPE999 \\# 0\n";
+        assert_eq!(
+            parse("example.test", &format!("{HEAD}{good}"), Path::new("file"))
+                .map(|zone| zone.records.len())
+                .ok(),
+            Some(5)
+        );
     }
 
     #[test]
