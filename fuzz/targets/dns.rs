@@ -1,13 +1,29 @@
-//! Arbitrary bytes as a query to the DNS server, over both transports, and after a zero byte as a zone file.
+//! Queries for the DNS server, whose answers are read by the crate `domain` and held against what must always be so.
+//!
+//! The first byte chooses what the rest is: a query as it is; what queries are made of, for zones that are known; what a zone
+//! and then queries for it are made of; or the text of a zone file, and after a zero byte what queries are made of.
 
 #![no_main]
 
 use std::cell::RefCell;
+use std::fmt::Write as _;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
 
+use domain::base::iana::{Opcode, Rcode, Rtype};
+use domain::base::{Message, ParsedName};
+use domain::rdata::AllRecordData;
+use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
-use linerate_services::dns::{Answerer, Served, Transport, UDP_SIZE, Zones};
+use linerate_services::dns::{Answerer, Dns, RateLimit, Served, Transport, UDP_SIZE, Zones};
 
-const ZONE: &str = "\
+const LEAST_UDP: u16 = 512;
+const HEADER: usize = 12;
+const CLASS_ANY: u16 = 255;
+/// Anything but loopback, which is not limited.
+const STRANGER: IpAddr = IpAddr::V4(Ipv4Addr::new(198, 51, 100, 7));
+
+const PARENT: &str = "\
 $TTL 60
 @ IN SOA ns hostmaster 1 2 3 4 5
 @ IN NS ns
@@ -18,38 +34,334 @@ a IN AAAA 2001:db8::1
 c IN CNAME d
 d IN CNAME a
 l IN CNAME l
+x IN CNAME e.z
 *.w IN CNAME x.w
 *.v IN TXT text
 _s._u IN SRV 1 2 3 a
 e.f.g IN PTR a
+b IN NS ns.b
+b IN NS ns.z
 z IN NS ns.z
 z IN DS 1 13 2 00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff
 ns.z IN A 192.0.2.3
 ";
+const CHILD: &str = "\
+$TTL 60
+@ IN SOA ns hostmaster.t. 1 2 3 4 5
+@ IN NS ns
+@ IN NS ns.t.
+ns IN A 192.0.2.3
+e IN CNAME a.t.
+";
+/// What names are made of: labels of the zones, a wildcard's, and the longest there is.
+const LABELS: [&str; 17] = [
+    "a",
+    "b",
+    "c",
+    "d",
+    "e",
+    "f",
+    "g",
+    "l",
+    "ns",
+    "v",
+    "w",
+    "x",
+    "z",
+    "_s",
+    "_u",
+    "*",
+    "sixty-three-letters-are-the-most-that-a-label-of-a-name-can-have",
+];
+const TYPES: [u16; 20] = [1, 2, 5, 6, 12, 13, 14, 15, 16, 28, 33, 35, 36, 43, 46, 47, 48, 251, 252, 255];
 
 thread_local! {
-    static ANSWERER: RefCell<Answerer> = RefCell::new(Answerer::new(Served::new(
-        Zones::parse("t", ZONE).expect("the zone is sound"),
-    )));
+    static KNOWN: RefCell<Subject> = RefCell::new(Subject::new(known()));
+    static MADE: RefCell<Subject> = RefCell::new(Subject::new(known()));
+}
+
+/// A zone and one below it, each with more records than go into the answers asked for.
+fn known() -> Zones {
+    let directory = std::env::temp_dir().join(format!("linerate-fuzz-dns-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).expect("a directory for zones");
+    let mut parent = PARENT.to_owned();
+    for number in 0..60 {
+        let _ =
+            writeln!(parent, "f IN TXT \"{number} {}\"\ng IN MX {number} a.f.{number}.g", "-".repeat(200));
+        let _ = writeln!(parent, "b IN NS ns.{number}.b\nns.{number}.b IN AAAA 2001:db8::{number}");
+    }
+    let files = [("t", parent.as_str()), ("z.t", CHILD)].map(|(name, text)| {
+        let file = directory.join(name);
+        std::fs::write(&file, text).expect("a zone is written");
+        (name, file)
+    });
+    let zones = Zones::load(&files).expect("the zones are sound");
+    let _ = std::fs::remove_dir_all(directory);
+    zones
+}
+
+/// The same zones in all the ways they are served.
+struct Subject {
+    served: Arc<Served>,
+    answerer: Answerer,
+    limited: Dns,
+    reply: Box<[u8]>,
+}
+
+impl Subject {
+    fn new(zones: Zones) -> Self {
+        let served = Served::new(zones);
+        // Nothing but what is longer than its query is limited, and that nearly always.
+        let limit = RateLimit { surplus_bytes: 1, ..RateLimit::per_second(0) };
+        Self {
+            answerer: Answerer::new(Arc::clone(&served)),
+            limited: Dns::new(Arc::clone(&served)).rate_limit(Some(limit)),
+            served,
+            reply: vec![0; usize::from(u16::MAX)].into(),
+        }
+    }
+
+    fn answer(&mut self, query: &[u8], transport: Transport) -> Option<Vec<u8>> {
+        let length = self.answerer.answer(query, &mut self.reply, transport)?;
+        Some(self.reply[..length].to_vec())
+    }
+
+    /// Asks until there is nothing more to make queries of.
+    fn ask_all(&mut self, from: &mut Unstructured<'_>) {
+        while let (false, Ok(query)) = (from.is_empty(), query(from)) {
+            self.ask(&query);
+        }
+    }
+
+    fn ask(&mut self, query: &[u8]) {
+        let told = Query::of(query);
+        let is_query = query.len() >= HEADER && query[2] & 0x80 == 0;
+        let whole = self.answer(query, Transport::Tcp);
+        assert_eq!(whole.is_some(), is_query, "silence is for all but queries, and for those alone");
+        if let Some(whole) = &whole {
+            told.check(query, whole, usize::from(u16::MAX));
+        }
+        for most in [UDP_SIZE, LEAST_UDP, 4096] {
+            let answer = self.answer(query, Transport::Udp { most });
+            assert_eq!(answer.is_some(), is_query);
+            let (Some(answer), Some(whole)) = (answer, &whole) else { continue };
+            let room = told.room(most);
+            told.check(query, &answer, room);
+            assert!(self.answer(&answer, Transport::Udp { most }).is_none(), "an answer is answered");
+            if told.qtype != Some(Rtype::AXFR.to_int()) {
+                fits(&answer, whole, room);
+            }
+        }
+        let mut reply = [0; 4096];
+        if let Some(length) = self.limited.answer_at(query, STRANGER, &mut reply) {
+            assert!(length <= query.len() + 1, "{length} bytes for {} that may be forged", query.len());
+            told.check(query, &reply[..length], told.room(UDP_SIZE));
+        }
+        // However little room there is.
+        for space in [0, HEADER - 1, HEADER, HEADER + 11, query.len(), query.len() + 10, query.len() + 30] {
+            if let Some(length) = self.answerer.answer(query, &mut vec![0; space], Transport::Tcp) {
+                assert!(length <= space);
+            }
+        }
+    }
+}
+
+/// What an answer over UDP has to be, beside that over TCP.
+fn fits(answer: &[u8], whole: &[u8], room: usize) {
+    let flags = |message: &[u8]| u16::from_be_bytes([message[2], message[3]]);
+    let cut = flags(answer) & 0x0200 != 0;
+    assert_eq!(flags(answer) & !0x0200, flags(whole) & !0x0200, "the same but for TC");
+    if whole.len() <= room {
+        assert_eq!(answer.len(), whole.len(), "all of it goes where there is room");
+        assert_eq!(flags(answer), flags(whole), "TC where there is room");
+    } else if !cut {
+        assert_eq!(answer[6..8], whole[6..8], "an answer that was cut, and does not say so");
+    }
+}
+
+/// What the crate `domain` reads in a query.
+struct Query {
+    qtype: Option<u16>,
+    /// How long an answer may be, by EDNS.
+    edns: Option<u16>,
+}
+
+impl Query {
+    fn of(query: &[u8]) -> Self {
+        let Ok(message) = Message::from_octets(query) else { return Self { qtype: None, edns: None } };
+        let qtype = message.first_question().map(|question| question.qtype().to_int());
+        Self { qtype, edns: message.opt().map(|opt| opt.udp_payload_size()) }
+    }
+
+    /// How long an answer may be over UDP, from a server that sends at most so much.
+    fn room(&self, most: u16) -> usize {
+        self.edns.map_or(LEAST_UDP, |size| size.min(most)).max(LEAST_UDP).into()
+    }
+
+    /// What must be so of any answer.
+    fn check(&self, query: &[u8], answer: &[u8], room: usize) {
+        assert!(answer.len() <= room, "{} bytes where {room} are allowed", answer.len());
+        let message = Message::from_octets(answer).expect("a header");
+        let header = message.header();
+        assert_eq!(answer[..2], query[..2], "the query's identifier");
+        assert!(header.qr());
+        assert_eq!((answer[2] ^ query[2]) & 0x78, 0, "the query's opcode");
+        assert_eq!(answer[2] & !query[2] & 1, 0, "recursion was not desired");
+        let counts = message.header_counts();
+        let mut questions = message.question();
+        let asked = questions.next().map(|question| question.expect("a question that can be read"));
+        if counts.qdcount() != 0 {
+            let end = HEADER + question_length(answer);
+            assert_eq!(answer[HEADER..end], query[HEADER..end], "the question, letter by letter");
+        }
+        assert!(counts.qdcount() <= 1 && questions.next().is_none());
+        // All of its records can be read, and nothing is behind them.
+        let mut aliases: Vec<ParsedName<&[u8]>> = asked.iter().map(|asked| *asked.qname()).collect();
+        for record in message.answer().expect("a section").into_records::<AllRecordData<_, _>>() {
+            let record = record.expect("a record that can be read");
+            assert!(aliases.contains(record.owner()), "{record:?} was not asked for");
+            if let AllRecordData::Cname(alias) = record.data() {
+                aliases.push(*alias.cname());
+            }
+        }
+        for record in message.authority().expect("a section").into_records::<AllRecordData<_, _>>() {
+            record.expect("a record that can be read");
+        }
+        let mut options = 0;
+        let mut additional = message.additional().expect("a section");
+        for record in additional.into_records::<AllRecordData<_, _>>() {
+            options += usize::from(record.expect("a record that can be read").rtype() == Rtype::OPT);
+        }
+        for record in additional.by_ref() {
+            record.expect("a record");
+        }
+        assert_eq!(additional.pos(), answer.len(), "bytes behind the last record");
+        assert!(options <= 1 && (options == 0 || query[10..12] == [0, 1]), "EDNS for who had none");
+        let class = asked.map(|asked| asked.qclass().to_int());
+        let negative = header.rcode() == Rcode::NXDOMAIN && header.opcode() == Opcode::QUERY;
+        if negative && !header.tc() && class != Some(CLASS_ANY) {
+            assert!(header.aa() && counts.nscount() == 1, "NXDOMAIN without a SOA");
+        }
+    }
+}
+
+/// Bytes of the first question, which can be read.
+fn question_length(message: &[u8]) -> usize {
+    let mut at = HEADER;
+    while message[at] != 0 {
+        at += usize::from(message[at]) + 1;
+    }
+    at + 5 - HEADER
+}
+
+/// A query that is well-formed, or but for little.
+fn query(from: &mut Unstructured<'_>) -> Result<Vec<u8>> {
+    let mut query = from.bytes(2)?.to_vec();
+    let usual: bool = from.ratio(7, 8)?;
+    if usual {
+        query.extend([u8::from(from.arbitrary::<bool>()?), 0, 0, 1, 0, 0, 0, 0, 0, 0]);
+    } else {
+        query.extend_from_slice(from.bytes(2)?);
+        (0..4).try_for_each(|_| from.int_in_range(0..=2).map(|count| query.extend([0_u8, count])))?;
+    }
+    for _ in 0..from.int_in_range(0..=5)? {
+        let label = if from.ratio(1, 12)? {
+            let length = from.int_in_range(1..=63)?;
+            from.bytes(length)?
+        } else {
+            from.choose(&LABELS)?.as_bytes()
+        };
+        let upper: bool = from.arbitrary()?;
+        query.push(label.len().min(63) as u8);
+        query.extend(label.iter().take(63).map(|byte| if upper { byte.to_ascii_uppercase() } else { *byte }));
+    }
+    query.extend_from_slice(if from.ratio(1, 16)? { &[0] } else { &[1, b't', 0] });
+    let qtype = if from.ratio(1, 12)? { from.arbitrary()? } else { *from.choose(&TYPES)? };
+    query.extend(qtype.to_be_bytes());
+    query.extend(from.choose(&[1_u16, 1, 1, 1, 3, 255, 0])?.to_be_bytes());
+    if from.arbitrary()? {
+        query[11] = 1;
+        query.extend([0, 0, 41]);
+        query.extend(from.choose(&[0_u16, 512, 1232, 1400, 4096, 65_535])?.to_be_bytes());
+        query.extend([0, u8::from(from.ratio(1, 12)?), from.arbitrary()?, 0]);
+        let length = from.int_in_range(0..=12)?;
+        let options = from.bytes(length)?;
+        query.extend((options.len() as u16).to_be_bytes());
+        query.extend_from_slice(options);
+    }
+    if from.ratio(1, 16)? {
+        query.truncate(usize::from(from.arbitrary::<u8>()?));
+    }
+    Ok(query)
+}
+
+/// The text of a zone, most of whose lines make sense beside each other.
+fn zone(from: &mut Unstructured<'_>) -> Result<String> {
+    let mut text = String::from("$TTL 60\n@ IN SOA a b 1 2 3 4 5\n");
+    let name = |from: &mut Unstructured<'_>, labels: u8| -> Result<String> {
+        let mut name = String::new();
+        for _ in 0..from.int_in_range(0..=labels)? {
+            let _ = write!(name, "{}.", from.choose(&LABELS[..16])?);
+        }
+        name.push_str(if from.ratio(1, 12)? { "elsewhere." } else { "t." });
+        Ok(name)
+    };
+    for line in 0..from.int_in_range(1..=24)? {
+        let owner = name(from, 3)?;
+        let target = name(from, 4)?;
+        let number: u8 = from.arbitrary()?;
+        let data = match from.int_in_range(0..=9)? {
+            0 => format!("A 192.0.2.{number}"),
+            1 => format!("AAAA 2001:db8::{number}"),
+            2 | 3 => format!("CNAME {target}"),
+            4 | 5 => format!("NS {target}"),
+            6 => format!("MX {number} {target}"),
+            7 => format!("SRV 1 {number} {line} {target}"),
+            8 => format!(
+                "TXT {}",
+                format!("\"{}\" ", "x".repeat(number.into())).repeat(usize::from(number % 20) + 1)
+            ),
+            _ => format!("TYPE{} \\# 2 {number:02x}00", 1000 + u16::from(number)),
+        };
+        let _ = writeln!(text, "{owner} IN {data}");
+    }
+    Ok(text)
+}
+
+/// Serves the zone, if it is one, and asks until there is no more to ask with.
+fn serve(text: &str, from: &mut Unstructured<'_>) {
+    let Ok(zones) = Zones::parse("t", text) else { return };
+    MADE.with_borrow_mut(|subject| {
+        subject.served.exchange(zones);
+        for name in [&b"\x01t\0"[..], b"\x01a\x01t\0"] {
+            for qtype in TYPES {
+                let question = [name, &qtype.to_be_bytes(), &[0, 1]].concat();
+                subject.ask(&[&[7, 7, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0][..], &question].concat());
+            }
+        }
+        subject.ask_all(from);
+    });
 }
 
 fuzz_target!(|bytes: &[u8]| {
-    ANSWERER.with_borrow_mut(|answerer| {
-        let mut reply = vec![0; 65_535];
-        for transport in [Transport::Udp { most: UDP_SIZE }, Transport::Tcp] {
-            let Some(length) = answerer.answer(bytes, &mut reply, transport) else { continue };
-            let answer = &reply[..length];
-            assert!(bytes.len() >= 12 && bytes[2] & 0x80 == 0, "an answer to what is no query");
-            assert!(answer.len() >= 12 && answer[..2] == bytes[..2] && answer[2] & 0x80 != 0);
-            assert!(transport == Transport::Tcp || length <= usize::from(UDP_SIZE));
-            // Answers are never answered.
-            assert!(answerer.answer(&answer.to_vec(), &mut reply, transport).is_none());
+    let Some((choice, rest)) = bytes.split_first() else { return };
+    let mut from = Unstructured::new(rest);
+    match choice % 4 {
+        0 => KNOWN.with_borrow_mut(|subject| subject.ask(rest)),
+        1 => KNOWN.with_borrow_mut(|subject| subject.ask_all(&mut from)),
+        2 => {
+            if let Ok(text) = zone(&mut from) {
+                serve(&text, &mut from);
+            }
         }
-        // However little room there is, and the same again in what there is.
-        let mut small = vec![0; bytes.len() % 64];
-        let _ = answerer.answer(bytes, &mut small, Transport::Tcp);
-    });
-    if let Some(text) = bytes.strip_prefix(&[0]).and_then(|text| std::str::from_utf8(text).ok()) {
-        let _ = Zones::parse("t", &format!("@ 60 IN SOA a b 1 2 3 4 5\n{text}"));
+        _ => {
+            let mut parts = rest.splitn(2, |byte| *byte == 0);
+            let (text, asked) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+            let Ok(text) = std::str::from_utf8(text) else { return };
+            // Another file is what it is: a device or a pipe would be read for ever.
+            if !text.to_ascii_lowercase().contains("$include") {
+                serve(&format!("@ 60 IN SOA a b 1 2 3 4 5\n{text}"), &mut Unstructured::new(asked));
+            }
+        }
     }
 });

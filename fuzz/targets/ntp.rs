@@ -1,0 +1,158 @@
+//! Datagrams for the NTP server: any bytes, or such as pass its first checks, with extension fields and what looks like a MAC.
+//!
+//! The first two bytes choose which, and how the clock stands; then one datagram after another is made of the rest.
+
+#![no_main]
+
+use std::cell::RefCell;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
+
+use libfuzzer_sys::arbitrary::{Result, Unstructured};
+use libfuzzer_sys::fuzz_target;
+use linerate_services::ntp::{
+    Clock, HEADER_BYTES, Ignored, Leap, Ntp, RateLimit, Settings, Status, Timestamp,
+};
+
+const CLIENT: u8 = 3;
+const SERVER: u8 = 4;
+/// Bytes of MACs, as RFC 7822 has them, by which they are told from extension fields.
+const MACS: [usize; 2] = [20, 24];
+
+/// A clock that goes on by one unit each time it is read, and stands as the input has it.
+struct Scripted {
+    now: u64,
+    status: Status,
+}
+
+impl Clock for Scripted {
+    fn now(&mut self) -> Timestamp {
+        self.now = self.now.wrapping_add(1);
+        Timestamp::from_bytes(self.now.to_be_bytes())
+    }
+
+    fn status(&mut self) -> Status {
+        self.status
+    }
+}
+
+fn clock(choice: u8) -> Scripted {
+    let leap = [Leap::None, Leap::Insert, Leap::Delete, Leap::Unsynchronised][usize::from(choice) % 4];
+    let max_error = [Duration::ZERO, Duration::from_millis(3), Duration::MAX][usize::from(choice / 4) % 3];
+    let now = if choice & 0x80 == 0 { 1 << 60 } else { u64::MAX - 1 };
+    Scripted { now, status: Status { leap, max_error, at: Timestamp::from_bytes([choice; 8]) } }
+}
+
+fn settings(choice: u8, rate_limit: Option<RateLimit>) -> Settings {
+    Settings {
+        local_stratum: (choice & 0x10 != 0).then_some(5),
+        root_dispersion: if choice & 0x20 == 0 { Duration::ZERO } else { Duration::MAX },
+        precision: Some(-20),
+        rate_limit,
+        ..Settings::default()
+    }
+}
+
+/// Whether who sent this must be answered; none where that is left to what follows the header.
+fn is_request(datagram: &[u8]) -> Option<bool> {
+    let Some(first) = datagram.first().filter(|_| datagram.len() >= HEADER_BYTES) else { return Some(false) };
+    let (version, mode) = (first >> 3 & 7, first & 7);
+    if !(1..=4).contains(&version) || mode != CLIENT {
+        return Some(false);
+    }
+    match datagram.len() - HEADER_BYTES {
+        0 => Some(true),
+        _ if version < 4 => Some(false),
+        rest if MACS.contains(&rest) || rest % 4 != 0 => Some(false),
+        _ => None,
+    }
+}
+
+/// A datagram, and whether what follows its header is to be left alone.
+fn datagram(from: &mut Unstructured<'_>, any: bool) -> Result<(Vec<u8>, bool)> {
+    if any {
+        let length = from.int_in_range(0..=200)?;
+        return Ok((from.bytes(length.min(from.len()))?.to_vec(), false));
+    }
+    let mut datagram = from.bytes(HEADER_BYTES.min(from.len()))?.to_vec();
+    datagram.resize(HEADER_BYTES, 0);
+    datagram[0] = datagram[0] & 0xf8 | CLIENT;
+    let fields = from.int_in_range(0..=4)?;
+    for field in 1..=fields {
+        // The last has 28 bytes or more, since it could else be taken for a MAC.
+        let least = if field == fields { 28 } else { 16 };
+        let length = least + 4 * usize::from(from.int_in_range(0..=12_u8)?);
+        let mut bytes = vec![from.arbitrary()?, from.arbitrary()?];
+        bytes.extend((length as u16).to_be_bytes());
+        bytes.extend_from_slice(from.bytes((length - 4).min(from.len()))?);
+        bytes.resize(length, 0);
+        datagram.extend(bytes);
+    }
+    let mut sound = datagram[0] >> 3 & 7 == 4 || fields == 0;
+    if from.ratio(1, 8)? {
+        sound = false;
+        datagram.resize(datagram.len() + from.choose(&[4, 20, 24, 1, 12])?, 1);
+    }
+    sound &= (1..=4).contains(&(datagram[0] >> 3 & 7));
+    Ok((datagram, sound))
+}
+
+/// What must be so of any answer.
+fn check(request: &[u8], answer: &[u8], received: Timestamp, choice: u8) {
+    assert_eq!(answer.len(), HEADER_BYTES, "never more than was asked with: {}", request.len());
+    assert!(answer.len() <= request.len());
+    assert_eq!((answer[0] & 7, answer[0] >> 3 & 7), (SERVER, request[0] >> 3 & 7), "mode and version");
+    assert_eq!(answer[2], request[2], "the client's interval");
+    assert_eq!(answer[24..32], request[40..48], "by which the client knows the answer");
+    assert_eq!(answer[32..40], received.to_bytes());
+    let told = (answer[0] >> 6, answer[1]);
+    if &answer[12..16] == b"RATE" {
+        assert_eq!(told, (3, 0), "a kiss of death");
+    } else if choice % 4 == 3 {
+        // Not synchronised, unless told that it is.
+        assert_eq!(told, if choice & 0x10 == 0 { (3, 16) } else { (0, 5) });
+    } else {
+        assert_eq!(told, (choice % 4, 10));
+    }
+}
+
+thread_local! {
+    // Kept, since its table takes longer to make than all else.
+    static LIMITED: RefCell<Ntp<Scripted>> =
+        Ntp::with_clock(settings(0, Some(RateLimit { per_second: 0.5, burst: 4.0 })), clock(0)).into();
+}
+
+fuzz_target!(|bytes: &[u8]| {
+    let [kind, choice, rest @ ..] = bytes else { return };
+    let mut server = Ntp::with_clock(settings(*choice, None), clock(*choice));
+    let mut from = Unstructured::new(rest);
+    let sources: [IpAddr; 2] =
+        [Ipv4Addr::from([192, 0, 2, *kind]).into(), Ipv6Addr::from([*kind; 16]).into()];
+    while let (false, Ok((datagram, sound))) = (from.is_empty(), datagram(&mut from, kind % 2 == 0)) {
+        let received = Timestamp::from_bytes([*choice ^ 0x55; 8]);
+        let mut reply = [0xee; HEADER_BYTES + 4];
+        let answered = server.answer_at(&datagram, sources[0], received, &mut reply);
+        match is_request(&datagram) {
+            Some(wanted) => assert_eq!(answered.is_ok(), wanted, "{answered:?}"),
+            None => assert!(answered.is_ok() || !sound, "{answered:?}"),
+        }
+        match answered {
+            Ok(length) => {
+                check(&datagram, &reply[..length], received, *choice);
+                assert_eq!(reply[HEADER_BYTES..], [0xee; 4]);
+                let again = server.answer_at(&reply.clone()[..length], sources[0], received, &mut reply);
+                assert_eq!(again, Err(Some(Ignored::Mode(SERVER))), "an answer is answered");
+            }
+            Err(why) => assert!(why.is_some() && reply == [0xee; HEADER_BYTES + 4]),
+        }
+        assert!(server.answer_at(&datagram, sources[0], received, &mut [0; HEADER_BYTES - 1]).is_err());
+        LIMITED.with_borrow_mut(|limited| {
+            for source in sources {
+                match limited.answer_at(&datagram, source, received, &mut reply) {
+                    Ok(length) => check(&datagram, &reply[..length], received, 0),
+                    Err(why) => assert!(why.is_none() || answered.is_err()),
+                }
+            }
+        });
+    }
+});

@@ -1,0 +1,355 @@
+//! Datagrams for the RADIUS server, on both of its ports: any bytes, packets as a NAS makes and signs them, spoilt in places, or
+//! the text of a file of users.
+//!
+//! Who may be answered, and with what, is worked out here once more, by the RFCs and with nothing of the server's.
+
+#![no_main]
+
+use std::cell::RefCell;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use hmac::{Hmac, Mac as _};
+use libfuzzer_sys::arbitrary::{Result, Unstructured};
+use libfuzzer_sys::fuzz_target;
+use linerate_services::radius::{Detail, KEPT, MOST_BYTES, Outcome, Port, Radius, Sync, Users, Worker};
+use md5::{Digest as _, Md5};
+
+const SECRET: &[u8] = b"s3cret";
+const HEADER: usize = 20;
+const USER_NAME: u8 = 1;
+const USER_PASSWORD: u8 = 2;
+const CHAP_PASSWORD: u8 = 3;
+const PROXY_STATE: u8 = 33;
+const ACCT_STATUS_TYPE: u8 = 40;
+const CHAP_CHALLENGE: u8 = 60;
+const EAP_MESSAGE: u8 = 79;
+const MESSAGE_AUTHENTICATOR: u8 = 80;
+const KINDS: [u8; 14] = [1, 2, 3, 4, 6, 18, 24, 26, 33, 40, 60, 79, 80, 255];
+
+const FILE: &str = r#"
+[[client]]
+network = "192.0.2.0/24"
+secret = "s3cret"
+[[client]]
+network = "198.51.100.0/24"
+secret = "s3cret"
+message-authenticator = "optional"
+[[client]]
+network = "2001:db8::/64"
+secret = "another"
+[[user]]
+name = "alice"
+password = "correct horse battery staple"
+[user.reply]
+Session-Timeout = 60
+Reply-Message = ["one", "two"]
+[[user]]
+name = "b"
+password = "b"
+"#;
+/// Name and password of those in the file.
+const USERS: [(&[u8], &[u8]); 2] = [(b"alice", b"correct horse battery staple"), (b"b", b"b")];
+
+/// Where a request is from, and what of it the file knows.
+struct Source {
+    address: &'static str,
+    secret: Option<&'static [u8]>,
+    signature_required: bool,
+}
+
+const SOURCES: [Source; 5] = [
+    Source { address: "192.0.2.1:4000", secret: Some(SECRET), signature_required: true },
+    Source { address: "198.51.100.1:4000", secret: Some(SECRET), signature_required: false },
+    Source { address: "[2001:db8::1]:4000", secret: Some(b"another"), signature_required: true },
+    Source { address: "[::ffff:192.0.2.9]:1812", secret: Some(SECRET), signature_required: true },
+    Source { address: "203.0.113.1:4000", secret: None, signature_required: true },
+];
+
+/// A packet, read here once more.
+struct Told<'a> {
+    bytes: &'a [u8],
+    /// Number, place of the value, and value.
+    attributes: Vec<(u8, usize, &'a [u8])>,
+}
+
+impl<'a> Told<'a> {
+    fn read(datagram: &'a [u8]) -> Option<Self> {
+        let length = usize::from(u16::from_be_bytes(datagram.get(2..4)?.try_into().ok()?));
+        let bytes = datagram.get(..length).filter(|_| (HEADER..=MOST_BYTES).contains(&length))?;
+        let (mut attributes, mut at) = (Vec::new(), HEADER);
+        while at < length {
+            let end = at + usize::from(*bytes.get(at + 1)?);
+            attributes.push((bytes[at], at + 2, bytes.get(at + 2..end)?));
+            at = end;
+        }
+        Some(Self { bytes, attributes })
+    }
+
+    fn authenticator(&self) -> &'a [u8] {
+        &self.bytes[4..HEADER]
+    }
+
+    fn all(&self, kind: u8) -> Vec<&'a [u8]> {
+        self.attributes.iter().filter(|found| found.0 == kind).map(|found| found.2).collect()
+    }
+
+    fn first(&self, kind: u8) -> Option<&'a [u8]> {
+        self.all(kind).first().copied()
+    }
+
+    /// Whether its Message-Authenticator is right, with this in the header; none where it has none.
+    fn signed(&self, secret: &[u8], header: &[u8]) -> Option<bool> {
+        let mut signatures = self.attributes.iter().filter(|found| found.0 == MESSAGE_AUTHENTICATOR);
+        let (_, at, value) = signatures.next()?;
+        if value.len() != 16 || signatures.next().is_some() {
+            return Some(false);
+        }
+        let mut blank = self.bytes.to_vec();
+        blank[4..HEADER].copy_from_slice(header);
+        blank[*at..at + 16].fill(0);
+        Some(*value == mac(&blank, secret))
+    }
+
+    /// Whether it is one that a server of this port has to act upon.
+    fn trusted(&self, port: Port, source: &Source) -> bool {
+        let Some(secret) = source.secret else { return false };
+        match (self.bytes[0], port) {
+            (1, Port::Authentication) => {
+                let let_off = !source.signature_required && self.first(EAP_MESSAGE).is_none();
+                self.signed(secret, self.authenticator()).unwrap_or(let_off)
+            }
+            (4, Port::Accounting) => {
+                let mut blank = self.bytes.to_vec();
+                blank[4..HEADER].fill(0);
+                let digest = Md5::new().chain_update(&blank).chain_update(secret).finalize();
+                self.authenticator() == &digest[..] && self.signed(secret, &[0; 16]) != Some(false)
+            }
+            (12, _) => self.signed(secret, self.authenticator()) == Some(true),
+            _ => false,
+        }
+    }
+
+    /// Whether it shows that who sent it knows the password of who he says he is.
+    fn shows_password(&self, secret: &[u8]) -> bool {
+        let name = self.first(USER_NAME);
+        let Some((_, password)) = USERS.iter().find(|(known, _)| name == Some(*known)) else { return false };
+        match (self.first(USER_PASSWORD), self.first(CHAP_PASSWORD)) {
+            (Some(value), None) => {
+                // The server takes zeros at the end for filling.
+                value.len() % 16 == 0
+                    && (16..=128).contains(&value.len())
+                    && value.len() >= password.len()
+                    && hidden(password, value.len(), secret, self.authenticator()) == value
+            }
+            (None, Some([identifier, response @ ..])) => {
+                let challenge = self.first(CHAP_CHALLENGE).unwrap_or(self.authenticator());
+                chap(*identifier, password, challenge) == response
+            }
+            _ => false,
+        }
+    }
+}
+
+fn mac(bytes: &[u8], secret: &[u8]) -> Vec<u8> {
+    let mac = Hmac::<Md5>::new_from_slice(secret).expect("any key will do").chain_update(bytes);
+    mac.finalize().into_bytes().to_vec()
+}
+
+fn chap(identifier: u8, password: &[u8], challenge: &[u8]) -> Vec<u8> {
+    let digest = Md5::new().chain_update([identifier]).chain_update(password).chain_update(challenge);
+    digest.finalize().to_vec()
+}
+
+/// A password as a NAS hides it, filled up to so many bytes.
+fn hidden(password: &[u8], length: usize, secret: &[u8], authenticator: &[u8]) -> Vec<u8> {
+    let mut padded = password.to_vec();
+    padded.resize(length, 0);
+    let (mut hidden, mut before) = (Vec::new(), authenticator.to_vec());
+    for block in padded.chunks(16) {
+        let mask = Md5::new().chain_update(secret).chain_update(&before).finalize();
+        before = block.iter().zip(mask).map(|(byte, mask)| byte ^ mask).collect();
+        hidden.extend_from_slice(&before);
+    }
+    hidden
+}
+
+/// A packet as a NAS sends it, but for what is spoilt.
+fn packet(from: &mut Unstructured<'_>, secret: &[u8]) -> Result<Vec<u8>> {
+    let code = *from.choose(&[1, 1, 1, 4, 4, 12, 2, 3, 5, 11, 255])?;
+    let mut packet = vec![code, from.arbitrary()?, 0, 0];
+    packet.extend_from_slice(from.bytes(16)?);
+    let put = |packet: &mut Vec<u8>, kind: u8, value: &[u8]| {
+        packet.extend([kind, value.len().min(253) as u8 + 2]);
+        packet.extend_from_slice(&value[..value.len().min(253)]);
+        packet.len() - value.len().min(253)
+    };
+    let (name, password) = *from.choose(&USERS)?;
+    match from.int_in_range(0..=5)? {
+        0 => {}
+        way => {
+            put(&mut packet, USER_NAME, name);
+            let password = if from.ratio(1, 8)? { &b"wrong"[..] } else { password };
+            let authenticator = packet[4..HEADER].to_vec();
+            if way <= 3 {
+                let length = password.len().next_multiple_of(16) + 16 * usize::from(from.ratio(1, 16)?);
+                put(&mut packet, USER_PASSWORD, &hidden(password, length, secret, &authenticator));
+            }
+            if way >= 3 && from.ratio(7, 8)? {
+                let identifier = from.arbitrary()?;
+                let challenge = from.ratio(1, 2)?.then(|| b"any length will do".to_vec());
+                let response = chap(identifier, password, challenge.as_ref().unwrap_or(&authenticator));
+                put(&mut packet, CHAP_PASSWORD, &[&[identifier][..], &response].concat());
+                if let Some(challenge) = challenge {
+                    put(&mut packet, CHAP_CHALLENGE, &challenge);
+                }
+            }
+        }
+    }
+    let signed: bool = from.ratio(6, 8)?;
+    let mut signature = None;
+    let attributes = from.int_in_range(0..=12)?;
+    let place = from.int_in_range(0..=attributes)?;
+    for number in 0..=attributes {
+        if signed && number == place {
+            signature = Some(put(&mut packet, MESSAGE_AUTHENTICATOR, &[0; 16]));
+        }
+        if number < attributes {
+            let kind = if from.ratio(3, 4)? { PROXY_STATE } else { *from.choose(&KINDS)? };
+            let kind =
+                if kind == MESSAGE_AUTHENTICATOR && from.ratio(7, 8)? { ACCT_STATUS_TYPE } else { kind };
+            let length = if kind == ACCT_STATUS_TYPE { 4 } else { from.arbitrary::<u8>()?.min(253).into() };
+            let value = [from.bytes(usize::min(length, from.len()))?, &[0; 253]].concat();
+            put(&mut packet, kind, &value[..length]);
+        }
+    }
+    let length = (packet.len() as u16).to_be_bytes();
+    packet[2..4].copy_from_slice(&length);
+    if code == 4 {
+        packet[4..HEADER].fill(0);
+    }
+    if let Some(at) = signature {
+        let mac = mac(&packet, secret);
+        packet[at..at + 16].copy_from_slice(&mac);
+    }
+    if code == 4 {
+        let digest = Md5::new().chain_update(&packet).chain_update(secret).finalize();
+        packet[4..HEADER].copy_from_slice(&digest);
+    }
+    if from.ratio(1, 6)? {
+        let at = from.int_in_range(0..=packet.len() - 1)?;
+        packet[at] ^= from.arbitrary::<u8>()?;
+    }
+    if from.ratio(1, 12)? {
+        packet.extend_from_slice(&[7; 9]);
+    }
+    Ok(packet)
+}
+
+struct Subject {
+    port: Port,
+    worker: Worker,
+    /// Goes on with each request, so that none is taken for one of before.
+    now: Instant,
+}
+
+impl Subject {
+    fn new(port: Port) -> Self {
+        let users = Arc::new(Users::parse(FILE, Path::new("users")).expect("a file of users"));
+        let nowhere = Detail::open(Path::new("/dev/null"), Sync::Never, Box::new(|_| {}));
+        let radius = Radius::new(port, users).detail(nowhere.expect("/dev/null"));
+        Self { port, worker: radius.worker(), now: Instant::now() }
+    }
+
+    fn ask(&mut self, datagram: &[u8], source: &Source, space: usize) {
+        self.now += 2 * KEPT;
+        let address: SocketAddr = source.address.parse().expect("an address");
+        let mut reply = [0xee; MOST_BYTES + 8];
+        // First with too little room, perhaps: nothing may be kept of that.
+        let small = self.worker.answer_at(datagram, address, self.now, &mut reply[..space]).1;
+        assert!(small.is_none_or(|length| length <= space));
+        self.now += 2 * KEPT;
+        let (outcome, length) = self.worker.answer_at(datagram, address, self.now, &mut reply);
+        let told = Told::read(datagram);
+        assert_eq!(told.is_none(), outcome == Outcome::Malformed);
+        let trusted = told.as_ref().is_some_and(|told| told.trusted(self.port, source));
+        let heard = !matches!(
+            outcome,
+            Outcome::Malformed
+                | Outcome::Type
+                | Outcome::UnknownClient
+                | Outcome::Unsigned
+                | Outcome::WrongSecret
+        );
+        assert_eq!(trusted, heard, "{outcome:?}");
+        let (Some(told), Some(secret)) = (told, source.secret) else { return assert_eq!(length, None) };
+        let wanted = match (outcome, self.port) {
+            (Outcome::Accepted, _) | (Outcome::Status, Port::Authentication) => Some(2),
+            (Outcome::Rejected, _) => Some(3),
+            (Outcome::Accounted, _) | (Outcome::Status, Port::Accounting) => Some(5),
+            _ => None,
+        };
+        assert_eq!(length.is_some(), wanted.is_some(), "{outcome:?}");
+        if told.bytes[0] == 1 && wanted.is_some() {
+            assert_eq!(outcome == Outcome::Accepted, told.shows_password(secret), "{outcome:?}");
+        }
+        let (Some(length), Some(wanted)) = (length, wanted) else { return };
+        let answer = reply[..length].to_vec();
+        assert!(reply[length..].iter().all(|byte| *byte == 0xee), "written beyond the answer");
+        check(&answer, &told, secret, wanted);
+        // Once more: the same answer, in time, and none to an answer.
+        let later = self.now + Duration::from_secs(1);
+        let again = self.worker.answer_at(datagram, address, later, &mut reply);
+        let expected = if outcome == Outcome::Status { Outcome::Status } else { Outcome::Repeated };
+        assert_eq!(again, (expected, Some(length)));
+        assert_eq!(reply[..length], answer);
+        assert_eq!(self.worker.answer_at(&answer, address, later, &mut reply), (Outcome::Type, None));
+    }
+}
+
+/// What must be so of any answer.
+fn check(answer: &[u8], request: &Told<'_>, secret: &[u8], code: u8) {
+    let told = Told::read(answer).expect("an answer is a packet");
+    assert_eq!(told.bytes.len(), answer.len());
+    assert_eq!((answer[0], answer[1]), (code, request.bytes[1]), "code and identifier");
+    let mut digest = Md5::new().chain_update(&answer[..4]).chain_update(request.authenticator());
+    digest.update(&answer[HEADER..]);
+    assert_eq!(told.authenticator(), &digest.chain_update(secret).finalize()[..]);
+    // An answer to accounting is authenticated by its header alone; its request's authenticator is a digest already.
+    if request.bytes[0] != 4 {
+        assert_eq!(answer[HEADER], MESSAGE_AUTHENTICATOR, "the first");
+        assert_eq!(told.signed(secret, request.authenticator()), Some(true));
+    }
+    assert_eq!(told.all(PROXY_STATE), request.all(PROXY_STATE));
+    if code != 2 {
+        let rest =
+            told.attributes.iter().filter(|found| !matches!(found.0, PROXY_STATE | MESSAGE_AUTHENTICATOR));
+        assert_eq!(rest.count(), 0, "who does not come in is told nothing");
+    }
+}
+
+thread_local! {
+    static SUBJECTS: RefCell<[Subject; 2]> =
+        RefCell::new([Subject::new(Port::Authentication), Subject::new(Port::Accounting)]);
+}
+
+fuzz_target!(|bytes: &[u8]| {
+    let [choice, space, rest @ ..] = bytes else { return };
+    let space = usize::from(*space);
+    let source = &SOURCES[usize::from(choice / 8) % SOURCES.len()];
+    SUBJECTS.with_borrow_mut(|subjects| match choice % 8 {
+        0 => subjects.iter_mut().for_each(|subject| subject.ask(rest, source, space)),
+        1 => {
+            let _ = std::str::from_utf8(rest).map(|text| Users::parse(text, Path::new("users")).map(drop));
+        }
+        _ => {
+            let mut from = Unstructured::new(rest);
+            let secret = source.secret.unwrap_or(SECRET);
+            while let (false, Ok(packet)) = (from.is_empty(), packet(&mut from, secret)) {
+                subjects.iter_mut().for_each(|subject| subject.ask(&packet, source, space));
+            }
+        }
+    });
+});
