@@ -3,21 +3,29 @@
 //! `cargo fuzz` asks the compiler for coverage with `-Z` options, which need nightly. The LLVM pass behind them can be
 //! had with stable `-C` options, and libFuzzer with the address sanitizer left out works the same.
 
-use std::path::Path;
-use std::process::{Command, ExitCode};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, Result, ensure};
 use clap::Args;
 
-use crate::programs::cargo;
+use crate::programs;
 
 #[derive(Debug, Args)]
 pub(crate) struct Fuzz {
     /// A file of `fuzz/targets`, without its ending.
-    target: String,
-    /// How long to look for trouble.
+    #[arg(required_unless_present = "all", conflicts_with = "all")]
+    target: Option<String>,
+    /// All targets, one after the other.
+    #[arg(long)]
+    all: bool,
+    /// How long to look for trouble, for each target.
     #[arg(long, default_value_t = 60)]
     seconds: u32,
+    /// Do not look for trouble: make `fuzz/seeds` anew, of what it has and of what was found since, so that little reaches as far.
+    #[arg(long, conflicts_with = "seconds")]
+    minimise: bool,
     /// Further arguments for libFuzzer, after `--`.
     #[arg(last = true)]
     more: Vec<String>,
@@ -27,42 +35,189 @@ pub(crate) struct Fuzz {
 const FLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares --cfg fuzzing -Ccodegen-units=1 -Cdebug-assertions";
+/// What is kept of a target in the repository, at most: files, and bytes of all of them.
+const MOST_SEEDS: usize = 100;
+const MOST_SEED_BYTES: u64 = 100_000;
 
 impl Fuzz {
-    pub(crate) fn run(&self) -> anyhow::Result<ExitCode> {
+    pub(crate) fn run(&self) -> Result<ExitCode> {
         let root =
             Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("the workspace has no directory")?;
         let directory = root.join("fuzz");
-        let source = directory.join("targets").join(&self.target).with_extension("rs");
-        ensure!(source.is_file(), "no such fuzz target: {} does not exist", source.display());
-        let corpus = directory.join("corpus").join(&self.target);
-        let artifacts = directory.join("artifacts").join(&self.target);
-        for made in [&corpus, &artifacts] {
-            std::fs::create_dir_all(made).with_context(|| format!("making {}", made.display()))?;
+        let known = targets(&directory)?;
+        let wanted = match &self.target {
+            Some(target) => vec![target.clone()],
+            None => known.clone(),
+        };
+        for target in &wanted {
+            ensure!(known.contains(target), "no fuzz target '{target}'; there are {}", known.join(", "));
         }
-        let status = cargo()
-            .args(["run", "--release", "--bin", &self.target])
-            // With a target named, build scripts and macros are built without the flags below.
-            .args(["--target", &host()?])
-            .arg("--manifest-path")
-            .arg(directory.join("Cargo.toml"))
-            .arg("--")
-            .arg(&corpus)
-            .arg(format!("-artifact_prefix={}/", artifacts.display()))
-            .arg(format!("-max_total_time={}", self.seconds))
-            .args(&self.more)
-            .env("RUSTFLAGS", FLAGS)
-            .status()
-            .context("starting cargo")?;
-        Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        let mut code = ExitCode::SUCCESS;
+        for (target, program) in build(&directory, wanted)? {
+            let job = Job { directory: &directory, target: &target, program: &program };
+            let fine =
+                if self.minimise { job.minimise(&self.more)? } else { job.look(self.seconds, &self.more)? };
+            if !fine {
+                eprintln!(
+                    "fuzz target {target} failed: what did it is in {}",
+                    job.place("artifacts").display()
+                );
+                code = ExitCode::FAILURE;
+            }
+        }
+        Ok(code)
     }
 }
 
+/// A target that was built.
+struct Job<'a> {
+    directory: &'a Path,
+    target: &'a str,
+    program: &'a Path,
+}
+
+impl Job<'_> {
+    /// This target's directory of a kind.
+    fn place(&self, kind: &str) -> PathBuf {
+        self.directory.join(kind).join(self.target)
+    }
+
+    /// libFuzzer, which begins with what is kept.
+    fn command(&self, more: &[String]) -> Result<Command> {
+        for kind in ["corpus", "artifacts", "seeds"] {
+            let made = self.place(kind);
+            fs::create_dir_all(&made).with_context(|| format!("making {}", made.display()))?;
+        }
+        let mut command = Command::new(self.program);
+        command.arg(format!("-artifact_prefix={}/", self.place("artifacts").display())).args(more);
+        Ok(command)
+    }
+
+    /// Looks for trouble; whether there was none. What is new goes into the first directory, the others are only read.
+    fn look(&self, seconds: u32, more: &[String]) -> Result<bool> {
+        let mut command = self.command(more)?;
+        command.arg(format!("-max_total_time={seconds}")).args([self.place("corpus"), self.place("seeds")]);
+        Ok(command.status().with_context(|| format!("starting {}", self.program.display()))?.success())
+    }
+
+    /// Puts into `seeds` what reaches as far as all of `seeds` and `corpus`, as far as there is room.
+    fn minimise(&self, more: &[String]) -> Result<bool> {
+        let (seeds, fresh) = (self.place("seeds"), self.place("seeds.new"));
+        let mut command = self.command(more)?;
+        if fresh.exists() {
+            fs::remove_dir_all(&fresh).with_context(|| format!("removing {}", fresh.display()))?;
+        }
+        fs::create_dir_all(&fresh).with_context(|| format!("making {}", fresh.display()))?;
+        command.arg("-set_cover_merge=1").args([&fresh, &seeds, &self.place("corpus")]);
+        if !command.status().with_context(|| format!("starting {}", self.program.display()))?.success() {
+            return Ok(false);
+        }
+        let left_out = trim(&fresh)?;
+        fs::remove_dir_all(&seeds).with_context(|| format!("removing {}", seeds.display()))?;
+        fs::rename(&fresh, &seeds).with_context(|| format!("renaming {}", fresh.display()))?;
+        println!("{}: made anew; {left_out} that add least left out", seeds.display());
+        Ok(true)
+    }
+}
+
+/// Removes files of a directory until the rest is what may be kept: the first, since libFuzzer begins with what adds most. How many
+/// went.
+fn trim(directory: &Path) -> Result<usize> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(directory).with_context(|| format!("reading {}", directory.display()))? {
+        let entry = entry?;
+        let found = entry.metadata()?;
+        files.push((found.modified()?, found.len(), entry.path()));
+    }
+    files.sort();
+    let (mut kept, mut bytes, mut left_out) = (0, 0, 0);
+    for (_, length, path) in &files {
+        if kept < MOST_SEEDS && bytes + length <= MOST_SEED_BYTES {
+            kept += 1;
+            bytes += length;
+        } else {
+            fs::remove_file(path).with_context(|| format!("removing {}", path.display()))?;
+            left_out += 1;
+        }
+    }
+    Ok(left_out)
+}
+
+/// The names of all targets.
+fn targets(directory: &Path) -> Result<Vec<String>> {
+    let directory = directory.join("targets");
+    let mut targets = Vec::new();
+    for entry in fs::read_dir(&directory).with_context(|| format!("reading {}", directory.display()))? {
+        let path = entry?.path();
+        let source = path.extension().is_some_and(|ending| ending == "rs");
+        targets.extend(path.file_stem().filter(|_| source).map(|name| name.to_string_lossy().into_owned()));
+    }
+    targets.sort();
+    Ok(targets)
+}
+
+/// Builds targets; each with its program.
+fn build(directory: &Path, targets: Vec<String>) -> Result<Vec<(String, PathBuf)>> {
+    let mut cargo = programs::cargo();
+    cargo.args(["build", "--release", "--message-format=json-render-diagnostics"]);
+    // With a target named, build scripts and macros are built without the flags below.
+    cargo.args(["--target", &host()?]).arg("--manifest-path").arg(directory.join("Cargo.toml"));
+    cargo.args(targets.iter().flat_map(|target| ["--bin", target]));
+    let output = cargo.env("RUSTFLAGS", FLAGS).stderr(Stdio::inherit()).output().context("starting cargo")?;
+    ensure!(output.status.success(), "the fuzz targets do not build");
+    let said = String::from_utf8_lossy(&output.stdout);
+    let built = |target: String| {
+        let program = programs::find(&said, &target);
+        let program = program.with_context(|| format!("cargo built no fuzz target '{target}'"))?;
+        Ok((target, program))
+    };
+    targets.into_iter().map(built).collect()
+}
+
 /// The triple of the machine this runs on.
-fn host() -> anyhow::Result<String> {
+fn host() -> Result<String> {
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let output = Command::new(rustc).arg("-vV").output().context("asking rustc for its host")?;
     let told = String::from_utf8_lossy(&output.stdout);
     let host = told.lines().find_map(|line| line.strip_prefix("host: "));
     host.map(str::to_owned).context("rustc -vV names no host")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, UNIX_EPOCH};
+
+    use super::*;
+
+    #[test]
+    fn what_came_last_is_left_out() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let write = |name: &str, length: usize, second: u64| {
+            let path = directory.path().join(name);
+            fs::write(&path, vec![0; length]).expect("written");
+            let at = UNIX_EPOCH + Duration::from_secs(second);
+            fs::File::options()
+                .append(true)
+                .open(path)
+                .and_then(|file| file.set_modified(at))
+                .expect("a time");
+        };
+        (1..MOST_SEEDS as u64).for_each(|number| write(&number.to_string(), 10, number));
+        write("long", MOST_SEED_BYTES as usize, 5000);
+        write("last", 1, 9000);
+        assert_eq!(trim(directory.path()).expect("trimmed"), 1);
+        assert!(!directory.path().join("long").exists() && directory.path().join("last").exists());
+        write("later", 1, 10_000);
+        assert_eq!(trim(directory.path()).expect("trimmed"), 1);
+        assert!(!directory.path().join("later").exists());
+    }
+
+    #[test]
+    fn all_targets_are_programs_of_the_package() {
+        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace").join("fuzz");
+        let manifest = fs::read_to_string(directory.join("Cargo.toml")).expect("a manifest");
+        let targets = targets(&directory).expect("targets");
+        assert!(targets.iter().all(|target| manifest.contains(&format!("path = \"targets/{target}.rs\""))));
+        assert_eq!(manifest.matches("[[bin]]").count(), targets.len());
+    }
 }

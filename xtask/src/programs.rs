@@ -36,7 +36,7 @@ pub(crate) fn cargo() -> Command {
 }
 
 /// The program's file, from what cargo tells of its work, a JSON document a line.
-fn find(said: &str, name: &str) -> Option<PathBuf> {
+pub(crate) fn find(said: &str, name: &str) -> Option<PathBuf> {
     said.lines()
         .filter_map(|line| serde_json::from_str::<Value>(line).ok())
         .filter(|message| message["target"]["name"] == name)
