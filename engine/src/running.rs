@@ -187,7 +187,8 @@ impl Running {
     /// Stops the server: what was taken from a socket is answered, and so is what is queued there now, for at most
     /// [`Builder::drain_limit`](crate::Builder::drain_limit). Then waits for the workers to end and closes the sockets.
     ///
-    /// The error is that of the first worker that did not end well; the others have ended in good order.
+    /// # Errors
+    /// That of the first worker that did not end well, by a failed call or a panic; the others have ended in good order.
     pub fn stop(mut self) -> Result<Report, Error> {
         self.join()?;
         Ok(Report {

@@ -36,17 +36,17 @@ pub enum Sockets {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Backend {
-    /// One `recvfrom` and one `sendto` a transaction (`recvmsg` and `sendmsg` on a wildcard address).
+    /// One `recvfrom` and one `sendto` a transaction (`recvmsg` and `sendmsg` on a wildcard address). Any kernel has them.
     Recvfrom,
-    /// `recvmmsg` and `sendmmsg`, up to `batch` transactions a call, 1 to 1024.
+    /// `recvmmsg` (Linux 2.6.33) and `sendmmsg` (3.0), up to `batch` transactions a call, 1 to 1024.
     Mmsg {
         /// Most messages a call.
         batch: u16,
     },
     /// io_uring: a receive that stays armed, into buffers that the kernel picks, and sends in batches. Where the kernel
-    /// lacks what it takes, the server runs on [`Mmsg`](Self::Mmsg) and says so in [`Server::fallbacks`].
+    /// lacks what it takes (Linux 6.1), the server runs on [`Mmsg`](Self::Mmsg) and says so in [`Server::fallbacks`].
     Uring(Uring),
-    /// AF_XDP: requests are taken from the device's queues before the network stack sees them, and answered in place.
+    /// AF_XDP (Linux 5.10): requests are taken from the device's queues before the network stack sees them, and answered in place.
     /// What that leaves to the stack, and all of it where AF_XDP cannot run, is served as by [`Mmsg`](Self::Mmsg), which
     /// [`Server::fallbacks`] then tells.
     Xdp(Xdp),
@@ -294,6 +294,10 @@ impl Builder {
 
     /// Checks the settings, opens and binds the sockets and steers them. From then on requests queue; nothing
     /// answers them before [`Server::start`]. Privilege for ports, buffers and eBPF is needed here and not later.
+    ///
+    /// # Errors
+    /// Settings that do not fit each other or this machine, a port or an address that cannot be had, steering that cannot be
+    /// attached. What is asked for and can be done without is no error: [`Server::fallbacks`] tells it.
     pub fn prepare(mut self) -> Result<Server, Error> {
         let plan = self.plan()?;
         if let Some(guard) = &self.overload.guard
@@ -398,6 +402,9 @@ impl Builder {
     }
 
     /// [`prepare`](Self::prepare) and [`Server::start`] in one.
+    ///
+    /// # Errors
+    /// Those of both.
     pub fn start<S: Service + 'static>(
         self,
         service: impl FnMut(usize) -> S + Send + 'static,
@@ -583,6 +590,9 @@ impl Server {
     /// Starts the workers, each with the service that `service` makes for its number. Returns once all of them are
     /// where they belong; if one fails, none is left running. `service` is called again for a worker that is
     /// [started anew](Builder::restart_workers), then on that worker's thread.
+    ///
+    /// # Errors
+    /// [`Error::Worker`]: a thread that cannot be started, pinned, or given its nice value (below 0 takes `CAP_SYS_NICE`).
     pub fn start<S: Service + 'static>(
         self,
         service: impl FnMut(usize) -> S + Send + 'static,

@@ -148,6 +148,10 @@ pub enum Error {
 /// they began to listen). For [`Program::Ebpf`] any order will do and sockets that are missing get nothing, but
 /// all must be bound, TCP ones listening, before. The kernel lets a socket be in the map of one such program only: to
 /// change the table, [`detach`] first.
+///
+/// # Errors
+/// No socket, a table that names one that is not there, sockets without `SO_REUSEPORT`, a right or room that is missing, a
+/// kernel older than [`Program`] has it.
 pub fn attach<S: AsFd>(sockets: &[S], table: &Table, program: Program) -> Result<(), Error> {
     let first = sockets.first().ok_or(Error::Empty)?;
     if let Some(slot) = table.highest_slot().filter(|slot| *slot >= sockets.len()) {
@@ -161,6 +165,9 @@ pub fn attach<S: AsFd>(sockets: &[S], table: &Table, program: Program) -> Result
 
 /// Takes the program off the group of `socket`: the kernel's hash picks again. Linux 5.3. Does nothing where there is
 /// none.
+///
+/// # Errors
+/// A socket without `SO_REUSEPORT`, an older kernel.
 pub fn detach(socket: &impl AsFd) -> Result<(), Error> {
     let what = "SO_DETACH_REUSEPORT_BPF (Linux 5.3)";
     match option::set(socket, libc::SOL_SOCKET, libc::SO_DETACH_REUSEPORT_BPF, 0) {
@@ -177,12 +184,18 @@ pub fn detach(socket: &impl AsFd) -> Result<(), Error> {
 /// shows on accepted TCP connections and connected UDP sockets. `None` before the first packet, and on unconnected UDP
 /// sockets, for which the kernel does not keep it (net/ipv4/udp.c, `__udp_queue_rcv_skb`), unless
 /// [`set_incoming_cpu`] did.
+///
+/// # Errors
+/// What `getsockopt` says: no socket, or an older kernel.
 pub fn incoming_cpu(socket: &impl AsFd) -> io::Result<Option<u32>> {
     option::get(socket, libc::SOL_SOCKET, libc::SO_INCOMING_CPU).map(|cpu| u32::try_from(cpu).ok())
 }
 
 /// Prefers this socket of its reuseport group for packets processed on `cpu` (`SO_INCOMING_CPU`, honoured for that
 /// since Linux 6.2, and no program needed). Needs no privilege.
+///
+/// # Errors
+/// What `setsockopt` says: no socket, a number beyond 31 bits, or a kernel before 4.4.
 pub fn set_incoming_cpu(socket: &impl AsFd, cpu: u32) -> io::Result<()> {
     let cpu = i32::try_from(cpu).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
     option::set(socket, libc::SOL_SOCKET, libc::SO_INCOMING_CPU, cpu)
@@ -190,6 +203,9 @@ pub fn set_incoming_cpu(socket: &impl AsFd, cpu: u32) -> io::Result<()> {
 
 /// The NAPI instance, that is the device queue, that the socket's last packet came from (`SO_INCOMING_NAPI_ID`, Linux
 /// 4.12); `None` where no device queue was involved, as on loopback, or the kernel was built without busy polling.
+///
+/// # Errors
+/// What `getsockopt` says: no socket.
 pub fn incoming_napi_id(socket: &impl AsFd) -> io::Result<Option<u32>> {
     match option::get(socket, libc::SOL_SOCKET, libc::SO_INCOMING_NAPI_ID) {
         Ok(id) => Ok(u32::try_from(id).ok().filter(|id| *id != 0)),

@@ -1,6 +1,30 @@
 //! Authoritative DNS from zone files (RFC 1034, 1035, 2181, 2308, 4592, 6891, 8482).
 //!
 //! Answers are, in meaning, those of NLnet Labs' NSD; `tests/dns_nsd` holds them against each other.
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use linerate_engine::Server;
+//! use linerate_services::dns::{Dns, RateLimit, Served, Zones};
+//!
+//! let zone = "@ 60 IN SOA ns hostmaster 1 7200 600 864000 60\nwww 60 IN A 192.0.2.1\n";
+//! let served = Served::new(Zones::parse("example.test", zone)?);
+//! let zones = Arc::clone(&served);
+//! let running = Server::builder()
+//!     .bind("127.0.0.1:0".parse()?)
+//!     .workers(1)
+//!     .start(move |_worker| Dns::new(Arc::clone(&zones)).rate_limit(Some(RateLimit::default())))?;
+//!
+//! let client = std::net::UdpSocket::bind("127.0.0.1:0")?;
+//! client.send_to(b"\x12\x34\0\0\0\x01\0\0\0\0\0\0\x03www\x07example\x04test\0\0\x01\0\x01", running.local_addr())?;
+//! let mut answer = [0; 512];
+//! let (length, _) = client.recv_from(&mut answer)?;
+//! assert!(answer[..length].ends_with(&[192, 0, 2, 1]));
+//! // Other zones are served from now on, by all workers.
+//! served.exchange(Zones::parse("example.test", zone)?);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod encode;
 mod limit;

@@ -14,6 +14,27 @@
 //!
 //! **Not synchronised.** Where the kernel says that nobody keeps its clock right, answers say so (leap 3, stratum 16), and clients
 //! do not use them, unless [`Settings::local_stratum`] is given.
+//!
+//! ```
+//! use linerate_engine::Server;
+//! use linerate_services::ntp::{Ntp, Settings};
+//!
+//! let running = Server::builder()
+//!     .bind("127.0.0.1:0".parse()?)
+//!     .workers(1)
+//!     .receive_times(true)
+//!     .start(|_worker| Ntp::new(Settings::default()))?;
+//!
+//! let client = std::net::UdpSocket::bind("127.0.0.1:0")?;
+//! let mut request = [0; 48];
+//! request[0] = 0x23; // version 4, from a client
+//! request[40..].copy_from_slice(b"whatever");
+//! client.send_to(&request, running.local_addr())?;
+//! let mut answer = [0; 64];
+//! let (length, _) = client.recv_from(&mut answer)?;
+//! assert_eq!((length, &answer[24..32]), (48, &b"whatever"[..]));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod clock;
 mod packet;

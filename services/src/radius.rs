@@ -9,6 +9,26 @@
 //!
 //! Accounting is verified, written to a [`Detail`] file, and answered when it is there: no answer is for what could not be recorded
 //! (RFC 2866, section 2). Without a file it is counted and answered, and nothing of it kept, which is for measuring.
+//!
+//! ```
+//! use std::path::Path;
+//! use std::sync::Arc;
+//!
+//! use linerate_engine::Server;
+//! use linerate_services::radius::{Port, Radius, Users};
+//!
+//! let file = "[[client]]\nnetwork = '192.0.2.0/24'\nsecret = 'a long random one'\n";
+//! let users = Arc::new(Users::parse(file, Path::new("users.toml"))?);
+//! let radius = Radius::new(Port::Authentication, users);
+//! let workers = radius.clone();
+//! let running = Server::builder()
+//!     .bind("127.0.0.1:0".parse()?)
+//!     .workers(1)
+//!     .start(move |_worker| workers.worker())?;
+//! assert_eq!(radius.counts().accepted, 0);
+//! # running.stop()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod counts;
 mod detail;

@@ -33,6 +33,9 @@ const LONGEST: usize = 4096;
 
 /// The classic BPF program for a table, as [`attach`](super::attach) attaches it: returns the slot for the CPU it
 /// runs on, or a number out of range for a CPU without one. Takes as many comparisons as the table's size has bits.
+///
+/// # Errors
+/// [`Error::TooLong`] for a table that takes more than 4096 instructions.
 pub fn program(table: &Table) -> Result<Vec<Instruction>, Error> {
     let pairs = table.pairs();
     let mut program = vec![plain(LOAD, CPU)];

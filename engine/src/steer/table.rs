@@ -14,12 +14,18 @@ pub struct Table {
 
 impl Table {
     /// Slot `i` serves the CPUs in `cpus[i]`, which may be none.
+    ///
+    /// # Errors
+    /// [`Error::Twice`] for a CPU in two slots, [`Error::Empty`] where there is none in any.
     pub fn new(cpus: &[impl AsRef<[u32]>]) -> Result<Self, Error> {
         let pairs = cpus.iter().enumerate();
         Self::from_pairs(pairs.flat_map(|(slot, cpus)| cpus.as_ref().iter().map(move |cpu| (*cpu, slot))))
     }
 
-    /// From pairs of a CPU and the slot that serves it.
+    /// From pairs of a CPU's number, as in `/sys/devices/system/cpu`, and the slot that serves it.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
     pub fn from_pairs(pairs: impl IntoIterator<Item = (u32, usize)>) -> Result<Self, Error> {
         let mut table = Self { slots: BTreeMap::new(), default: None };
         for (cpu, slot) in pairs {
@@ -29,6 +35,9 @@ impl Table {
     }
 
     /// Gives one more CPU to a slot. Saying the same twice is no error.
+    ///
+    /// # Errors
+    /// [`Error::Twice`] where another slot has it.
     pub fn insert(&mut self, cpu: u32, slot: usize) -> Result<(), Error> {
         let known = self.slots.insert(cpu, small(slot)?);
         match known.map(|first| first as usize).filter(|first| *first != slot) {
@@ -38,6 +47,9 @@ impl Table {
     }
 
     /// Gives every CPU not in the table to a slot. Without it the kernel's hash picks a socket for those.
+    ///
+    /// # Errors
+    /// A slot beyond the 32 bits that programs count in.
     pub fn set_default(&mut self, slot: usize) -> Result<(), Error> {
         self.default = Some(small(slot)?);
         Ok(())
