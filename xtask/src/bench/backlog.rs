@@ -1,7 +1,7 @@
 //! Room for what RPS brings to a CPU while its server has a turn of the scheduler.
 //!
-//! `process_backlog` hands what is left after a budget to ksoftirqd, which shares the CPU with the server by ticks. With 250 ticks a second
-//! the kernel's 1,000 packets are full within one from 250,000 a second on, whatever the server can do.
+//! `process_backlog` hands what is left after a budget to ksoftirqd, which shares the CPU with the server. Where that takes turns by ticks, 250 a
+//! second, the kernel's 1,000 packets are full within one from 250,000 a second on.
 
 use std::path::Path;
 
