@@ -48,7 +48,7 @@ pub(super) struct Besides {
 }
 
 /// Losses that somebody counted.
-const NAMED: [&str; 10] = [
+const NAMED: [&str; 11] = [
     "refused by the wire (the queue behind it full)",
     "lost by the device",
     "lost by IP",
@@ -58,6 +58,7 @@ const NAMED: [&str; 10] = [
     "with a worker's panic",
     "reply not sent (the server's count)",
     "reply discarded by IP",
+    "reply without a link address to go to",
     "reply refused by the wire",
 ];
 
@@ -146,15 +147,16 @@ impl Fates {
         let udp = grown(|counted| counted.udp_errors);
         // Where the stack told the server so, it is the server's count.
         let discarded = grown(|counted| counted.replies_discarded).saturating_sub(unsent);
+        let unresolved = grown(|counted| counted.unresolved);
         let wire = grown(|counted| counted.wire_full);
         // Those besides that got no answer are what made a worker panic.
         let panicked = all_panicked.saturating_sub(besides.received - besides.answered);
-        let named = [refused, device, ip, no_port, full, udp, panicked, unsent, discarded, wire];
+        let named = [refused, device, ip, no_port, full, udp, panicked, unsent, discarded, unresolved, wire];
         let gaps = [
             difference(load.sent + besides.received, refused + device + frames + stack),
             difference(stack, ip + no_port + full + udp + received.saturating_sub(frames)),
             difference(received, replied + all_panicked + unsent),
-            difference(replied, discarded + wire + besides.answered + load.answered),
+            difference(replied, discarded + unresolved + wire + besides.answered + load.answered),
         ];
         Self { sent: load.sent, answered: load.answered, named, gaps }
     }
@@ -241,6 +243,13 @@ mod tests {
         let full = Counted { buffer_full: 3, ..counted(100, 97, 97) };
         let books = books(Event::Nothing, 100, 97, Besides::default(), &full);
         assert!(books.balanced() && books.to_string().contains("3 receive buffer full"), "{books}");
+    }
+
+    #[test]
+    fn replies_may_wait_in_vain_for_an_address_to_go_to() {
+        let lost = Counted { unresolved: 40, ..counted(100, 100, 100) };
+        let books = books(Event::Flap, 100, 60, Besides::default(), &lost);
+        assert!(books.balanced() && books.to_string().contains("40 reply without a link address"), "{books}");
     }
 
     #[test]

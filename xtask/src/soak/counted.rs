@@ -11,6 +11,9 @@ use linerate_lab::{Lab, LabHost};
 
 use super::server::Process;
 
+/// Statistics of the neighbour table of IPv4 (net/core/neighbour.c, `neigh_stat_seq_show`).
+const ARP: &str = "/proc/net/stat/arp_cache";
+
 /// Counters that did not move for so long are at rest.
 const QUIET: Duration = Duration::from_millis(50);
 
@@ -37,6 +40,10 @@ pub(super) struct Counted {
     pub(super) udp_errors: u64,
     /// Replies lost by the stack: `Ip: OutDiscards`, `OutNoRoutes`.
     pub(super) replies_discarded: u64,
+    /// Replies that waited for the link address of who asked, more of them than may: `unresolved_discards`. The interface forgets
+    /// addresses when it goes down, and an ARP request that is lost is made again after a second. The kernel counts them for all
+    /// network namespaces together, and shows them in the first one only.
+    pub(super) unresolved: u64,
     /// Replies that the wire had no room for: `tx_dropped` of the interface.
     pub(super) wire_full: u64,
 }
@@ -88,6 +95,7 @@ impl Counted {
             buffer_full,
             udp_errors: udp("InErrors")?.saturating_sub(buffer_full),
             replies_discarded: ip("OutDiscards")? + ip("OutNoRoutes")?,
+            unresolved: std::fs::read_to_string(ARP).map_or(Ok(0), |text| unresolved(&text))?,
             wire_full: device.refused,
         })
     }
@@ -123,6 +131,18 @@ impl Device {
     }
 }
 
+/// The sum over CPUs of a file whose first line has names, and each other the hexadecimal counts of a CPU.
+fn unresolved(text: &str) -> anyhow::Result<u64> {
+    let mut lines = text.lines().map(str::split_whitespace);
+    let place = lines.next().and_then(|mut names| names.position(|name| name == "unresolved_discards"));
+    let place = place.with_context(|| format!("{ARP}: no unresolved_discards"))?;
+    let of_cpu = |mut counts: std::str::SplitWhitespace<'_>| {
+        let count = counts.nth(place).and_then(|count| u64::from_str_radix(count, 16).ok());
+        count.with_context(|| format!("{ARP}: a line without unresolved_discards"))
+    };
+    lines.map(of_cpu).sum()
+}
+
 /// A figure of the lines of /proc/net/snmp or netstat that begin with `group`, of which the first has names and the second values.
 fn figure(text: &str, group: &str, key: &str) -> anyhow::Result<u64> {
     let mut lines = text.lines().filter_map(|line| line.strip_prefix(group)?.strip_prefix(": "));
@@ -136,6 +156,15 @@ fn figure(text: &str, group: &str, key: &str) -> anyhow::Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn replies_without_an_address_to_go_to_are_summed_over_cpus() {
+        let text = "entries  allocs   unresolved_discards table_fulls\n00000002 00000134 00000010            00000000\n\
+                    00000002 00000209 00023a22            00000000\n";
+        assert_eq!(unresolved(text).unwrap(), 16 + 145_954);
+        assert!(unresolved("entries allocs\n1 2\n").is_err());
+        assert!(unresolved("entries unresolved_discards\n1 x\n").is_err());
+    }
 
     #[test]
     fn figures_are_found_by_name() {
