@@ -99,11 +99,18 @@ fn functions_have_their_share() {
             black_box(spin_three_parts());
         }
     };
-    let Some(profile) = sampled("functions_have_their_share", None, work) else { return };
-    let (one, three) = (inside(&profile, "spin_one_part", None), inside(&profile, "spin_three_parts", None));
-    let ratio = three as f64 / one as f64;
-    assert!((2.2..4.0).contains(&ratio), "{three} to {one} samples");
-    assert_eq!(profile.lost(), 0);
+    let (mut one, mut three) = (0, 0);
+    // While a machine does not run this CPU, whatever ran last has the samples of that time.
+    for _ in 0..5 {
+        let Some(profile) = sampled("functions_have_their_share", None, work) else { return };
+        assert_eq!(profile.lost(), 0);
+        one += inside(&profile, "spin_one_part", None);
+        three += inside(&profile, "spin_three_parts", None);
+        if (2.2..4.0).contains(&(three as f64 / one as f64)) {
+            return;
+        }
+    }
+    panic!("{three} to {one} samples");
 }
 
 #[test]
