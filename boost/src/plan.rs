@@ -264,6 +264,7 @@ impl Draft {
             plan: Plan {
                 schema: linerate_tune::plan::SCHEMA.to_owned(),
                 version: env!("CARGO_PKG_VERSION").to_owned(),
+                read_unix_seconds: None,
                 goal,
                 devices: Vec::new(),
                 cpus,

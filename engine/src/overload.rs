@@ -98,7 +98,8 @@ pub struct Guard {
     pub interfaces: Vec<String>,
     /// Most requests admitted and not yet taken by a worker, for each worker; fewer where its receive buffer holds fewer.
     /// What is not set otherwise, [`Builder::receive_buffer`](crate::Builder::receive_buffer), is made large enough.
-    /// Default: 256.
+    /// While the scheduler keeps a worker from its CPU, some milliseconds beside others, no more than these come in. Above
+    /// capacity a request waits until so many were answered. Default: 1024.
     pub outstanding: u32,
     /// How long no worker may have taken a request before everything is let through. Default: 100 ms.
     #[serde(rename = "open_after_seconds", with = "seconds")]
@@ -107,7 +108,7 @@ pub struct Guard {
 
 impl Default for Guard {
     fn default() -> Self {
-        Self { interfaces: Vec::new(), outstanding: 256, open_after: Duration::from_millis(100) }
+        Self { interfaces: Vec::new(), outstanding: 1024, open_after: Duration::from_millis(100) }
     }
 }
 

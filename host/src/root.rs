@@ -140,6 +140,10 @@ impl Host {
                 Source::Directory(tree) => tree.read(path),
             },
         );
+        if self.record.is_some() && content.is_ok() && path.starts_with("/proc/sys/") {
+            // What is kept is to tell whether it could be set, too; where that is not known, it does not.
+            let _ = self.is_read_only(path);
+        }
         content
             .map(|bytes| {
                 let lossy = |error: FromUtf8Error| String::from_utf8_lossy(error.as_bytes()).into_owned();
@@ -328,8 +332,8 @@ impl Host {
         written.map_err(|source| HostError::Write { path: path.to_owned(), value: value.to_owned(), source })
     }
 
-    /// Whether the kernel lets nobody write a file, however privileged, as its mode says where it is a sysctl. A capture tells
-    /// where it was asked.
+    /// Whether the kernel lets nobody write a file, however privileged, as its mode says where it is a sysctl. A capture tells of those
+    /// that are in it; one of an earlier version of none.
     ///
     /// # Errors
     /// [`HostError::Call`] where there is no such file, [`HostError::NotLive`].

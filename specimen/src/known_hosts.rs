@@ -6,6 +6,8 @@ mod many;
 mod million_packets;
 mod small_vm;
 mod sysctls;
+mod tracked_vm;
+mod two_nodes;
 
 use std::io;
 use std::path::Path;
@@ -50,7 +52,7 @@ impl Specimen {
 /// Makes a host as it is known.
 type Make = fn() -> Specimen;
 
-const ALL: [(&str, Make); 7] = [
+const ALL: [(&str, Make); 10] = [
     ("makita-2016", makita::as_found),
     ("makita-2016-mended", makita::mended),
     ("million-packets", million_packets::million_packets),
@@ -58,6 +60,9 @@ const ALL: [(&str, Make); 7] = [
     ("small-vm", small_vm::small_vm),
     ("makita-2016-neglected", makita::neglected),
     ("cloud-vm", cloud_vm::cloud_vm),
+    ("two-nodes", two_nodes::two_nodes),
+    ("hypervisor", makita::hypervisor),
+    ("tracked-vm", tracked_vm::tracked_vm),
 ];
 
 /// The names of all specimens.

@@ -46,6 +46,11 @@ impl Tree {
         self.call(key, &serde_json::json!({ "errno": errno }));
     }
 
+    /// Puts all of another tree there, over what was there before.
+    pub fn put_over(&mut self, other: &Self) {
+        self.nodes.extend(other.nodes.clone());
+    }
+
     /// Takes a path away; none if there was nothing.
     pub fn remove(&mut self, path: &str) -> Option<Node> {
         self.nodes.remove(path)

@@ -37,6 +37,9 @@ pub struct Plan {
     pub schema: String,
     /// Version of linerate.
     pub version: String,
+    /// When the host was read that it was made for, seconds since 1970; none where nobody says.
+    #[serde(default)]
+    pub read_unix_seconds: Option<u64>,
     /// Name of the profile that was planned for.
     pub goal: String,
     /// The devices of the interfaces that are named in it.

@@ -1,6 +1,7 @@
 //! `cargo xtask deb`: the Debian package, by cargo-deb and what `cli/Cargo.toml` says, and its trial in an installation that
 //! is thrown away.
 
+mod page;
 mod trial;
 
 use std::ffi::OsStr;
@@ -13,6 +14,7 @@ use clap::Args;
 use serde_json::Value;
 
 use crate::programs::{self, Profile, cargo};
+use page::Page;
 
 /// The cargo-deb that packages are made with: another version may make another package.
 const CARGO_DEB: &str = "3.8.0";
@@ -47,7 +49,8 @@ impl Deb {
         println!("{} ({} bytes)", package.display(), fs::metadata(&package)?.len());
         if self.test {
             trial::lintian(&package)?;
-            trial::installed(&package, &version, &places.target)?;
+            let page = Page::read(&places.root)?;
+            trial::installed(&package, &version, &places, &page)?;
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -4,24 +4,30 @@
 mod books;
 mod counted;
 mod event;
+mod report;
 mod server;
 
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use clap::Args;
+use linerate_engine::Counts;
 use linerate_lab::Lab;
 use linerate_measure::capacity::{self, SearchOptions};
 use linerate_measure::generator::{Backend, Builder};
-use linerate_measure::{Generator, Slot, Workload, stats};
+use linerate_measure::{Generator, Slot, Workload};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 use books::{Books, Load};
 use counted::Counted;
 use event::Event;
+use report::Report;
 use server::{Calls, Process};
+
+use crate::machine;
 
 const PORT: u16 = 7777;
 
@@ -41,12 +47,6 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How long answers may take at the end of a round. It is over sooner when there were none for a tenth to a quarter of that.
 const DRAIN: Duration = Duration::from_secs(5);
-
-/// How much more memory it may have in the last quarter than in the first: what an allocator keeps back in one thread or another.
-const ALLOWED_GROWTH: f64 = 1.05;
-
-/// And so much more whatever it had, bytes.
-const ALLOWED_BYTES: f64 = 512e3;
 
 #[derive(Debug, Args)]
 pub(crate) struct Soak {
@@ -68,6 +68,9 @@ pub(crate) struct Soak {
     /// The CPU that sends.
     #[arg(long, default_value_t = 0)]
     cpu: u32,
+    /// Write the result as JSON too.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
     /// Be the server: what this starts.
     #[arg(long, hide = true)]
     serve: bool,
@@ -75,12 +78,21 @@ pub(crate) struct Soak {
 
 /// What there was to see.
 struct Seen {
+    started_unix_seconds: Option<u64>,
+    load_average: Option<f64>,
+    /// What the server could not have as it was asked for.
+    fallbacks: Vec<String>,
+    /// Transactions a second.
+    capacity: f64,
     /// Resident memory after each round, bytes.
     memory: Vec<f64>,
     events: [u32; Event::ALL.len()],
     books: Books,
     /// Requests of ours that made a worker panic.
     poison: u64,
+    /// What the server counted over all.
+    total: Counts,
+    elapsed: Duration,
 }
 
 impl Soak {
@@ -99,11 +111,17 @@ impl Soak {
             println!("SKIP soak: needs root for network namespaces and BPF");
             return Ok(ExitCode::SUCCESS);
         }
+        if let Some(directory) = self.json.as_deref().and_then(Path::parent) {
+            let there = directory.as_os_str().is_empty() || directory.is_dir();
+            ensure!(there, "--json: there is no directory {}", directory.display());
+        }
         pin(self.cpu)?;
+        let (started_unix_seconds, load_average) = (machine::unix_seconds(), machine::load_average());
         let lab = Lab::builder().queues(1).start()?;
         let address = SocketAddr::from((lab.links()[0].receiver.ipv4[0], PORT));
         let mut server = Process::start(&lab, self.backend, self.workers, self.server_cpu)?;
-        for fallback in server.open(address)? {
+        let fallbacks = server.open(address)?;
+        for fallback in &fallbacks {
             println!("the server fell back: {fallback}");
         }
         let builder = Builder::default()
@@ -116,8 +134,26 @@ impl Soak {
         answers_all(&mut *generator).context("before anything happened")?;
         let capacity = find_capacity(&mut *generator)?;
         println!("capacity {capacity:.0}/s, offered {:.0}/s, {} minutes", capacity * LOAD, self.minutes);
-        let seen = self.rounds(&lab, address, &mut server, &mut *generator, capacity * LOAD)?;
-        self.judge(&seen, &mut server)
+        let mut seen = Seen {
+            started_unix_seconds,
+            load_average,
+            fallbacks,
+            capacity,
+            memory: Vec::new(),
+            events: [0; Event::ALL.len()],
+            books: Books::new(self.workers),
+            poison: 0,
+            total: Counts::default(),
+            elapsed: Duration::ZERO,
+        };
+        self.rounds(&lab, address, &mut server, &mut *generator, &mut seen)?;
+        let report = Report::new(self, &seen)?;
+        print!("{report}");
+        if let Some(file) = &self.json {
+            let text = serde_json::to_string_pretty(&report)?;
+            std::fs::write(file, text + "\n").with_context(|| format!("writing {}", file.display()))?;
+        }
+        Ok(if report.kept() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
     /// Goes on until the time is over.
@@ -127,14 +163,8 @@ impl Soak {
         address: SocketAddr,
         server: &mut Process,
         generator: &mut dyn Generator,
-        per_second: f64,
-    ) -> anyhow::Result<Seen> {
-        let mut seen = Seen {
-            memory: Vec::new(),
-            events: [0; Event::ALL.len()],
-            books: Books::new(self.workers),
-            poison: 0,
-        };
+        seen: &mut Seen,
+    ) -> anyhow::Result<()> {
         let (begun, time) = (Instant::now(), Duration::from_secs_f64(self.minutes * 60.0));
         let mut before = Counted::settled(lab, server)?;
         let period = Duration::from_secs_f64(self.period);
@@ -142,7 +172,7 @@ impl Soak {
             if begun.elapsed() >= time {
                 break;
             }
-            let slot = Slot { drain: DRAIN, ..Slot::rate(per_second, period) };
+            let slot = Slot { drain: DRAIN, ..Slot::rate(seen.capacity * LOAD, period) };
             let (outcome, happened) = std::thread::scope(|scope| {
                 let happening = scope.spawn(|| {
                     std::thread::sleep(period / 2);
@@ -166,55 +196,10 @@ impl Soak {
             eprintln!("{:4.0} s: {event}; {:.2} MB resident", begun.elapsed().as_secs_f64(), memory / 1e6);
             seen.memory.push(memory);
         }
-        Ok(seen)
+        seen.total = server.counts()?;
+        seen.elapsed = begun.elapsed();
+        Ok(())
     }
-
-    fn judge(&self, seen: &Seen, server: &mut Process) -> anyhow::Result<ExitCode> {
-        for (event, count) in Event::ALL.into_iter().zip(seen.events) {
-            println!("{count:4} times: {event}");
-        }
-        print!("{}", seen.books);
-        let counts = server.counts()?;
-        let panics = counts.restarts == seen.poison && counts.panicked >= seen.poison;
-        println!(
-            "{}: {} panics, {} restarts, {} requests lost with them",
-            word(panics),
-            seen.poison,
-            counts.restarts,
-            counts.panicked
-        );
-        let balanced = seen.books.balanced();
-        println!("{}: every request has a fate", word(balanced));
-        let flat = is_flat(&seen.memory);
-        println!("ok: all flows were answered after each event");
-        Ok(if panics && balanced && flat { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-    }
-}
-
-/// Whether memory stayed as it was once everything had happened once: the first panic and the first port take what is
-/// then kept for the next.
-fn is_flat(memory: &[f64]) -> bool {
-    let settled = memory.get(Event::ALL.len()..).unwrap_or_default();
-    let quarter = (settled.len() / 4).max(1).min(settled.len());
-    let (first, last) =
-        (stats::median(&settled[..quarter]), stats::median(&settled[settled.len() - quarter..]));
-    let (Some(first), Some(last)) = (first, last) else {
-        println!("FAILED: resident memory: too short a time to see, give more --minutes");
-        return false;
-    };
-    let flat = last <= (first * ALLOWED_GROWTH).max(first + ALLOWED_BYTES);
-    println!(
-        "{}: resident memory {:.2} MB in the first quarter, {:.2} MB in the last, of {} rounds",
-        word(flat),
-        first / 1e6,
-        last / 1e6,
-        settled.len()
-    );
-    flat
-}
-
-fn word(kept: bool) -> &'static str {
-    if kept { "ok" } else { "FAILED" }
 }
 
 /// Waits until every flow is answered all it asks, which no worker that is stuck lets happen. Since sockets are queues, all that

@@ -22,7 +22,25 @@ pub(crate) struct Tick {
     pub(crate) at: String,
     /// Its value.
     pub(crate) label: String,
+    /// The widths of the axis at which the label is shown: classes of figures.css, one of [`WIDTHS`] each.
+    pub(crate) classes: String,
 }
+
+/// The least widths of an axis, rem, from which on a choice of its labels holds; a narrower one is taken for the first. figures.css
+/// has a class for each.
+const WIDTHS: [(f64, &str); 7] = [
+    (3.0, "at-3"),
+    (5.0, "at-5"),
+    (8.0, "at-8"),
+    (11.0, "at-11"),
+    (15.0, "at-15"),
+    (20.0, "at-20"),
+    (28.0, "at-28"),
+];
+
+/// What a letter of a label takes at most, and what is to be between two labels, rem.
+const LETTER: f64 = 0.45;
+const BETWEEN: f64 = 0.4;
 
 /// One row of a chart.
 pub(crate) struct Row {
@@ -302,10 +320,33 @@ fn middle(step: &PublishedStep) -> f64 {
     (step.low_per_second * step.high_per_second).sqrt()
 }
 
-/// At most `most` labelled lines, as many as do not run into each other.
+/// At most `most` lines. At each width every one, every second, every third and so on is labelled, as many as do not run into each
+/// other.
 fn ticks(axis: &Axis, most: usize, label: impl Fn(f64) -> String) -> Vec<Tick> {
-    let ticks = axis.ticks(most).into_iter();
-    ticks.map(|value| Tick { at: at(axis, value), label: label(value) }).collect()
+    let values = axis.ticks(most);
+    let labels: Vec<(f64, String)> =
+        values.into_iter().map(|value| (axis.position(value), label(value))).collect();
+    let every = WIDTHS.map(|(width, _)| labelled(&labels, width));
+    let shown = |index: usize| {
+        let wide = WIDTHS.iter().zip(every).filter(move |(_, every)| index.is_multiple_of(*every));
+        wide.map(|((_, class), _)| *class).collect::<Vec<_>>().join(" ")
+    };
+    let classes: Vec<String> = (0..labels.len()).map(shown).collect();
+    let ticks = labels.into_iter().zip(classes);
+    ticks.map(|((position, label), classes)| Tick { at: percent(position), label, classes }).collect()
+}
+
+/// Every how many labels there is room for one on an axis of so many rem.
+fn labelled(labels: &[(f64, String)], width: f64) -> usize {
+    let half = |label: &str| label.chars().count() as f64 * LETTER / 2.0;
+    let apart = |every: usize| {
+        let shown: Vec<&(f64, String)> = labels.iter().step_by(every).collect();
+        shown.windows(2).all(|pair| {
+            let distance = (pair[1].0 - pair[0].0) / 100.0 * width;
+            distance >= half(&pair[0].1) + half(&pair[1].1) + BETWEEN
+        })
+    };
+    (1..labels.len()).find(|&every| apart(every)).unwrap_or(labels.len().max(1))
 }
 
 fn at(axis: &Axis, value: f64) -> String {

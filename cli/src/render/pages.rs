@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use browser::Browser;
 
 const FAULTS: &str = include_str!("pages/faults.js");
+const OVERLAPS: &str = include_str!("pages/overlaps.js");
 const PAPER: &str = include_str!("pages/paper.js");
 
 /// What a sheet of A4 has between margins of 12 mm, in CSS pixels: 186 mm, and 273 mm on its side.
@@ -49,12 +50,15 @@ fn judge(browser: &mut Browser, file: &Path, keep: bool) -> Vec<String> {
     let url = format!("file://{}", file.display());
     let mut faults = Vec::new();
     let mut happened = browser.load(&url);
+    // From 1120 px on there are two columns.
+    for width in [400, 800, 1120, 1180, 1600] {
+        browser.show(width, "light");
+        faults.extend(told(browser, OVERLAPS, &format!("{width} px")));
+    }
     for width in [400, 1280] {
         for scheme in ["light", "dark"] {
             browser.show(width, scheme);
-            let found = browser.evaluate(FAULTS);
-            let found = found.as_array().expect("a list").iter().filter_map(Value::as_str);
-            faults.extend(found.map(|fault| format!("{width} px, {scheme}: {fault}")));
+            faults.extend(told(browser, FAULTS, &format!("{width} px, {scheme}")));
             if keep {
                 picture(browser, &file.with_extension(format!("{width}.{scheme}.png")));
             }
@@ -65,6 +69,13 @@ fn judge(browser: &mut Browser, file: &Path, keep: bool) -> Vec<String> {
     happened.extend(browser.happened());
     faults.extend(happened.iter().filter_map(|(method, event)| trouble(&url, method, event)));
     faults
+}
+
+/// What a script of ours finds wrong, and where it looked.
+fn told(browser: &mut Browser, script: &str, place: &str) -> Vec<String> {
+    let found = browser.evaluate(script);
+    let found = found.as_array().expect("a list").iter().filter_map(Value::as_str);
+    found.map(|fault| format!("{place}: {fault}")).collect()
 }
 
 /// What happened that should not: a request, an error, a word on the console.
@@ -120,9 +131,9 @@ fn on_paper(browser: &mut Browser, file: &Path, keep: bool) -> Vec<String> {
     // Whoever reads in the dark still has white paper.
     for (wide, width) in [(false, UPRIGHT), (true, ON_ITS_SIDE)] {
         browser.show_paper(width, "dark");
-        let found = browser.evaluate(&PAPER.replace("(WIDE)", if wide { "(true)" } else { "(false)" }));
-        let found = found.as_array().expect("a list").iter().filter_map(Value::as_str);
-        faults.extend(found.map(|fault| format!("printed: {fault}")));
+        let script = PAPER.replace("(WIDE)", if wide { "(true)" } else { "(false)" });
+        faults.extend(told(browser, &script, "printed"));
+        faults.extend(told(browser, OVERLAPS, &format!("printed, {width} px")));
     }
     let lies = browser.evaluate("document.querySelector('.card.wide') !== null") == json!(true);
     let inches =

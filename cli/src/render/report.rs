@@ -4,6 +4,7 @@ mod benched;
 mod boosted;
 mod joined;
 mod sheet;
+mod soaked;
 mod text;
 mod tuned;
 
@@ -18,6 +19,7 @@ use super::{cost_html, doctor_html, drops_html, flame_html, format, ladder_html,
 pub(crate) use benched::Bench;
 pub(crate) use joined::{Joined, Member};
 pub(crate) use sheet::Sheet;
+pub(crate) use soaked::Soak;
 pub(crate) use text::text;
 
 /// What `linerate tune` wrote.
@@ -37,6 +39,7 @@ const UNDONE: u8 = 3;
 const LOOKED: u8 = 4;
 const BOOSTED: u8 = 5;
 const BENCHED: u8 = 7;
+const SOAKED: u8 = 8;
 
 /// Results in the order in which they are told.
 #[derive(Debug)]
@@ -46,11 +49,14 @@ pub(crate) struct Story {
 }
 
 impl Story {
-    /// What was read, in order: the path, capacity, the load, and where time and packets went; of a kind by time.
+    /// What was read, in order: the path, what was changed, capacity, the load, and where time and packets went; each by time.
     pub(crate) fn of(read: Read) -> Self {
         let mut sources = read.sources;
         sources.sort_by(|one, other| {
-            let key = |source: &Source| (rank(&source.content), unix_seconds(&source.content));
+            let key = |source: &Source| {
+                let rank = rank(&source.content);
+                (chapter(rank), unix_seconds(&source.content), rank)
+            };
             key(one).cmp(&key(other)).then_with(|| one.file.cmp(&other.file))
         });
         Self { sources, unread: read.unread }
@@ -96,19 +102,24 @@ impl Story {
     }
 }
 
+/// The part of the story that is told by time: all that was changed and put back is one.
+fn chapter(rank: u8) -> u8 {
+    if (PLANNED..=BOOSTED).contains(&rank) { PLANNED } else { rank }
+}
+
 /// The place of a kind of result in the story.
 fn rank(content: &Content) -> u8 {
     match content {
         Content::Doctor(_) => 0,
         Content::Ladder(_) => 6,
-        Content::Search(_) => 8,
-        Content::Ramp(_) => 9,
-        Content::Load(_) => 10,
-        Content::Overload(_) => 11,
-        Content::Cost(_) => 12,
-        Content::Drops(_) => 13,
-        Content::Flame(_) => 14,
-        Content::FlameDiff(_) => 15,
+        Content::Search(_) => 9,
+        Content::Ramp(_) => 10,
+        Content::Load(_) => 11,
+        Content::Overload(_) => 12,
+        Content::Cost(_) => 13,
+        Content::Drops(_) => 14,
+        Content::Flame(_) => 15,
+        Content::FlameDiff(_) => 16,
         Content::Sheet(sheet) => sheet.rank(),
     }
 }

@@ -17,6 +17,7 @@ mod load;
 mod remote;
 mod report;
 mod schema;
+mod schema_coverage;
 mod serve;
 mod support;
 mod top;

@@ -1,18 +1,14 @@
-//! What docs/schema.md promises of the documents, read from it, so that no promise is left unchecked.
-
-use std::collections::BTreeSet;
-use std::fs;
-use std::path::Path;
+//! What docs/schema.md promises of the documents, read from it. xtask holds its own documents against it, too.
 
 use serde_json::Value;
 
-const DOCUMENTED: &str = include_str!("../../../docs/schema.md");
+pub(crate) const DOCUMENTED: &str = include_str!("../../../docs/schema.md");
 
 /// The keys that are promised of a document, and of the things in its lists: `A finding:` is of those in `findings`.
 #[derive(Debug, Default)]
-struct Promise {
-    keys: Vec<String>,
-    things: Vec<(String, Vec<String>)>,
+pub(crate) struct Promise {
+    pub(crate) keys: Vec<String>,
+    pub(crate) things: Vec<(String, Vec<String>)>,
 }
 
 /// Fails unless `document` is of `schema`, and has all keys that docs/schema.md has in the tables of it.
@@ -33,20 +29,15 @@ fn has(value: &Value, keys: &[String], what: &str) {
     }
 }
 
-/// The schemas that sections are of.
-fn schemas() -> BTreeSet<&'static str> {
-    let headings = DOCUMENTED.lines().filter(|line| line.starts_with("## `linerate."));
-    headings.flat_map(named).collect()
-}
-
 /// The schemas that a heading names.
-fn named(heading: &'static str) -> impl Iterator<Item = &'static str> {
+pub(crate) fn named(heading: &'static str) -> impl Iterator<Item = &'static str> {
     let words = heading.split('`').filter(|word| word.starts_with("linerate.") && word.contains('/'));
     words.filter(|word| !word.contains(' '))
 }
 
 impl Promise {
-    fn of(schema: &str) -> Option<Self> {
+    /// What is promised of a schema; none where nothing is.
+    pub(crate) fn of(schema: &str) -> Option<Self> {
         let mut lines = DOCUMENTED
             .lines()
             .skip_while(|line| !(line.starts_with("## ") && named(line).any(|name| name == schema)));
@@ -77,45 +68,4 @@ impl Promise {
 /// The `rung` of a line that is `A rung:`.
 fn thing_of(line: &str) -> Option<&str> {
     line.strip_prefix("A ")?.strip_suffix(':').filter(|name| !name.contains(' '))
-}
-
-#[test]
-fn promises_are_read_as_they_are_written() {
-    let promise = Promise::of("linerate.ladder/1").expect("a section");
-    for key in ["schema", "argv", "rungs", "warnings", "settings"] {
-        assert!(promise.keys.iter().any(|promised| promised == key), "{key}: {promise:?}");
-    }
-    let (list, keys) = &promise.things[0];
-    assert!(list == "rungs" && keys.iter().any(|key| key == "loss_ratio"), "{promise:?}");
-    assert!(schemas().len() > 25, "{:?}", schemas());
-}
-
-/// A document whose keys nobody compares with the documentation is a promise without a check.
-#[test]
-fn every_schema_is_checked_by_a_test() {
-    let mut sources = String::new();
-    read_sources(Path::new("tests/command"), &mut sources);
-    let unchecked: Vec<_> =
-        schemas().into_iter().filter(|schema| !sources.contains(&format!(", \"{schema}\");"))).collect();
-    assert!(unchecked.is_empty(), "no test calls schema::conforms(.., \"..\") for {unchecked:?}");
-    for schema in schemas() {
-        let promise = Promise::of(schema).expect("a section");
-        assert!(
-            promise.keys.iter().any(|key| key == "schema"),
-            "{schema}: docs/schema.md has no table of its keys"
-        );
-    }
-}
-
-fn read_sources(directory: &Path, sources: &mut String) {
-    for entry in fs::read_dir(directory).expect("the sources are here").map(|entry| entry.expect("an entry"))
-    {
-        let path = entry.path();
-        if path.is_dir() {
-            read_sources(&path, sources);
-        } else if path.extension().is_some_and(|extension| extension == "rs") && !path.ends_with("schema.rs")
-        {
-            sources.push_str(&fs::read_to_string(&path).expect("read"));
-        }
-    }
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::broken_off::Refusal;
 use crate::markdown::Block;
 
 /// What is to be done with a block.
@@ -9,6 +10,10 @@ use crate::markdown::Block;
 pub(crate) enum Mark {
     /// Its commands are run.
     Run(Setting),
+    /// Its commands are the remedy of the finding that the page is about, on this specimen.
+    Remedy(String),
+    /// They are run by this, and not by the test.
+    RunBy(String),
     /// They are not, for this reason.
     NotRun(String),
     /// It is what the commands of the block before it print; or those of them that have this in them.
@@ -25,22 +30,35 @@ pub(crate) struct Setting {
     pub place: Place,
     /// At a terminal, where questions are answered with yes.
     pub terminal: bool,
-    /// After how long which commands get what Ctrl-C sends.
-    pub interrupt: Option<Interrupt>,
+    /// When which commands get what Ctrl-C sends; of several for a command, the first counts.
+    pub interrupts: Vec<Interrupt>,
+    /// Whether hosts that generate load can be reached by ssh, and commands are climbs that are interrupted.
+    pub generators: bool,
     /// A program that is no part of us, without which the commands are not run.
     pub program: Option<String>,
     /// The host of known faults that is written into the directory, below its name.
     pub specimen: Option<String>,
+    /// Whether each command is run after a tune that broke off, anew for each.
+    pub broken_off: Option<Refusal>,
     /// What is run before, on the machine itself.
     pub before: Vec<String>,
 }
 
-/// After how long a command that has not ended gets what Ctrl-C sends.
+/// When a command that has not ended gets what Ctrl-C sends.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Interrupt {
-    pub after: Duration,
+    pub when: When,
     /// Only commands with this in them.
     pub only: Option<String>,
+}
+
+/// What is waited for before.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum When {
+    /// Time.
+    After(Duration),
+    /// That the terminal shows this.
+    Shown(String),
 }
 
 /// Where commands are run.
@@ -71,11 +89,17 @@ impl Mark {
                 None => Err(format!("'output{of}' is neither 'output' nor 'output: of PART OF A COMMAND'")),
             };
         }
+        if let Some(host) = comment.strip_prefix("remedy: on ") {
+            return Ok(Self::Remedy(host.to_owned()));
+        }
         if let Some(name) = comment.strip_prefix("file: ") {
             return match name.is_empty() || name.contains(['/', ' ']) {
                 true => Err(format!("'file: {name}' takes a plain name")),
                 false => Ok(Self::File(name.to_owned())),
             };
+        }
+        if let Some(by) = comment.strip_prefix("run by ") {
+            return Ok(Self::RunBy(by.to_owned()));
         }
         if let Some(setting) = comment.strip_prefix("run") {
             return Setting::parse(setting.trim_start_matches(':')).map(Self::Run);
@@ -100,9 +124,11 @@ impl Setting {
         Self {
             place: Place::Here,
             terminal: false,
-            interrupt: None,
+            interrupts: Vec::new(),
+            generators: false,
             program: None,
             specimen: None,
+            broken_off: None,
             before: Vec::new(),
         }
     }
@@ -118,10 +144,13 @@ impl Setting {
                 "on the server" => setting.place = Place::Server,
                 "on the sender" => setting.place = Place::Sender,
                 "at a terminal" => setting.terminal = true,
+                "with generators" => setting.generators = true,
+                "after a tune that broke off" => setting.broken_off = Some(Refusal::Over),
+                "after a tune that breaks off again" => setting.broken_off = Some(Refusal::Stays),
                 _ => match (word.strip_prefix("with specimen "), word.strip_prefix("takes ")) {
                     (Some(name), _) => setting.specimen = Some(name.to_owned()),
                     (_, Some(program)) => setting.program = Some(program.to_owned()),
-                    (None, None) => setting.interrupt = Some(Interrupt::parse(word)?),
+                    (None, None) => setting.interrupts.push(Interrupt::parse(word)?),
                 },
             }
         }
@@ -134,24 +163,38 @@ impl Interrupt {
         Self::of_words(words).ok_or_else(|| {
             format!(
                 "'{words}' is none of 'here', 'on the server', 'on the sender', 'at a terminal', 'takes PROGRAM', \
-                 'with specimen NAME', 'Ctrl-C after 1 s', 'Ctrl-C after 1 s to --watch'"
+                 'with specimen NAME', 'after a tune that broke off', 'after a tune that breaks off again', 'with generators', 'Ctrl-C after 1 s', 'Ctrl-C after 1 s to --watch', \
+                 'Ctrl-C at \"2/3\"'"
             )
         })
     }
 
     fn of_words(words: &str) -> Option<Self> {
-        let (seconds, only) = words.strip_prefix("Ctrl-C after ")?.split_once(" s")?;
-        let after = Duration::try_from_secs_f64(seconds.parse().ok()?).ok()?;
+        let words = words.strip_prefix("Ctrl-C ")?;
+        let (when, only) = match words.strip_prefix("at \"") {
+            Some(shown) => {
+                let (shown, only) = shown.split_once('"')?;
+                (When::Shown(shown.to_owned()), only)
+            }
+            None => {
+                let (seconds, only) = words.strip_prefix("after ")?.split_once(" s")?;
+                (When::After(Duration::try_from_secs_f64(seconds.parse().ok()?).ok()?), only)
+            }
+        };
         let only = match only {
             "" => None,
             _ => Some(only.strip_prefix(" to ")?.to_owned()),
         };
-        Some(Self { after, only })
+        Some(Self { when, only })
     }
+}
 
-    /// After how long this command gets it.
-    pub(crate) fn of(&self, command: &str) -> Option<Duration> {
-        self.only.as_ref().is_none_or(|only| command.contains(only)).then_some(self.after)
+impl Setting {
+    /// When this command gets it.
+    pub(crate) fn interrupt_of(&self, command: &str) -> Option<&When> {
+        let concerns =
+            |interrupt: &&Interrupt| interrupt.only.as_ref().is_none_or(|only| command.contains(only));
+        self.interrupts.iter().find(concerns).map(|interrupt| &interrupt.when)
     }
 }
 
@@ -211,16 +254,19 @@ mod tests {
 
     #[test]
     fn a_setting_is_told_in_words() {
-        let run = "run: on the server, at a terminal, Ctrl-C after 1.5 s to --watch\n  touch a\n\n  touch b";
+        let run = "run: on the server, at a terminal, Ctrl-C after 1.5 s to --watch, Ctrl-C at \"2/3\"\n  touch a\n\n  touch b";
         assert_eq!(
             mark("sh", "ls", Some(run)),
             Ok(Mark::Run(Setting {
                 place: Place::Server,
                 terminal: true,
-                interrupt: Some(Interrupt {
-                    after: Duration::from_millis(1500),
-                    only: Some("--watch".to_owned())
-                }),
+                interrupts: vec![
+                    Interrupt {
+                        when: When::After(Duration::from_millis(1500)),
+                        only: Some("--watch".to_owned())
+                    },
+                    Interrupt { when: When::Shown("2/3".to_owned()), only: None },
+                ],
                 before: vec!["touch a".to_owned(), "touch b".to_owned()],
                 ..Setting::here()
             }))

@@ -5,6 +5,8 @@ use std::process::{ChildStdin, ChildStdout};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
+use crate::mark::When;
+
 /// What is asked, and what is typed then.
 const ANSWERS: [(&str, &[u8]); 2] = [("[y/N] ", b"y\n"), ("Enter", b"\n")];
 
@@ -16,7 +18,11 @@ pub(crate) struct Person {
 
 impl Person {
     /// Begins to read the screen.
-    pub(crate) fn sit_down(keyboard: ChildStdin, mut screen: ChildStdout) -> Self {
+    pub(crate) fn sit_down(keyboard: ChildStdin, mut screen: ChildStdout, interrupt: Option<&When>) -> Self {
+        let mut enough = match interrupt {
+            Some(When::Shown(text)) => Some(text.clone()),
+            _ => None,
+        };
         let keyboard = Arc::new(Mutex::new(keyboard));
         let hands = Arc::clone(&keyboard);
         let eyes = std::thread::spawn(move || {
@@ -26,6 +32,9 @@ impl Person {
             while let Ok(bytes @ 1..) = screen.read(&mut part) {
                 seen.extend_from_slice(&part[..bytes]);
                 let text = String::from_utf8_lossy(&seen[answered..]).into_owned();
+                if enough.take_if(|enough| text.contains(enough.as_str())).is_some() {
+                    let _ = hands.lock().expect("the keyboard").write_all(b"\x03");
+                }
                 for (question, answer) in ANSWERS {
                     if text.contains(question) {
                         answered = seen.len();

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use crate::mark::{Place, Setting};
+use crate::mark::{Place, Setting, When};
 use crate::person::Person;
 use crate::program;
 use crate::shell::Line;
@@ -103,8 +103,7 @@ impl Stage {
             }
             return Ok(None);
         }
-        let interrupt = setting.interrupt.as_ref().and_then(|interrupt| interrupt.of(&line.text));
-        self.finish(command, setting.terminal, interrupt).map(Some)
+        self.finish(command, setting.terminal, setting.interrupt_of(&line.text)).map(Some)
     }
 
     /// Runs what an example needs, on the machine itself.
@@ -167,7 +166,7 @@ impl Stage {
     }
 
     /// A lab, and who serves and asks in it, unless they are there.
-    fn raise_lab(&mut self) -> Result<(), String> {
+    pub(crate) fn raise_lab(&mut self) -> Result<(), String> {
         if self.lab {
             return Ok(());
         }
@@ -183,36 +182,54 @@ impl Stage {
         self.must(spread, Place::Server)?;
         self.begin(self.shell(serve, Place::Server, false))?;
         self.server = self.beside.last().map(|beside| beside.child.id());
-        self.await_port()?;
+        self.await_socket("-u 'sport = :53'", Place::Server)?;
         self.begin(self.shell(load, Place::Sender, false))?;
         self.lab = true;
         Ok(())
     }
 
-    /// Waits until somebody answers on port 53.
-    fn await_port(&self) -> Result<(), String> {
+    /// Waits until a socket is there that `ss` lists by these words.
+    fn await_socket(&self, words: &str, place: Place) -> Result<(), String> {
         let begun = Instant::now();
+        let listening = format!("ss -Hln {words} | grep -q .");
         while begun.elapsed() < PATIENCE {
-            let listening = "ss -Hlun 'sport = :53' | grep -q :53";
-            if self.finish(self.shell(listening, Place::Server, false), false, None)?.status.success() {
+            if self.finish(self.shell(&listening, place, false), false, None)?.status.success() {
                 return Ok(());
             }
         }
-        Err("nobody serves on port 53 of the lab".to_owned())
+        Err(format!("nobody listens: ss {words}"))
     }
 
-    fn must(&self, text: &str, place: Place) -> Result<(), String> {
+    /// Starts a server of any kind beside the examples of a block, and waits until it has this socket.
+    pub(crate) fn begin_beside(&mut self, text: &str, place: Place, socket: &str) -> Result<(), String> {
+        self.begin(self.shell(text, place, false))?;
+        self.await_socket(socket, place)
+    }
+
+    pub(crate) fn must(&self, text: &str, place: Place) -> Result<(), String> {
         let ran = self.finish(self.shell(text, place, false), false, None)?;
         if ran.status.success() { Ok(()) } else { Err(format!("{text}: {}", ran.stderr.trim())) }
     }
 
-    /// A shell that runs a line where it belongs, in the directory of the examples.
-    fn shell(&self, text: &str, place: Place, terminal: bool) -> Command {
+    /// What runs the program that its arguments name, with the private directories, in that of the examples.
+    pub(crate) fn inside(&self) -> Command {
         let mut command = Command::new("nsenter");
         command.arg(format!("--mount=/proc/{}/ns/mnt", self.holder.id()));
         command.arg(format!("--wdns={}", self.path("work").display()));
         // What a killed test leaves would be looked at by those after it.
         command.args(["setpriv", "--pdeathsig", "KILL"]);
+        command.process_group(0);
+        command
+    }
+
+    /// Runs a command to its end.
+    pub(crate) fn finished(&self, command: Command) -> Result<Ran, String> {
+        self.finish(command, false, None)
+    }
+
+    /// A shell that runs a line where it belongs, in the directory of the examples.
+    fn shell(&self, text: &str, place: Place, terminal: bool) -> Command {
+        let mut command = self.inside();
         match place {
             Place::Here => {}
             Place::Server => drop(command.args(["linerate", "lab", "exec", "--lab", LAB, "receiver", "--"])),
@@ -234,7 +251,6 @@ impl Stage {
         if let Some(server) = self.server {
             command.env("PID", server.to_string());
         }
-        command.process_group(0);
         command
     }
 
@@ -262,12 +278,7 @@ impl Stage {
     }
 
     /// Runs a command to its end, or to the time at which it is interrupted.
-    fn finish(
-        &self,
-        mut command: Command,
-        terminal: bool,
-        interrupt: Option<Duration>,
-    ) -> Result<Ran, String> {
+    fn finish(&self, mut command: Command, terminal: bool, interrupt: Option<&When>) -> Result<Ran, String> {
         // Files, since what a command leaves running would hold a pipe open.
         let (stdout, stderr) = (self.path("stdout"), self.path("stderr"));
         let create = |path: &Path| File::create(path).map_err(|e| e.to_string());
@@ -281,11 +292,17 @@ impl Stage {
             .stdin
             .take()
             .zip(child.stdout.take())
-            .map(|(keyboard, screen)| Person::sit_down(keyboard, screen));
+            .map(|(keyboard, screen)| Person::sit_down(keyboard, screen, interrupt));
         let group = Pid::from_child(&child);
         let (ended, status) = wait_beside(child);
-        let mut outcome = ended.recv_timeout(interrupt.unwrap_or(PATIENCE));
-        if outcome.is_err() && interrupt.is_some() {
+        let (time, is_time) = match interrupt {
+            None => (PATIENCE, false),
+            Some(When::After(time)) => (*time, true),
+            // Who sits there presses it; what is shown last may be shown late.
+            Some(When::Shown(_)) => (3 * PATIENCE, false),
+        };
+        let mut outcome = ended.recv_timeout(time);
+        if outcome.is_err() && is_time {
             match &person {
                 Some(person) => person.press_ctrl_c(),
                 None => drop(kill_process_group(group, Signal::INT)),
@@ -308,7 +325,7 @@ impl Stage {
         }
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 }

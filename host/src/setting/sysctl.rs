@@ -150,6 +150,30 @@ mod tests {
     }
 
     #[test]
+    fn what_is_recorded_tells_of_each_sysctl_whether_it_is_fixed() {
+        let [shown, set] = ["/proc/sys/kernel/osrelease", "/proc/sys/kernel/printk_ratelimit"];
+        let host = Host::live().recording();
+        host.read(shown).expect("read");
+        let fixed = host.read(set).is_ok();
+        let recorded = Host::recorded(host.into_recording());
+        assert!(Setting::sysctl("kernel.osrelease").fixed(&recorded).is_some());
+        if fixed {
+            assert_eq!(recorded.is_read_only(set).ok(), Host::live().is_read_only(set).ok());
+        }
+        // Once more, from what was recorded.
+        let again = recorded.recording();
+        again.read(shown).expect("read");
+        let again = Host::recorded(again.into_recording());
+        assert!(Setting::sysctl("kernel.osrelease").fixed(&again).is_some());
+        // Where it was not asked, as earlier versions did not, nobody says.
+        let old = Host::scripted([(shown, "6.18.0\n")]).recording();
+        old.read(shown).expect("read");
+        let old = Host::recorded(old.into_recording());
+        assert_eq!(old.read(shown).expect("still there"), "6.18.0\n");
+        assert_eq!(Setting::sysctl("kernel.osrelease").fixed(&old), None);
+    }
+
+    #[test]
     fn no_name_leads_out_of_proc_sys() {
         for name in ["", "net..x", "//.//.etc.passwd", "net/../../etc/passwd", "net.ipv4.", "/etc/passwd"] {
             let error = Setting::sysctl(name).read(&Host::live()).expect_err(name);

@@ -139,3 +139,11 @@ fn a_big_machine_whose_sockets_are_steered_by_cpu_has_nothing_above_a_note() {
     assert_eq!(above_note(&diagnosis), [""; 0]);
     assert_eq!(diagnosis.unknown, []);
 }
+
+#[test]
+fn a_socket_that_does_nothing_is_no_reason_to_switch_gro_off() {
+    // Its name server takes merged datagrams, and its DHCP client does not.
+    let diagnosis = diagnose(&known("tracked-vm"), &Scope::default());
+    let ids: Vec<&str> = diagnosis.findings.iter().map(|finding| finding.id).collect();
+    assert!(ids.contains(&"socket.gro-buffer-small") && !ids.contains(&"link.gro-for-udp"), "{ids:?}");
+}

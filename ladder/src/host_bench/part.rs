@@ -214,6 +214,7 @@ mod tests {
         Plan {
             schema: SCHEMA.to_owned(),
             version: String::new(),
+            read_unix_seconds: None,
             goal: "udp-server".to_owned(),
             devices: Vec::new(),
             cpus: vec![0, 1],

@@ -84,6 +84,7 @@ mod tests {
         let mut plan = Plan {
             schema: SCHEMA.to_owned(),
             version: String::new(),
+            read_unix_seconds: None,
             goal: String::new(),
             devices: Vec::new(),
             cpus: cpus.to_vec(),

@@ -3,6 +3,7 @@
 //! What the slides show is in `published`. What they do not show is chosen so that it is no fault: the governor is
 //! `performance`, no packet is lost, connection tracking is not loaded.
 
+mod hypervisor;
 mod neglected;
 mod published;
 
@@ -11,8 +12,9 @@ use std::collections::BTreeMap;
 use super::{Specimen, sysctls};
 use crate::{
     Cpu, CpuTimes, Cpus, Ethtool, Hashed, Interrupt, IpTable, Kernel, Machine, Netfilter, Nic, Process,
-    RECVFROM, ReceiveQueue, Softnet, Thread, TransmitQueue, UdpCounts, UdpSocket,
+    RECVFROM, ReceiveQueue, Softnet, Thread, TransmitQueue, Tree, UdpCounts, UdpSocket,
 };
+pub(super) use hypervisor::hypervisor;
 pub(super) use neglected::neglected;
 use published::{CPU_PERCENT, IRQ_TO_CPU, QUEUE_PACKETS, TABLE_REACH};
 
@@ -138,6 +140,7 @@ fn machine(way: &Way) -> Machine {
         processes: vec![irqbalance(way), server(way)],
         product: ("Example", "Server"),
         audit: way.audit,
+        also: Tree::default(),
     };
     // As much load since boot as makes the published packets.
     let packets: u64 = QUEUE_PACKETS.iter().sum();

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::{Specimen, sysctls};
 use crate::{
     Cpu, CpuTimes, Cpus, Ethtool, Hashed, Interrupt, Kernel, Machine, Netfilter, Nic, Process, RECVFROM,
-    ReceiveQueue, Softnet, Thread, TransmitQueue, UdpCounts, UdpSocket,
+    ReceiveQueue, Softnet, Thread, TransmitQueue, Tree, UdpCounts, UdpSocket,
 };
 
 const KERNEL: Kernel = Kernel { major: 6, minor: 12, release: "6.12.48" };
@@ -74,6 +74,7 @@ fn machine(cpus: u32, nics: usize, queues: u32) -> Machine {
         processes: vec![server(cpus)],
         product: ("Example", "Server"),
         audit: 0,
+        also: Tree::default(),
     }
 }
 

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use super::{Specimen, sysctls};
 use crate::{
     Cpu, CpuTimes, Cpus, Ethtool, Hashed, Interrupt, Kernel, Listener, Machine, Netfilter, Nic, Process,
-    RECVFROM, ReceiveQueue, Softnet, Thread, TransmitQueue, UdpCounts, UdpSocket,
+    RECVFROM, ReceiveQueue, Softnet, Thread, TransmitQueue, Tree, UdpCounts, UdpSocket,
 };
 
 const NIC: &str = "eth2";
@@ -48,7 +48,7 @@ pub(super) fn million_packets() -> Specimen {
 }
 
 /// Cores 0 to 5 are on node 0, 6 to 11 on node 1; CPU n + 12 is the other thread of core n.
-fn machine() -> Machine {
+pub(super) fn machine() -> Machine {
     let cpu = |cpu: u32| Cpu { cpu, node: u32::from(cpu % 12 >= 6), core: cpu % 6 };
     Machine {
         kernel: KERNEL,
@@ -79,6 +79,7 @@ fn machine() -> Machine {
         processes: vec![ssh_server(), receiver()],
         product: ("Example", "Server"),
         audit: 0,
+        also: Tree::default(),
     }
 }
 

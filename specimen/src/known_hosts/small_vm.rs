@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::{Specimen, sysctls};
 use crate::{
     Cpu, CpuTimes, Cpus, EPOLL_WAIT, Ethtool, Hashed, Interrupt, Kernel, Listener, Machine, Netfilter, Nic,
-    Process, ReceiveQueue, Softnet, Thread, TransmitQueue, UdpCounts, UdpSocket,
+    Process, ReceiveQueue, Softnet, Thread, TransmitQueue, Tree, UdpCounts, UdpSocket,
 };
 
 const NIC: &str = "ens3";
@@ -93,6 +93,7 @@ pub(super) fn machine() -> Machine {
         ],
         product: ("QEMU", "Standard PC (Q35 + ICH9, 2009)"),
         audit: 0,
+        also: Tree::default(),
     }
 }
 

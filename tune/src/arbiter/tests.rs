@@ -52,6 +52,7 @@ fn plan(changes: Vec<PlannedChange>) -> Plan {
     Plan {
         schema: SCHEMA.into(),
         version: "0".into(),
+        read_unix_seconds: None,
         goal: "udp-server".into(),
         devices: Vec::new(),
         cpus: vec![0, 1],

@@ -211,6 +211,7 @@ fn empty_plan() -> Plan {
     Plan {
         schema: plan::SCHEMA.to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
+        read_unix_seconds: None,
         goal: GOAL.to_owned(),
         devices: Vec::new(),
         cpus: Vec::new(),

@@ -44,6 +44,7 @@ pub fn make(host: &Host, view: &View<'_>, diagnosis: &Diagnosis, profile: &Profi
     Plan {
         schema: SCHEMA.to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
+        read_unix_seconds: None,
         goal: profile.name.clone(),
         devices: devices(host, path, &draft),
         cpus,

@@ -86,6 +86,7 @@ fn start(store: &Store) {
     let mut plan = Plan {
         schema: linerate_tune::plan::SCHEMA.to_owned(),
         version: "0".to_owned(),
+        read_unix_seconds: None,
         goal: "test".to_owned(),
         devices: Vec::new(),
         cpus: Vec::new(),

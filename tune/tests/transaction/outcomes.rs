@@ -257,6 +257,7 @@ fn plan(settings: usize) -> Plan {
     Plan {
         schema: linerate_tune::plan::SCHEMA.to_owned(),
         version: "0".to_owned(),
+        read_unix_seconds: None,
         goal: "test".to_owned(),
         devices: Vec::new(),
         cpus: Vec::new(),

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use clap::{Args, ValueEnum};
-use linerate_engine::{Backend, Echo, Server};
+use linerate_engine::{Backend, Echo, Server, Uring};
 use socket2::{Domain, Socket, Type};
 
 use crate::sys::{echo, trace};
@@ -18,7 +18,10 @@ const REQUEST: usize = 2048;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Side {
+    /// The engine's mmsg backend.
     Engine,
+    /// The engine's io_uring backend, which takes all that there is a call, whatever the batch.
+    Uring,
     C,
 }
 
@@ -40,11 +43,32 @@ pub(crate) struct Subject {
     pub(crate) wildcard: bool,
 }
 
+/// A server with one worker, and not one that fell back to another backend.
+fn prepare(address: SocketAddr, backend: Backend) -> anyhow::Result<Server> {
+    let server =
+        Server::builder().bind(address).workers(1).max_request(REQUEST).backend(backend).prepare()?;
+    match server.fallbacks() {
+        [] => Ok(server),
+        [fallback, ..] => bail!("{}: {}", fallback.what, fallback.why),
+    }
+}
+
+/// Why there is no io_uring to count here.
+pub(crate) fn uring_lacks() -> Option<String> {
+    let any = (Ipv4Addr::LOCALHOST, 0).into();
+    prepare(any, Backend::Uring(Uring::default())).err().map(|why| format!("{why:#}"))
+}
+
+fn be_traced() -> anyhow::Result<()> {
+    trace::be_traced().context("tracing is not possible")
+}
+
 impl Subject {
     /// The arguments that make another process this subject.
     pub(crate) fn arguments(&self) -> Vec<String> {
         let side = match self.side {
             Side::Engine => "engine",
+            Side::Uring => "uring",
             Side::C => "c",
         };
         let mut arguments: Vec<String> = ["bench", "subject", "--side", side].map(str::to_owned).into();
@@ -65,20 +89,17 @@ impl Subject {
     }
 
     pub(crate) fn run(self) -> anyhow::Result<()> {
-        trace::be_traced().context("tracing is not possible")?;
         match self.side {
-            Side::Engine => self.engine(),
+            Side::Engine => self.engine(Backend::Mmsg { batch: self.batch }),
+            Side::Uring => self.engine(Backend::Uring(Uring::default())),
             Side::C => self.c(),
         }
     }
 
-    fn engine(&self) -> anyhow::Result<()> {
-        let server = Server::builder()
-            .bind(self.address())
-            .workers(1)
-            .max_request(REQUEST)
-            .backend(Backend::Mmsg { batch: self.batch })
-            .prepare()?;
+    /// Traced from then on only: a thread asks the kernel for io_uring while a server is prepared, and is not what is counted.
+    fn engine(&self, backend: Backend) -> anyhow::Result<()> {
+        let server = prepare(self.address(), backend)?;
+        be_traced()?;
         let _client = self.fill(server.local_addr().port())?;
         let running = server.start(|_| Echo)?;
         self.wait(|| running.total().answered)?;
@@ -87,6 +108,7 @@ impl Subject {
     }
 
     fn c(&self) -> anyhow::Result<()> {
+        be_traced()?;
         let socket = Socket::new(Domain::IPV4, Type::DGRAM, None)?;
         socket.bind(&self.address().into())?;
         if self.wildcard {

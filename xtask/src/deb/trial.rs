@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::{read, run};
+use super::{Page, Places, read, run};
 
 /// What is done in the installation.
 const STEPS: &str = include_str!("in_root.sh");
@@ -37,16 +37,45 @@ pub(super) fn lintian(package: &Path) -> Result<()> {
 }
 
 /// Installs a package, uses it, and takes it off again.
-pub(super) fn installed(package: &Path, version: &str, target: &Path) -> Result<()> {
+pub(super) fn installed(package: &Path, version: &str, places: &Places, page: &Page) -> Result<()> {
+    let target = places.target.as_path();
     let debian = debian(target)?;
     let root = tempfile::tempdir_in(target)?;
     let trial = tempfile::tempdir_in(target)?;
     fs::write(trial.path().join("in_root.sh"), STEPS)?;
     fs::copy(package, trial.path().join("linerate.deb")).context("copy the package")?;
+    as_the_page_has_it(package, places, page, trial.path())?;
     later(package, version, trial.path()).context("make a later version of the package")?;
     let mut unshare = Command::new("unshare");
     unshare.args(["--mount", "--net", "--pid", "--fork", "--kill-child", "sh", "-c", AROUND, "sh"]);
     run(unshare.args([root.path(), &debian, trial.path()]).arg(version)).context("the trial")
+}
+
+/// Puts what the commands of docs/install.md need where they are run: the package below the same path as here, the program that
+/// `cargo install` makes, the manual pages.
+fn as_the_page_has_it(package: &Path, places: &Places, page: &Page, trial: &Path) -> Result<()> {
+    let debian = trial.join("target/debian");
+    fs::create_dir_all(&debian)?;
+    fs::copy(package, debian.join(package.file_name().context("a package without a name")?))?;
+    let manual = trial.join("share/man/man1");
+    fs::create_dir_all(&manual)?;
+    for entry in fs::read_dir(places.root.join("share/man/man1")).context("list share/man/man1")? {
+        let entry = entry?;
+        fs::copy(entry.path(), manual.join(entry.file_name()))?;
+    }
+    // Here, where there is a toolchain. Built quickly, and apart from what is built well: it is to be installed, and not to run fast.
+    let mut install = Command::new("sh");
+    install.args(["-c", &page.cargo]).current_dir(&places.root);
+    install
+        .env("CARGO_TARGET_DIR", places.target.join("install"))
+        .env("CARGO_INSTALL_ROOT", trial.join("cargo"));
+    for (name, value) in [("OPT_LEVEL", "0"), ("LTO", "off"), ("CODEGEN_UNITS", "16"), ("DEBUG", "false")] {
+        install.env(format!("CARGO_PROFILE_RELEASE_{name}"), value);
+    }
+    run(&mut install).context("docs/install.md")?;
+    fs::write(trial.join("elsewhere.sh"), &page.rest)?;
+    fs::write(trial.join("package.sh"), &page.package)?;
+    Ok(())
 }
 
 /// A Debian of this host's release as an archive, made once.

@@ -99,11 +99,7 @@ fn commands(page: &mut String, example: &Example) {
     if commands.is_empty() {
         return;
     }
-    let _ = writeln!(
-        page,
-        "On `{}` that is:\n\n<!-- not run: for the host of the example -->\n```sh",
-        example.host
-    );
+    let _ = writeln!(page, "On `{host}` that is:\n\n<!-- remedy: on {host} -->\n```sh", host = example.host);
     for command in commands.iter().take(SHOWN) {
         let _ = writeln!(page, "{}", command.replace('\n', " "));
     }

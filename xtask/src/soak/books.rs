@@ -4,6 +4,7 @@ use std::fmt;
 use std::ops::AddAssign;
 
 use linerate_measure::SlotOutcome;
+use serde::Serialize;
 
 use super::counted::Counted;
 use super::event::Event;
@@ -47,30 +48,41 @@ pub(super) struct Besides {
     pub(super) answered: u64,
 }
 
-/// Losses that somebody counted.
-const NAMED: [&str; 11] = [
-    "refused by the wire (the queue behind it full)",
-    "lost by the device",
-    "lost by IP",
-    "no socket at the port",
-    "receive buffer full",
-    "lost by UDP",
-    "with a worker's panic",
-    "reply not sent (the server's count)",
-    "reply discarded by IP",
-    "reply without a link address to go to",
-    "reply refused by the wire",
+/// Losses that somebody counted: their names in documents, and in words.
+const NAMED: [(&str, &str); 11] = [
+    ("wire-full", "refused by the wire (the queue behind it full)"),
+    ("device", "lost by the device"),
+    ("ip", "lost by IP"),
+    ("no-socket", "no socket at the port"),
+    ("receive-buffer", "receive buffer full"),
+    ("udp", "lost by UDP"),
+    ("panic", "with a worker's panic"),
+    ("reply-not-sent", "reply not sent (the server's count)"),
+    ("reply-discarded", "reply discarded by IP"),
+    ("reply-unresolved", "reply without a link address to go to"),
+    ("reply-wire-full", "reply refused by the wire"),
 ];
 
 /// Differences between what one had and the next on the way.
 const GAPS: [Gap; 4] = [
-    Gap { what: "freed with the device's queue as it went down", when_down: IN_A_QUEUE, retried: false },
-    Gap { what: "between the stack and the server", when_down: 0, retried: false },
-    Gap { what: "within the server", when_down: 0, retried: false },
-    Gap { what: "replies freed as the interface went down", when_down: IN_A_QUEUE, retried: true },
+    Gap {
+        name: "device-queue",
+        what: "freed with the device's queue as it went down",
+        when_down: IN_A_QUEUE,
+        retried: false,
+    },
+    Gap { name: "stack", what: "between the stack and the server", when_down: 0, retried: false },
+    Gap { name: "server", what: "within the server", when_down: 0, retried: false },
+    Gap {
+        name: "replies",
+        what: "replies freed as the interface went down",
+        when_down: IN_A_QUEUE,
+        retried: true,
+    },
 ];
 
 struct Gap {
+    name: &'static str,
     what: &'static str,
     /// The most that may be lost there without being counted, in each of a device's queues, when an interface goes down.
     /// With the link up it is nothing.
@@ -87,6 +99,24 @@ struct Fates {
     answered: u64,
     named: [u64; NAMED.len()],
     gaps: [i64; GAPS.len()],
+}
+
+/// Requests of the rounds in which the link was up, or of those in which it went down.
+#[derive(Debug, Serialize)]
+pub(super) struct Requests {
+    link: &'static str,
+    pub(super) sent: u64,
+    answered: u64,
+    losses: Vec<Loss>,
+    uncounted: Vec<Loss>,
+}
+
+/// Requests that were lost at one point of their way; fewer than none where more left it than came.
+#[derive(Debug, Serialize)]
+struct Loss {
+    name: &'static str,
+    what: &'static str,
+    requests: i64,
 }
 
 /// What became of all requests: in rounds in which the link was up, and in those in which it was not.
@@ -122,6 +152,23 @@ impl Books {
         }
         let sum = if went_down { &mut self.down } else { &mut self.up };
         sum.add(&fates);
+    }
+
+    /// What became of requests, as documents have it.
+    pub(super) fn requests(&self) -> Vec<Requests> {
+        let part = |link, fates: &Fates| Requests {
+            link,
+            sent: fates.sent,
+            answered: fates.answered,
+            losses: fates.counted(),
+            uncounted: fates.uncounted(),
+        };
+        vec![part("up", &self.up), part("down", &self.down)]
+    }
+
+    /// Rounds that did not balance, for a person.
+    pub(super) fn wrong(&self) -> &[String] {
+        &self.wrong
     }
 
     /// Whether every request of every round has a fate.
@@ -170,6 +217,18 @@ impl Fates {
         })
     }
 
+    /// Losses that somebody counted, those that there are.
+    fn counted(&self) -> Vec<Loss> {
+        let all = NAMED.into_iter().zip(self.named).filter(|(_, count)| *count > 0);
+        all.map(|((name, what), count)| Loss { name, what, requests: count.cast_signed() }).collect()
+    }
+
+    /// Differences that nobody counted, those that there are.
+    fn uncounted(&self) -> Vec<Loss> {
+        let all = GAPS.iter().zip(self.gaps).filter(|(_, count)| *count != 0);
+        all.map(|(gap, requests)| Loss { name: gap.name, what: gap.what, requests }).collect()
+    }
+
     fn add(&mut self, other: &Self) {
         self.sent += other.sent;
         self.answered += other.answered;
@@ -193,11 +252,8 @@ impl fmt::Display for Books {
 impl fmt::Display for Fates {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} sent, {} answered", self.sent, self.answered)?;
-        for (what, count) in NAMED.iter().zip(self.named).filter(|(_, count)| *count > 0) {
-            write!(f, ", {count} {what}")?;
-        }
-        for (gap, count) in GAPS.iter().zip(self.gaps).filter(|(_, count)| *count != 0) {
-            write!(f, ", {count} {}", gap.what)?;
+        for loss in self.counted().into_iter().chain(self.uncounted()) {
+            write!(f, ", {} {}", loss.requests, loss.what)?;
         }
         Ok(())
     }

@@ -30,6 +30,17 @@ pub(super) enum Event {
 impl Event {
     pub(super) const ALL: [Event; 5] = [Self::Nothing, Self::Flap, Self::Mtu, Self::Panic, Self::Port];
 
+    /// Its name in documents.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Nothing => "nothing",
+            Self::Flap => "flap",
+            Self::Mtu => "mtu",
+            Self::Panic => "panic",
+            Self::Port => "port",
+        }
+    }
+
     /// Has it happen; returns what the server had besides the load.
     pub(super) fn happen(
         self,

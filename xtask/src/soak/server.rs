@@ -25,7 +25,8 @@ pub(super) enum Calls {
 }
 
 impl Calls {
-    fn name(self) -> &'static str {
+    /// Its name on the command line and in documents.
+    pub(super) fn name(self) -> &'static str {
         match self {
             Self::Mmsg => "mmsg",
             Self::Uring => "uring",

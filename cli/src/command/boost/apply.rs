@@ -215,6 +215,7 @@ impl Applying<'_> {
             schema: document::APPLY,
             version: env!("CARGO_PKG_VERSION"),
             argv: output::argv(),
+            started_unix_seconds: sighted.started_unix_seconds,
             tune: made.map(|made| made.tune),
             goal: &sighted.boost.plan.goal,
             host: &self.host_name,

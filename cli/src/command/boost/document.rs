@@ -30,6 +30,8 @@ pub(crate) struct Planned<'a> {
     pub(crate) schema: &'static str,
     pub(crate) version: &'static str,
     pub(crate) argv: Vec<String>,
+    /// When the server was looked at.
+    pub(crate) started_unix_seconds: Option<u64>,
     /// What the host calls itself.
     pub(crate) host: &'a str,
     pub(crate) server: &'a Server,
@@ -53,6 +55,8 @@ pub(crate) struct Applied<'a> {
     pub(crate) schema: &'static str,
     pub(crate) version: &'static str,
     pub(crate) argv: Vec<String>,
+    /// When the server was looked at first.
+    pub(crate) started_unix_seconds: Option<u64>,
     /// Number of the tune; null where nothing was to be changed.
     pub(crate) tune: Option<u64>,
     pub(crate) goal: &'a str,

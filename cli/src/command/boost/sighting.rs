@@ -11,13 +11,15 @@ use linerate_host::{Host, Known};
 use super::arguments::Asked;
 use super::document::{self, Landed, Planned};
 use crate::interrupt::Interrupt;
-use crate::output;
+use crate::{origin, output};
 
 /// A server, what is to be done with it, and how its packets land now.
 pub(super) struct Sighted {
     pub(super) server: Server,
     pub(super) boost: BoostPlan,
     pub(super) agreement: Known<Agreement>,
+    /// When it was looked at.
+    pub(super) started_unix_seconds: Option<u64>,
 }
 
 impl Sighted {
@@ -27,6 +29,7 @@ impl Sighted {
             schema: document::PLAN,
             version: env!("CARGO_PKG_VERSION"),
             argv: output::argv(),
+            started_unix_seconds: self.started_unix_seconds,
             host,
             server: &self.server,
             agreement: &self.agreement,
@@ -44,11 +47,13 @@ impl Sighted {
 pub(super) fn look(host: &Host, asked: &Asked, interrupt: &Interrupt) -> Result<Sighted> {
     let (wanted, choice) = (asked.wanted()?, asked.choice());
     let line = Line::show(&wanted, asked.look());
+    let started_unix_seconds = origin::unix_seconds();
     let (server, path) = Server::observe(host, &wanted, asked.look(), &|| interrupt.raised())?;
     drop(line);
-    let boost = plan::make(&server, &path, &choice);
+    let mut boost = plan::make(&server, &path, &choice);
+    boost.plan.read_unix_seconds = started_unix_seconds;
     let agreement = agreement(&server);
-    Ok(Sighted { server, boost, agreement })
+    Ok(Sighted { server, boost, agreement, started_unix_seconds })
 }
 
 /// How packets of a server landed, and in what time.

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::command::load::{overload, ramp, search};
 use crate::command::{cost, doctor, drops, flame};
-use crate::render::report::{Bench, Sheet, boost, tune};
+use crate::render::report::{Bench, Sheet, Soak, boost, tune};
 use crate::render::{doctor_html, load_html};
 
 /// The schema of what this command writes itself: in a directory of results it is none of them.
@@ -126,7 +126,7 @@ struct Origin {
 type Reader = fn(&str) -> Result<Content>;
 
 /// The schemas there is a body for, and how they are read.
-const READERS: [(&str, Reader); 16] = [
+const READERS: [(&str, Reader); 17] = [
     (doctor::SCHEMA, |text| Ok(Content::Doctor(whole(text)?))),
     (linerate_ladder::report::SCHEMA, |text| Ok(Content::Ladder(whole(text)?))),
     (search::SCHEMA, |text| Ok(Content::Search(whole(text)?))),
@@ -147,6 +147,7 @@ const READERS: [(&str, Reader); 16] = [
     ("linerate.boost/1", |text| Ok(Content::Sheet(whole::<boost::Planned>(text)?))),
     ("linerate.boost-apply/1", |text| Ok(Content::Sheet(whole::<boost::Applied>(text)?))),
     ("linerate.bench-servers/1", |text| Ok(Content::Sheet(whole::<Bench>(text)?))),
+    ("linerate.soak/1", |text| Ok(Content::Sheet(whole::<Soak>(text)?))),
 ];
 
 fn whole<T: DeserializeOwned>(text: &str) -> Result<Box<T>> {

@@ -71,7 +71,7 @@ pub(crate) struct ServerArguments {
     /// With --overload: the longest a request may have waited, microseconds [default: 250000]
     #[arg(long, value_name = "US")]
     shed_after: Option<u64>,
-    /// With --overload protect: most requests that may wait for a worker [default: 256]
+    /// With --overload protect: most requests that may wait for a worker [default: 1024]
     #[arg(long, value_name = "N")]
     outstanding: Option<u32>,
     /// End after so many seconds

@@ -252,6 +252,7 @@ impl Apply {
             schema: document::SCHEMA,
             version: env!("CARGO_PKG_VERSION"),
             argv: output::argv(),
+            started_unix_seconds: carrying.started_unix_seconds,
             tune: id,
             goal: &task.plan.goal,
             host: &task.host_name,

@@ -37,6 +37,7 @@ impl Planner {
         found.unknown.extend(readings.vanished());
         let host = readings.hosts.last().context("the host was not read")?;
         let mut plan = plan::make(host, &readings.view(), &found, &self.profile);
+        plan.read_unix_seconds = readings.unix_seconds;
         let owners = Owners::observe(host);
         arbiter::settle(&mut plan, &owners, host);
         let unseen = unseen(&found, &owners);

@@ -10,7 +10,9 @@ use linerate_tune::transaction::{self, Undone};
 use serde::Serialize;
 
 use super::arguments::{Place, must_be_root};
+use super::planning;
 use crate::interrupt::Interrupt;
+use crate::origin;
 use crate::output::{self, Target};
 use crate::render::style::Style;
 use crate::render::tune_undo;
@@ -37,6 +39,8 @@ struct Document<'a> {
     schema: &'static str,
     version: &'static str,
     argv: Vec<String>,
+    started_unix_seconds: Option<u64>,
+    host: String,
     #[serde(flatten)]
     undone: &'a Undone,
 }
@@ -54,11 +58,19 @@ pub(crate) fn take_back(place: &Place, id: Option<u64>, full: bool, json: Option
     // A terminal that goes away with a link that is reset ends nothing.
     let _interrupt = Interrupt::between_changes()?;
     let mut writer = place.store().lock()?;
-    let undone = transaction::undo(&mut writer, &Host::live(), id, UndoReason::Asked)?;
+    let (host, started_unix_seconds) = (Host::live(), origin::unix_seconds());
+    let undone = transaction::undo(&mut writer, &host, id, UndoReason::Asked)?;
     drop(writer);
     if let Some(target) = &json {
         let (schema, version) = ("linerate.tune-undo/1", env!("CARGO_PKG_VERSION"));
-        target.json(&Document { schema, version, argv: output::argv(), undone: &undone })?;
+        target.json(&Document {
+            schema,
+            version,
+            argv: output::argv(),
+            started_unix_seconds,
+            host: planning::host_name(&host),
+            undone: &undone,
+        })?;
     }
     if json != Some(Target::Stdout) {
         output::print_if_read(&tune_undo::undone(&undone, full, Style::stdout()))?;

@@ -18,6 +18,7 @@ fn told(verification: &Verification, now: Option<Landed>) -> String {
         schema: "linerate.boost-apply/1",
         version: "0.1.0",
         argv: Vec::new(),
+        started_unix_seconds: Some(1_700_000_000),
         tune: Some(3),
         goal: "boost nsd on port 53",
         host: "ns1",

@@ -28,6 +28,7 @@ impl Sample {
             schema: "linerate.boost/1",
             version: "0.1.0",
             argv: Vec::new(),
+            started_unix_seconds: Some(1_700_000_000),
             host: "ns1",
             server: &self.server,
             agreement: &self.agreement,
@@ -57,6 +58,7 @@ pub(crate) fn nsd() -> Sample {
     let plan = Plan {
         schema: SCHEMA.into(),
         version: "0.1.0".into(),
+        read_unix_seconds: None,
         goal: "boost nsd on port 53".into(),
         devices: Vec::new(),
         cpus: vec![0, 1],

@@ -60,6 +60,10 @@ impl Sheet for Bench {
         super::BENCHED
     }
 
+    fn unix_seconds(&self) -> Option<u64> {
+        self.origin.started_unix_seconds
+    }
+
     fn part(&self, place: &Place) -> Result<Part> {
         let missed = self.promises("miss");
         let told = self.parts.iter().flat_map(|part| {

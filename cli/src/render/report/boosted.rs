@@ -103,6 +103,10 @@ impl Sheet for Planned {
         super::LOOKED
     }
 
+    fn unix_seconds(&self) -> Option<u64> {
+        self.origin.started_unix_seconds
+    }
+
     fn part(&self, place: &Where) -> Result<Part> {
         let name = &self.server.name;
         let planned = count(self.plan.changes.len(), "change", "changes");
@@ -140,6 +144,10 @@ impl Sheet for Planned {
 impl Sheet for Applied {
     fn rank(&self) -> u8 {
         super::BOOSTED
+    }
+
+    fn unix_seconds(&self) -> Option<u64> {
+        self.origin.started_unix_seconds
     }
 
     fn part(&self, place: &Where) -> Result<Part> {

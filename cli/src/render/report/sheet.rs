@@ -16,10 +16,8 @@ pub(crate) trait Sheet: Debug {
     /// Its place in the story, as [`super::rank`] has those of others.
     fn rank(&self) -> u8;
 
-    /// When it was made; none where it does not say.
-    fn unix_seconds(&self) -> Option<u64> {
-        None
-    }
+    /// When it was made; none where it does not say, as documents of earlier versions do not.
+    fn unix_seconds(&self) -> Option<u64>;
 
     /// The result in a page.
     ///
@@ -54,6 +52,8 @@ pub(super) struct Origin {
     argv: Vec<String>,
     #[serde(default)]
     host: Option<String>,
+    #[serde(default)]
+    pub(super) started_unix_seconds: Option<u64>,
 }
 
 impl Origin {
@@ -66,8 +66,8 @@ impl Origin {
             verdict: unbroken(verdict),
             mark: None,
             host: page::host(self.host.as_deref(), None, None, None),
-            time: page::time(None),
-            unix_seconds: None,
+            time: page::time(self.started_unix_seconds),
+            unix_seconds: self.started_unix_seconds,
             about: String::new(),
             command: match self.argv.as_slice() {
                 [] => page::NOT_RECORDED.to_owned(),

@@ -58,6 +58,10 @@ impl Sheet for Plan {
         super::PLANNED
     }
 
+    fn unix_seconds(&self) -> Option<u64> {
+        self.read_unix_seconds
+    }
+
     fn part(&self, place: &Place) -> Result<Part> {
         let all = || self.agreements.iter().chain(&self.changes);
         let rows = all().map(|change| {
@@ -102,8 +106,8 @@ impl Sheet for Plan {
             verdict: unbroken(&format!("{changes} planned for {}", self.goal)),
             mark: None,
             host: page::NOT_RECORDED.to_owned(),
-            time: page::time(None),
-            unix_seconds: None,
+            time: page::time(self.read_unix_seconds),
+            unix_seconds: self.read_unix_seconds,
             about: String::new(),
             command: page::NOT_RECORDED.to_owned(),
         };
@@ -114,6 +118,10 @@ impl Sheet for Plan {
 impl Sheet for Applied {
     fn rank(&self) -> u8 {
         super::TUNED
+    }
+
+    fn unix_seconds(&self) -> Option<u64> {
+        self.origin.started_unix_seconds
     }
 
     fn part(&self, place: &Place) -> Result<Part> {
@@ -165,6 +173,10 @@ impl Sheet for Applied {
 impl Sheet for Undone {
     fn rank(&self) -> u8 {
         super::UNDONE
+    }
+
+    fn unix_seconds(&self) -> Option<u64> {
+        self.origin.started_unix_seconds
     }
 
     fn part(&self, place: &Place) -> Result<Part> {

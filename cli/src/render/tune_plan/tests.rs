@@ -43,6 +43,7 @@ fn sample() -> Plan {
     Plan {
         schema: SCHEMA.into(),
         version: "0.1.0".into(),
+        read_unix_seconds: None,
         goal: "udp-server".into(),
         devices: vec![Device {
             interface: "eth0".into(),

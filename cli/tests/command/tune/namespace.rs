@@ -1,13 +1,15 @@
 //! In a network namespace: what belongs to the whole machine is left to a person, and keeps nothing else from being set.
 
+use std::fs;
 use std::net::UdpSocket;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use linerate_lab::Lab;
 use serde_json::{Value, json};
 
 use super::scene::{Scene, said};
-use crate::support::{program, skip};
+use crate::support::{linerate, program, skip};
 
 const SERVER: &str = "198.18.0.1:4098";
 
@@ -33,18 +35,32 @@ fn what_belongs_to_the_whole_machine_is_not_planned() {
     for _ in 0..SENT {
         client.send_to(b"lost", SERVER).expect("sent");
     }
-    let default = std::fs::read_to_string("/proc/sys/net/core/rmem_default").expect("a number");
+    let default = fs::read_to_string("/proc/sys/net/core/rmem_default").expect("a number");
     let default: u64 = default.trim().parse().expect("a number");
     if default > 256 << 10 {
         return skip(test, &format!("a default of {default} bytes is none that a plan would change"));
     }
     let directory = tempfile::tempdir().expect("a directory");
-    let file = directory.path().join("plan.json");
-    let mut command = Command::new(program());
-    command.args(["tune", "plan", "--interface", "eth0", "--json"]).arg(&file).stdout(Stdio::null());
-    let mut child = receiver.spawn(command).expect("it starts");
-    assert!(child.wait().expect("it ends").success());
-    let plan: Value = serde_json::from_str(&std::fs::read_to_string(&file).expect("a plan")).expect("JSON");
+    let (file, capture) = (directory.path().join("plan.json"), directory.path().join("host.tar.zst"));
+    let run = |arguments: &[&str], file: &Path| {
+        let mut command = Command::new(program());
+        command.args(arguments).arg(file).stdout(Stdio::null());
+        let mut child = receiver.spawn(command).expect("it starts");
+        assert!(child.wait().expect("it ends").success(), "{arguments:?}");
+    };
+    let plan = || serde_json::from_str(&fs::read_to_string(&file).expect("a plan")).expect("JSON");
+    run(&["tune", "plan", "--interface", "eth0", "--json"], &file);
+    leaves_it_to_a_person(&plan());
+    // Somebody elsewhere, who has a capture of this host.
+    run(&["doctor", "capture", "--interface", "eth0"], &capture);
+    let root = capture.to_str().expect("UTF-8");
+    let text = file.to_str().expect("UTF-8");
+    let elsewhere = linerate(&["tune", "plan", "--root", root, "--json", text]);
+    assert!(elsewhere.status.success(), "{elsewhere:?}");
+    leaves_it_to_a_person(&plan());
+}
+
+fn leaves_it_to_a_person(plan: &Value) {
     let is_of_core = |change: &Value| {
         change["setting"]["sysctl"].as_str().is_some_and(|name| name.starts_with("net.core.rmem_"))
     };

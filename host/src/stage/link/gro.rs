@@ -48,7 +48,10 @@ fn service<'a>(view: &View<'a>) -> Option<&'a Service> {
     }
     /// Datagrams per second below which the saving is not worth a sentence.
     const LITTLE: f64 = 10_000.0;
-    (load.udp >= LITTLE && load.udp >= 10.0 * load.tcp).then(|| services.iter().find(plain)).flatten()
+    // Where it is seen who takes them, a DHCP client's socket is of no account.
+    let some_matter = services.iter().any(|service| view.matters(service));
+    let mut judged = services.iter().filter(|service| !some_matter || view.matters(service));
+    (load.udp >= LITTLE && load.udp >= 10.0 * load.tcp).then(|| judged.find(plain)).flatten()
 }
 
 /// Packets per second.

@@ -54,6 +54,8 @@ pub(super) const MMSG: &str = "mmsg";
 /// With an overload policy.
 pub(super) const MMSG_POLICY: &str = "mmsg-policy";
 pub(super) const XDP: &str = "xdp";
+/// With a service that has something to do.
+pub(super) const XDP_WORKING: &str = "xdp-working";
 pub(super) const C: &str = "c";
 pub(super) const TOKIO: &str = "tokio";
 pub(super) const XDP_TX: &str = "xdp-tx";
@@ -74,6 +76,7 @@ pub(super) fn all() -> Vec<Candidate> {
         echo(MMSG_POLICY, Here(Kind::MmsgPolicy)),
         echo("uring", Here(Kind::Uring)),
         echo(XDP, Here(Kind::Xdp)),
+        echo(XDP_WORKING, Here(Kind::XdpWorking)),
         echo(XDP_TX, Reflector),
         dns("dns-mmsg", Here(Kind::DnsMmsg)),
         dns(DNS_XDP, Here(Kind::DnsXdp)),
@@ -98,7 +101,7 @@ impl Candidate {
     /// Whether it takes requests where the device delivers them, before the network stack.
     pub(super) fn takes_frames(&self) -> bool {
         match self.program {
-            Program::Here(kind) => matches!(kind, Kind::Xdp | Kind::DnsXdp),
+            Program::Here(kind) => matches!(kind, Kind::Xdp | Kind::XdpWorking | Kind::DnsXdp),
             Program::Reflector => true,
             Program::Nsd => false,
             Program::Knot { xdp } => xdp,

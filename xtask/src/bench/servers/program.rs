@@ -32,6 +32,7 @@ pub(crate) enum Kind {
     MmsgPolicy,
     Uring,
     Xdp,
+    XdpWorking,
     DnsMmsg,
     DnsXdp,
     Recvfrom,
@@ -68,6 +69,7 @@ impl Kind {
             Self::MmsgPolicy => "the same with Overload::protect: sheds, fair shares, an XDP guard",
             Self::Uring => "ours on io_uring, a socket a thread",
             Self::Xdp => "ours on AF_XDP, a socket a queue",
+            Self::XdpWorking => "the same, with a service that takes 2 us of its own a request",
             Self::DnsMmsg => "ours on mmsg, the zone in memory",
             Self::DnsXdp => "ours on AF_XDP, the zone in memory",
             Self::Recvfrom => "std::net::UdpSocket, recv_from and send_to, one socket for all threads",
@@ -85,9 +87,13 @@ impl Program {
             Kind::C => c::serve,
             Kind::Tokio => tokio::serve,
             Kind::Quinn => quinn::serve,
-            Kind::Mmsg | Kind::MmsgPolicy | Kind::Uring | Kind::Xdp | Kind::DnsMmsg | Kind::DnsXdp => {
-                return engine::serve(self);
-            }
+            Kind::Mmsg
+            | Kind::MmsgPolicy
+            | Kind::Uring
+            | Kind::Xdp
+            | Kind::XdpWorking
+            | Kind::DnsMmsg
+            | Kind::DnsXdp => return engine::serve(self),
         };
         let shared = self.kind == Kind::Recvfrom;
         let first = open(self.bind, !shared)?;

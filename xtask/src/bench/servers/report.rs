@@ -11,6 +11,7 @@ use super::placement::Placement;
 use super::promise::{self, Judged, Verdict};
 use super::scene::PAYLOAD;
 use super::{Entered, Servers};
+use crate::machine;
 
 /// Everything: schema `linerate.bench-servers/1`.
 #[derive(Debug, Serialize)]
@@ -18,6 +19,7 @@ pub(super) struct Report {
     schema: &'static str,
     version: &'static str,
     argv: Vec<String>,
+    started_unix_seconds: Option<u64>,
     kernel: String,
     cpu: String,
     server_cpus: Vec<u32>,
@@ -63,15 +65,16 @@ impl Report {
             schema: "linerate.bench-servers/1",
             version: env!("CARGO_PKG_VERSION"),
             argv: std::env::args().collect(),
-            kernel: std::fs::read_to_string("/proc/sys/kernel/osrelease")?.trim().to_owned(),
-            cpu: cpu_model(),
+            started_unix_seconds: machine::unix_seconds(),
+            kernel: machine::kernel()?,
+            cpu: machine::cpu_model(),
             server_cpus: settings.server_cpus.clone(),
             generator_cpu: settings.generator_cpu,
             workers: settings.workers,
             payload_bytes: PAYLOAD,
             search_seconds: settings.seconds,
             rounds: settings.rounds,
-            load_average: load_average(),
+            load_average: machine::load_average(),
             parts: Vec::new(),
             judged: !settings.no_verdict,
         })
@@ -122,17 +125,6 @@ impl Line {
             samples,
         }
     }
-}
-
-/// Runnable tasks over the last minute.
-fn load_average() -> Option<f64> {
-    std::fs::read_to_string("/proc/loadavg").ok()?.split(' ').next()?.parse().ok()
-}
-
-fn cpu_model() -> String {
-    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = text.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
-    model.map_or_else(|| "unknown".to_owned(), |(_, model)| model.trim().to_owned())
 }
 
 impl fmt::Display for Report {
@@ -251,5 +243,22 @@ impl fmt::Display for Shown<'_> {
             write!(f, "; {remark}")?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Args as _, FromArgMatches as _};
+
+    use super::*;
+    use crate::schema::conforms;
+
+    #[test]
+    fn the_document_is_as_docs_schema_says() {
+        let matches = Servers::augment_args(clap::Command::new("servers")).get_matches_from(["servers"]);
+        let settings = Servers::from_arg_matches(&matches).expect("settings");
+        let mut report = Report::new(&settings).expect("a report");
+        report.add(Part::new(Placement::Rps, settings.enter().expect("candidates")));
+        conforms(&serde_json::to_value(&report).expect("JSON"), "linerate.bench-servers/1");
     }
 }

@@ -14,6 +14,7 @@ use linerate_tune::transaction::{Changed, Transaction, TuneError, boot_seconds};
 use serde::Serialize;
 
 use crate::interrupt::Interrupt;
+use crate::origin;
 use crate::render::tune_plan;
 
 /// How long a link may take to come back after a reset.
@@ -29,6 +30,8 @@ pub(crate) struct Carrying<'a> {
     pub(crate) keep_going: bool,
     /// When all is undone.
     pub(crate) until: Option<Until>,
+    /// When it began.
+    pub(crate) started_unix_seconds: Option<u64>,
     /// What was done so far.
     pub(crate) steps: Vec<Step>,
     /// How many there are, as far as is known.
@@ -69,8 +72,16 @@ impl<'a> Carrying<'a> {
         keep_going: bool,
         until: Option<Until>,
     ) -> Self {
-        let (steps, reset) = (Vec::new(), BTreeSet::new());
-        Self { host, interrupt, keep_going, until, steps, total: 0, reset }
+        Self {
+            host,
+            interrupt,
+            keep_going,
+            until,
+            started_unix_seconds: origin::unix_seconds(),
+            steps: Vec::new(),
+            total: 0,
+            reset: BTreeSet::new(),
+        }
     }
 
     /// Makes all changes of a plan; why it stopped, where it did.

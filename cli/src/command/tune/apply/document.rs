@@ -16,6 +16,8 @@ pub(crate) struct Applied<'a> {
     pub(crate) schema: &'static str,
     pub(crate) version: &'static str,
     pub(crate) argv: Vec<String>,
+    /// When the changes began.
+    pub(crate) started_unix_seconds: Option<u64>,
     /// Number of the tune.
     pub(crate) tune: u64,
     pub(crate) goal: &'a str,

@@ -2,18 +2,37 @@
 
 use std::sync::Arc;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use linerate_engine::{Backend, Builder, Echo, Overload, Pinning, Running, Server, Uring, Xdp};
+use linerate_engine::{
+    Action, Backend, Builder, Echo, Overload, Pinning, Request, Running, Server, Service, Uring, Xdp,
+};
 use linerate_services::dns::{Dns, Served, Zones};
 
 use super::super::dns::ZONE;
 use super::{BUFFER, Kind, Program, REQUEST};
 
+/// What [`Working`] takes of a CPU for each request: some hundred thousand a second, which one other CPU can ask five times over.
+const WORK: Duration = Duration::from_micros(2);
+
+/// An echo that has something to do: few services have not.
+struct Working;
+
+impl Service for Working {
+    fn answer(&mut self, _: &Request<'_>, _: &mut [u8]) -> Action {
+        let begun = Instant::now();
+        while begun.elapsed() < WORK {
+            std::hint::spin_loop();
+        }
+        Action::Echo
+    }
+}
+
 pub(super) fn serve(program: &Program) -> anyhow::Result<()> {
     let backend = match program.kind {
         Kind::Uring => Backend::Uring(Uring::default()),
-        Kind::Xdp | Kind::DnsXdp => Backend::Xdp(Xdp::default()),
+        Kind::Xdp | Kind::XdpWorking | Kind::DnsXdp => Backend::Xdp(Xdp::default()),
         _ => Backend::default(),
     };
     let builder = Server::builder()
@@ -27,6 +46,7 @@ pub(super) fn serve(program: &Program) -> anyhow::Result<()> {
         Kind::DnsXdp => dns(builder, program, "AF_XDP"),
         Kind::DnsMmsg => dns(builder, program, "instead"),
         Kind::Xdp => echo(builder, "AF_XDP"),
+        Kind::XdpWorking => wait(&builder.start(|_| Working)?, "AF_XDP"),
         Kind::MmsgPolicy => echo(builder.overload(Overload::protect()), ""),
         _ => echo(builder, "instead"),
     }

@@ -1,0 +1,48 @@
+//! A tune that broke off on the lab's server: the kernel refused its second change.
+
+use std::fmt::Write as _;
+
+use crate::mark::Place;
+use crate::stage::Stage;
+
+/// Whether the kernel would refuse the change once more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// It would not: what was in the way is gone.
+    Over,
+    /// It would.
+    Stays,
+}
+
+/// A range that the kernel takes while it is above the ports for which a privilege is needed: name, and value before and after.
+const CHANGES: [[&str; 3]; 2] = [
+    ["net.ipv4.ip_default_ttl", "64", "63"],
+    ["net.ipv4.ip_local_port_range", "32768\\t60999", "1500\\t60999"],
+];
+
+/// Undoes what is in force, and makes a tune that breaks off.
+pub(crate) fn make(stage: &mut Stage, refusal: Refusal) -> Result<(), String> {
+    let mut changes = String::new();
+    for [name, from, to] in CHANGES {
+        let separator = if changes.is_empty() { "" } else { ", " };
+        let _ = write!(
+            changes,
+            r#"{separator}{{"setting": {{"sysctl": "{name}"}}, "from": "{from}", "to": "{to}", "why": "an example", "findings": [],
+               "effect": null, "source": null, "risk": null, "interrupts": "nothing", "claims": []}}"#
+        );
+    }
+    let plan = format!(
+        r#"{{"schema": "linerate.plan/1", "version": "{}", "goal": "an example", "devices": [], "cpus": [],
+           "layouts": [], "agreements": [], "left": [], "changes": [{changes}]}}"#,
+        env!("CARGO_PKG_VERSION")
+    );
+    stage.raise_lab()?;
+    stage.write("refused.json", &plan)?;
+    stage.must("while linerate tune undo >/dev/null 2>&1; do :; done", Place::Server)?;
+    stage.must("sysctl -qw net.ipv4.ip_unprivileged_port_start=2000", Place::Server)?;
+    stage.must("linerate tune apply --plan refused.json --yes; [ $? = 2 ]", Place::Server)?;
+    match refusal {
+        Refusal::Over => stage.must("sysctl -qw net.ipv4.ip_unprivileged_port_start=1024", Place::Server),
+        Refusal::Stays => Ok(()),
+    }
+}

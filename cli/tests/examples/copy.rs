@@ -1,0 +1,120 @@
+//! A host of which there is a copy in a directory: commands that are run as on it change the copy, and nothing else.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+
+use crate::stage::{Ran, Stage};
+
+/// Stand-ins for programs that ask a kernel: each knows the copy as `$HOST`, and refuses what it has not been taught.
+const STAND_INS: [(&str, &str); 6] = [
+    ("auditctl", include_str!("stand_ins/auditctl")),
+    ("ethtool", include_str!("stand_ins/ethtool")),
+    ("modprobe", include_str!("stand_ins/modprobe")),
+    ("nft", include_str!("stand_ins/nft")),
+    ("systemctl", include_str!("stand_ins/systemctl")),
+    ("taskset", include_str!("stand_ins/taskset")),
+];
+
+/// Programs that only read and write files.
+const REAL: [&str; 1] = ["sysctl"];
+
+/// Where commands are run: the copy's settings are where a host's are, there is a network of its own, and no other program is
+/// found than those above.
+const AROUND: &str = r#"
+set -eu
+mkdir -p "$1/etc/default"
+mount --bind "$1/sys" /sys
+mount --bind "$1/proc/sys" /proc/sys
+mount --bind "$1/proc/irq" /proc/irq
+mount --bind "$1/etc/default" /etc/default
+HOST=$1 PATH=$2 exec /bin/sh -c "$3"
+"#;
+
+/// Runs commands as on the host that a directory is a copy of; an error names the first that fails.
+pub(crate) fn run(stage: &Stage, directory: &Path, commands: &[String]) -> Result<(), String> {
+    let programs = programs(stage).map_err(|e| format!("the stand-ins: {e}"))?;
+    let files = |folder: &str| below(&directory.join(folder));
+    let before = [files("sys"), files("proc")].concat();
+    let lines = commands.iter().enumerate().map(|(number, command)| {
+        format!("{{ {command}\n}} || {{ echo \"command {} fails\" >&2; exit 3; }}\n", number + 1)
+    });
+    let script: String = lines.collect();
+    let around = ["unshare", "--mount", "--net", "sh", "-c", AROUND, "sh"];
+    let mut command = stage.inside();
+    command.args(around).arg(directory).arg(programs).arg(script);
+    let Ran { status, stderr, .. } = stage.finished(command)?;
+    if !status.success() {
+        return Err(format!("{}\nended with {status}\n{stderr}", commands.join("\n")));
+    }
+    follow(directory).map_err(|e| e.to_string())?;
+    // A kernel makes no file because somebody writes to it; queues come with channels.
+    let known: BTreeSet<PathBuf> = before.into_iter().collect();
+    let strange = |path: &PathBuf| !known.contains(path) && !path.display().to_string().contains("/queues/");
+    match [files("sys"), files("proc")].concat().into_iter().find(strange) {
+        Some(path) => Err(format!("there is no {} to write to", path.display())),
+        None => Ok(()),
+    }
+}
+
+/// The directory of all programs that commands find.
+fn programs(stage: &Stage) -> std::io::Result<PathBuf> {
+    let directory = stage.path("programs");
+    if directory.exists() {
+        return Ok(directory);
+    }
+    fs::create_dir(&directory)?;
+    for (name, text) in STAND_INS {
+        let path = directory.join(name);
+        fs::write(&path, text)?;
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755))?;
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    for name in REAL {
+        let found = std::env::split_paths(&path).map(|folder| folder.join(name)).find(|path| path.is_file());
+        let missing = || std::io::Error::other(format!("{name} is not installed"));
+        symlink(found.ok_or_else(missing)?, directory.join(name))?;
+    }
+    Ok(directory)
+}
+
+/// All files below a directory.
+fn below(directory: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        match entry.file_type() {
+            Ok(kind) if kind.is_dir() => found.extend(below(&entry.path())),
+            _ => found.push(entry.path()),
+        }
+    }
+    found
+}
+
+/// What a kernel makes of an interrupt's mask: the same as a list, and the CPU that gets it.
+fn follow(directory: &Path) -> std::io::Result<()> {
+    for entry in fs::read_dir(directory.join("proc/irq"))? {
+        let folder = entry?.path();
+        let Ok(mask) = fs::read_to_string(folder.join("smp_affinity")) else { continue };
+        let cpus = cpus(mask.trim());
+        let list: Vec<String> = cpus.iter().map(u32::to_string).collect();
+        fs::write(folder.join("smp_affinity_list"), list.join(",") + "\n")?;
+        let effective = folder.join("effective_affinity_list");
+        let Ok(now) = fs::read_to_string(&effective) else { continue };
+        if let Some(first) = cpus.first().filter(|_| !list.iter().any(|cpu| cpu == now.trim())) {
+            fs::write(effective, format!("{first}\n"))?;
+            fs::write(folder.join("effective_affinity"), format!("{:x}\n", 1_u64 << first))?;
+        }
+    }
+    Ok(())
+}
+
+/// The CPUs of a mask of words of 32 bits.
+fn cpus(mask: &str) -> Vec<u32> {
+    let words = (0..).zip(mask.rsplit(','));
+    let bits = words.flat_map(|(word, text)| {
+        let bits = u32::from_str_radix(text, 16).unwrap_or_default();
+        (0..32).filter(move |bit| bits & 1 << bit != 0).map(move |bit| word * 32 + bit)
+    });
+    bits.collect()
+}

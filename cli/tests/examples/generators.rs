@@ -1,0 +1,59 @@
+//! Hosts that generate load for the lab's server, reached by ssh as on a network: `generator1`, and 192.168.0.3 at port 2222. Both are
+//! the lab's sender.
+
+use std::fs;
+use std::path::Path;
+
+use crate::mark::Place;
+use crate::stage::{Ran, Stage};
+
+const SSHD: &str = "/usr/sbin/sshd";
+
+/// Makes them, for as long as the examples of a block are run.
+pub(crate) fn raise(stage: &mut Stage) -> Result<(), String> {
+    stage.raise_lab()?;
+    let keys = stage.path("ssh");
+    if !keys.exists() {
+        make(stage, &keys)?;
+    }
+    let server = format!("exec {SSHD} -D -f {}/server", keys.display());
+    stage.begin_beside(&server, Place::Sender, "-t 'sport = :2222'")
+}
+
+/// Keys, settings, names and addresses.
+fn make(stage: &Stage, keys: &Path) -> Result<(), String> {
+    fs::create_dir(keys).map_err(|e| e.to_string())?;
+    let write = |name: &str, text: String| fs::write(keys.join(name), text).map_err(|e| e.to_string());
+    let keys = keys.display();
+    write(
+        "client",
+        format!(
+            "Host *\n  IdentityFile {keys}/key\n  UserKnownHostsFile /dev/null\n  StrictHostKeyChecking no\n  LogLevel ERROR\n"
+        ),
+    )?;
+    write(
+        "server",
+        format!(
+            "Port 22\nPort 2222\nHostKey {keys}/host\nAuthorizedKeysFile {keys}/key.pub\nPermitRootLogin yes\nUsePAM no\n\
+             StrictModes no\nPasswordAuthentication no\nPidFile none\nSetEnv PATH={}:/usr/sbin:/usr/bin:/sbin:/bin\n",
+            stage.path("bin").display()
+        ),
+    )?;
+    for key in ["key", "host"] {
+        stage.must(&format!("ssh-keygen -q -t ed25519 -N '' -f {keys}/{key}"), Place::Here)?;
+    }
+    stage.must(&format!("cp {keys}/client /etc/ssh/ssh_config && mkdir -p /run/sshd"), Place::Here)?;
+    stage.must("echo '198.18.0.100 generator1' >>/etc/hosts", Place::Here)?;
+    stage.must("ip address add 192.168.0.3/32 dev eth0", Place::Sender)?;
+    stage.must("ip route add 192.168.0.3 dev eth0", Place::Server)
+}
+
+/// Whether a climb that was interrupted said so, reported what it had measured, and nothing of it is left.
+pub(crate) fn is_over(stage: &Stage, command: &str, ran: &Ran) -> Result<bool, String> {
+    stage.must("linerate tune status | grep -q '^No tune is in force'", Place::Server)?;
+    let said = format!("{}{}", ran.stdout, ran.stderr);
+    let reported = !command.contains("--html report.html")
+        || said.contains("All settings are as they were before") && stage.path("work/report.html").exists();
+    // 130 is of the terminal's shell, or where there is nothing to report yet.
+    Ok(matches!(ran.status.code(), Some(2 | 130)) && said.contains("interrupted") && reported)
+}

@@ -1,0 +1,128 @@
+//! The remedy on a page of docs/findings, carried out on a copy of the host of its example: doctor has to find it mended.
+
+use std::fs;
+use std::path::Path;
+
+use serde::Deserialize;
+
+use crate::copy;
+use crate::mark::Setting;
+use crate::markdown::Block;
+use crate::shell::Line;
+use crate::stage::Stage;
+
+/// Findings of what was counted before it was mended, which a copy keeps, or of what is mended for sockets that are made
+/// from now on; and the evidence by which they show that the command was obeyed.
+const COUNTED: [(&str, &str); 5] = [
+    ("link.ring-small", "descriptors of a receive ring"),
+    ("route.reverse-path-drops", "rp_filter in force on ens3"),
+    ("socket.buffer-small", "net.core.rmem_max"),
+    ("softirq.backlog-drops", "netdev_max_backlog, packets"),
+    ("softirq.squeezed", "netdev_budget"),
+];
+
+/// What doctor cannot see to be mended, since it reads no rules, and then tells as worth knowing only.
+const MILDER: &str = "filter.conntrack-for-udp";
+
+/// What doctor says, as far as it is looked at.
+#[derive(Deserialize)]
+struct Document {
+    findings: Vec<Finding>,
+}
+
+#[derive(Deserialize)]
+struct Finding {
+    id: String,
+    title: String,
+    severity: String,
+    evidence: Vec<Evidence>,
+    commands: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct Evidence {
+    what: String,
+    value: serde_json::Value,
+}
+
+impl Finding {
+    fn evidence(&self, what: &str) -> Option<&serde_json::Value> {
+        self.evidence.iter().find(|evidence| evidence.what == what).map(|evidence| &evidence.value)
+    }
+}
+
+/// Runs the commands of a page, and those that it leaves out for their number, and asks doctor about the host before and after.
+pub(crate) fn carry_out(stage: &mut Stage, file: &str, block: &Block, host: &str) -> Result<(), String> {
+    let id = Path::new(file).file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    stage.put_specimen(host)?;
+    let before = findings(stage, host, &id)?;
+    let Some(found) = before.first() else { return Err(format!("{id} is not found on {host}")) };
+    let lines: Vec<String> = found.commands.iter().map(|command| command.replace('\n', " ")).collect();
+    let shown: Vec<&str> = block.text.lines().collect();
+    if shown.is_empty() || !shown.iter().eq(lines.iter().take(shown.len())) {
+        return Err(format!("doctor would have one type something else:\n{}", lines.join("\n")));
+    }
+    // Each reading of the host is as if it had been mended before.
+    let copy = stage.path("work").join(host);
+    for reading in [copy.clone(), copy.join("later")].iter().filter(|reading| reading.exists()) {
+        let page: Vec<String> = shown.iter().map(|line| (*line).to_owned()).collect();
+        copy::run(stage, reading, &page)?;
+        copy::run(stage, reading, &found.commands[shown.len()..])?;
+    }
+    is_mended(&before, &findings(stage, host, &id)?)
+}
+
+/// Whether doctor no longer finds the worst of what it found, or of what was counted before, shows another value.
+fn is_mended(before: &[Finding], after: &[Finding]) -> Result<(), String> {
+    let Some(found) = before.first() else { return Ok(()) };
+    let Some((_, what)) = COUNTED.iter().find(|(counted, _)| *counted == found.id) else {
+        let still = after.iter().find(|finding| finding.title == found.title);
+        return match still.or(after.get(before.len() - 1)) {
+            Some(still) if still.id == MILDER && found.severity != "note" && still.severity == "note" => {
+                Ok(())
+            }
+            Some(still) => Err(format!("after that, doctor still finds: {}", still.title)),
+            None => Ok(()),
+        };
+    };
+    let Some(still) = after.first() else {
+        return Err(format!("{} is gone: it need not be among those of what was counted", found.id));
+    };
+    match (found.evidence(what), still.evidence(what)) {
+        (Some(before), now) if Some(before) != now => Ok(()),
+        (_, now) => Err(format!("after that, {what} is {now:?}")),
+    }
+}
+
+/// What doctor finds of this id, worst first.
+fn findings(stage: &mut Stage, host: &str, id: &str) -> Result<Vec<Finding>, String> {
+    let text = format!("linerate doctor --root {host} --json doctor.json");
+    let ran = stage.run(&Line { text, background: false }, &Setting::here())?;
+    if let Some(ran) = ran.filter(|ran| !ran.is_well(false)) {
+        return Err(format!("doctor --root {host} ended with {}\n{}", ran.status, ran.stderr));
+    }
+    let text = fs::read_to_string(stage.path("work/doctor.json")).map_err(|e| e.to_string())?;
+    let document: Document = serde_json::from_str(&text).map_err(|e| e.to_string())?;
+    Ok(document.findings.into_iter().filter(|finding| finding.id == id).collect())
+}
+
+#[test]
+fn a_remedy_that_changes_nothing_is_told() {
+    let finding = |id: &str, value: u32| Finding {
+        id: id.to_owned(),
+        title: "as it was".to_owned(),
+        severity: "low".to_owned(),
+        evidence: COUNTED
+            .iter()
+            .map(|(_, what)| Evidence { what: (*what).to_owned(), value: value.into() })
+            .collect(),
+        commands: Vec::new(),
+    };
+    let judge = |id: &str, now: u32| is_mended(&[finding(id, 1)], &[finding(id, now)]);
+    assert!(judge("irq.stacked", 2).is_err_and(|why| why.contains("still finds: as it was")));
+    assert!(is_mended(&[finding("irq.stacked", 1)], &[]).is_ok());
+    for (id, _) in COUNTED {
+        assert!(judge(id, 1).is_err() && judge(id, 2).is_ok(), "{id}");
+        assert!(is_mended(&[finding(id, 1)], &[]).is_err(), "{id}");
+    }
+}

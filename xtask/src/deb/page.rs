@@ -1,0 +1,80 @@
+//! What docs/install.md has a person type, for the trial to type it.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context as _, Result, bail, ensure};
+
+/// What is above a block that the trial runs.
+const MARK: &str = "<!-- run by cargo xtask deb --test -->";
+
+/// The commands of the page, as a throw-away system is to run them.
+#[derive(Debug, PartialEq)]
+pub(super) struct Page {
+    /// What installs the package. Root needs no sudo.
+    pub package: String,
+    /// What builds and installs the program without a package, where there is a toolchain.
+    pub cargo: String,
+    /// What puts the rest into the system then.
+    pub rest: String,
+}
+
+impl Page {
+    /// Reads the page.
+    pub(super) fn read(root: &Path) -> Result<Self> {
+        let path = root.join("docs/install.md");
+        let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+        Self::parse(&text).with_context(|| format!("{}: the blocks after '{MARK}'", path.display()))
+    }
+
+    fn parse(text: &str) -> Result<Self> {
+        let blocks: Vec<&str> = text.split(MARK).skip(1).filter_map(block).collect();
+        let [package, elsewhere] = blocks.as_slice() else {
+            bail!("there are {}: one is to be for the package, one for elsewhere", blocks.len());
+        };
+        // The first is what is running here.
+        let (build, install) = package.split_once('\n').context("the first has one line")?;
+        ensure!(build == "cargo xtask deb", "the first begins with '{build}'");
+        let (cargo, rest) = elsewhere.split_once('\n').context("the second has one line")?;
+        ensure!(cargo.starts_with("cargo install "), "the second begins with '{cargo}'");
+        let without_sudo = install.lines().map(|line| line.strip_prefix("sudo ").unwrap_or(line));
+        Ok(Self {
+            package: without_sudo.collect::<Vec<_>>().join("\n"),
+            cargo: cargo.to_owned(),
+            rest: rest.to_owned(),
+        })
+    }
+}
+
+/// What is between the fences that come next.
+fn block(text: &str) -> Option<&str> {
+    let (_, begun) = text.trim_start().strip_prefix("```")?.split_once('\n')?;
+    begun.split_once("\n```").map(|(inside, _)| inside)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_has_both_ways() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let Page { package, rest, .. } = Page::read(&root).expect("the page");
+        let version = super::super::package_version().expect("a version");
+        assert_eq!(package, format!("apt install ./target/debian/linerate_{version}.deb"));
+        assert!(rest.lines().count() > 1, "{rest}");
+    }
+
+    #[test]
+    fn a_page_that_says_something_else_is_told() {
+        let page =
+            |first: &str, second: &str| format!("{MARK}\n```sh\n{first}\n```\n{MARK}\n```\n{second}\n```\n");
+        let (first, second) = ("cargo xtask deb\nsudo apt install ./a.deb", "cargo install --path cli\nls");
+        let Page { package, cargo, rest } = Page::parse(&page(first, second)).expect("a page");
+        assert_eq!((&*package, &*cargo, &*rest), ("apt install ./a.deb", "cargo install --path cli", "ls"));
+        for (first, second) in [("make\nls", second), (first, "make\nls"), ("cargo xtask deb", second)] {
+            assert!(Page::parse(&page(first, second)).is_err(), "{first} {second}");
+        }
+        assert!(Page::parse(MARK).is_err());
+    }
+}

@@ -1,0 +1,227 @@
+//! What came of it.
+
+use std::fmt;
+
+use linerate_measure::stats;
+use serde::Serialize;
+
+use super::books::Requests;
+use super::event::Event;
+use super::{FLOWS, LOAD, PAYLOAD, Seen, Soak};
+use crate::machine;
+
+/// How much more memory a server may have in the last quarter than in the first: what an allocator keeps back in one thread or
+/// another.
+const ALLOWED_GROWTH: f64 = 1.05;
+
+/// And so much more whatever it had, bytes.
+const ALLOWED_BYTES: f64 = 512e3;
+
+/// Everything: schema `linerate.soak/1`. There is none of a soak in which a flow was not answered again after an event: that ends it.
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    schema: &'static str,
+    version: &'static str,
+    argv: Vec<String>,
+    started_unix_seconds: Option<u64>,
+    elapsed_seconds: f64,
+    kernel: String,
+    cpu: String,
+    load_average: Option<f64>,
+    backend: &'static str,
+    fallbacks: Vec<String>,
+    workers: u32,
+    server_cpu: u32,
+    generator_cpu: u32,
+    flows: usize,
+    payload_bytes: usize,
+    period_seconds: f64,
+    capacity_per_second: f64,
+    offered_per_second: f64,
+    events: Vec<Happened>,
+    requests: Vec<Requests>,
+    unbalanced: Vec<String>,
+    panics: Panics,
+    memory: Memory,
+    kept: bool,
+    #[serde(skip)]
+    books: String,
+}
+
+#[derive(Debug, Serialize)]
+struct Happened {
+    event: &'static str,
+    what: String,
+    times: u32,
+}
+
+/// What was sent to make a worker panic, and what came of it.
+#[derive(Debug, Serialize)]
+struct Panics {
+    asked: u64,
+    restarts: u64,
+    requests_lost: u64,
+    kept: bool,
+}
+
+/// Resident memory once everything had happened once: the first panic and the first port take what is then kept for the next.
+#[derive(Debug, Serialize)]
+struct Memory {
+    /// After each round.
+    resident_bytes: Vec<f64>,
+    /// Medians; null where there were too few rounds.
+    first_quarter_bytes: Option<f64>,
+    last_quarter_bytes: Option<f64>,
+    kept: bool,
+}
+
+impl Report {
+    pub(super) fn new(settings: &Soak, seen: &Seen) -> anyhow::Result<Self> {
+        let total = &seen.total;
+        let panics = Panics {
+            asked: seen.poison,
+            restarts: total.restarts,
+            requests_lost: total.panicked,
+            kept: total.restarts == seen.poison && total.panicked >= seen.poison,
+        };
+        let memory = Memory::of(&seen.memory);
+        let happened =
+            |(event, times): (Event, u32)| Happened { event: event.name(), what: event.to_string(), times };
+        Ok(Self {
+            schema: "linerate.soak/1",
+            version: env!("CARGO_PKG_VERSION"),
+            argv: std::env::args().collect(),
+            started_unix_seconds: seen.started_unix_seconds,
+            elapsed_seconds: seen.elapsed.as_secs_f64(),
+            kernel: machine::kernel()?,
+            cpu: machine::cpu_model(),
+            load_average: seen.load_average,
+            backend: settings.backend.name(),
+            fallbacks: seen.fallbacks.clone(),
+            workers: settings.workers,
+            server_cpu: settings.server_cpu,
+            generator_cpu: settings.cpu,
+            flows: FLOWS,
+            payload_bytes: PAYLOAD,
+            period_seconds: settings.period,
+            capacity_per_second: seen.capacity,
+            offered_per_second: seen.capacity * LOAD,
+            events: Event::ALL.into_iter().zip(seen.events).map(happened).collect(),
+            requests: seen.books.requests(),
+            unbalanced: seen.books.wrong().to_vec(),
+            kept: panics.kept && seen.books.balanced() && memory.kept,
+            panics,
+            memory,
+            books: seen.books.to_string(),
+        })
+    }
+
+    /// Whether all is as it must be.
+    pub(super) fn kept(&self) -> bool {
+        self.kept
+    }
+}
+
+impl Memory {
+    fn of(resident: &[f64]) -> Self {
+        let settled = resident.get(Event::ALL.len()..).unwrap_or_default();
+        let quarter = (settled.len() / 4).max(1).min(settled.len());
+        let (first, last) =
+            (stats::median(&settled[..quarter]), stats::median(&settled[settled.len() - quarter..]));
+        Self {
+            resident_bytes: resident.to_vec(),
+            first_quarter_bytes: first,
+            last_quarter_bytes: last,
+            kept: first
+                .zip(last)
+                .is_some_and(|(first, last)| last <= (first * ALLOWED_GROWTH).max(first + ALLOWED_BYTES)),
+        }
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for Happened { what, times, .. } in &self.events {
+            writeln!(f, "{times:4} times: {what}")?;
+        }
+        write!(f, "{}", self.books)?;
+        let Panics { asked, restarts, requests_lost, kept } = &self.panics;
+        writeln!(
+            f,
+            "{}: {asked} panics, {restarts} restarts, {requests_lost} requests lost with them",
+            word(*kept)
+        )?;
+        let sent = self.requests.iter().any(|requests| requests.sent > 0);
+        writeln!(f, "{}: every request has a fate", word(sent && self.unbalanced.is_empty()))?;
+        writeln!(f, "{}: resident memory {}", word(self.memory.kept), self.memory)?;
+        writeln!(f, "ok: all flows were answered after each event")
+    }
+}
+
+impl fmt::Display for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.first_quarter_bytes.zip(self.last_quarter_bytes) {
+            Some((first, last)) => write!(
+                f,
+                "{:.2} MB in the first quarter, {:.2} MB in the last, of {} rounds",
+                first / 1e6,
+                last / 1e6,
+                self.resident_bytes.len().saturating_sub(Event::ALL.len())
+            ),
+            None => write!(f, "not known: too short a time to see, give more --minutes"),
+        }
+    }
+}
+
+fn word(kept: bool) -> &'static str {
+    if kept { "ok" } else { "FAILED" }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use clap::{Args as _, FromArgMatches as _};
+    use linerate_engine::Counts;
+
+    use super::super::books::Books;
+    use super::*;
+    use crate::schema::conforms;
+
+    #[test]
+    fn the_document_is_as_docs_schema_says() {
+        let matches = Soak::augment_args(clap::Command::new("soak")).get_matches_from(["soak"]);
+        let mut total = Counts::default();
+        (total.restarts, total.panicked) = (1, 3);
+        let seen = Seen {
+            started_unix_seconds: Some(1_700_000_000),
+            load_average: Some(0.5),
+            fallbacks: Vec::new(),
+            capacity: 100e3,
+            memory: vec![9e6; 6],
+            events: [2, 1, 1, 1, 1],
+            books: Books::new(2),
+            poison: 1,
+            total,
+            elapsed: Duration::from_secs(12),
+        };
+        let settings = Soak::from_arg_matches(&matches).expect("settings");
+        let report = Report::new(&settings, &seen).expect("a report");
+        assert!(report.panics.kept && report.memory.kept);
+        assert!(!report.kept(), "nothing was sent");
+        assert!(report.to_string().contains("FAILED: every request has a fate"), "{report}");
+        conforms(&serde_json::to_value(&report).expect("JSON"), "linerate.soak/1");
+    }
+
+    #[test]
+    fn memory_that_grows_and_memory_that_nobody_could_see_are_not_flat() {
+        let rounds =
+            |growth: f64| -> Vec<f64> { (0..45).map(|round| 9e6 + f64::from(round) * growth).collect() };
+        assert!(Memory::of(&rounds(0.0)).kept);
+        assert!(Memory::of(&rounds(1e3)).kept);
+        assert!(!Memory::of(&rounds(50e3)).kept);
+        let short = Memory::of(&rounds(0.0)[..5]);
+        assert!(!short.kept && short.first_quarter_bytes.is_none());
+        assert!(short.to_string().contains("too short a time"), "{short}");
+    }
+}
