@@ -43,12 +43,15 @@ struct Program {
 impl UserTests {
     pub(crate) fn run(&self) -> Result<ExitCode> {
         let Built { tests: mut programs, command } = build()?;
+        let stage = tempfile::tempdir().context("cannot make a directory")?;
+        open_to_all(stage.path())?;
+        for program in &programs {
+            program.stage_package(stage.path())?;
+        }
         if let Some(filter) = &self.filter {
             programs.retain(|program| program.name.contains(filter) || program.package.contains(filter));
         }
         ensure!(!programs.is_empty(), "no test program to run");
-        let stage = tempfile::tempdir().context("cannot make a directory")?;
-        open_to_all(stage.path())?;
         let staged_command = stage.path().join("linerate");
         let command = command.context("cargo built no command 'linerate'")?;
         fs::copy(&command, &staged_command).with_context(|| format!("cannot copy {}", command.display()))?;
@@ -69,19 +72,29 @@ impl UserTests {
 }
 
 impl Program {
-    /// Runs it beside a copy of its package, and tells whether it passed.
-    fn run(&self, stage: &Path, command: &Path) -> Result<bool> {
-        let directory = stage.join(&self.package);
-        if !directory.exists() {
-            fs::create_dir(&directory).context("cannot make a directory")?;
-            open_to_all(&directory)?;
-            for part in ["src", "tests"] {
-                let part = Path::new(part);
-                if self.directory.join(part).is_dir() {
-                    copy(&self.directory.join(part), &directory.join(part))?;
-                }
+    fn staged(&self, stage: &Path) -> PathBuf {
+        stage.join(&self.package)
+    }
+
+    /// Copies what the tests of its package read: its own sources, and by `..` those of others.
+    fn stage_package(&self, stage: &Path) -> Result<()> {
+        let directory = self.staged(stage);
+        if directory.exists() {
+            return Ok(());
+        }
+        fs::create_dir(&directory).context("cannot make a directory")?;
+        open_to_all(&directory)?;
+        for part in ["src", "tests"].map(Path::new) {
+            if self.directory.join(part).is_dir() {
+                copy(&self.directory.join(part), &directory.join(part))?;
             }
         }
+        Ok(())
+    }
+
+    /// Runs it beside the copy of its package, and tells whether it passed.
+    fn run(&self, stage: &Path, command: &Path) -> Result<bool> {
+        let directory = self.staged(stage);
         let program = directory.join(format!("{}.test", self.name));
         fs::copy(&self.file, &program).with_context(|| format!("cannot copy {}", self.file.display()))?;
         let status = Command::new("setpriv")
