@@ -63,15 +63,10 @@ fn as_the_page_has_it(package: &Path, places: &Places, page: &Page, trial: &Path
         let entry = entry?;
         fs::copy(entry.path(), manual.join(entry.file_name()))?;
     }
-    // Here, where there is a toolchain. Built quickly, and apart from what is built well: it is to be installed, and not to run fast.
+    // Here, where there is a toolchain.
     let mut install = Command::new("sh");
     install.args(["-c", &page.cargo]).current_dir(&places.root);
-    install
-        .env("CARGO_TARGET_DIR", places.target.join("install"))
-        .env("CARGO_INSTALL_ROOT", trial.join("cargo"));
-    for (name, value) in [("OPT_LEVEL", "0"), ("LTO", "off"), ("CODEGEN_UNITS", "16"), ("DEBUG", "false")] {
-        install.env(format!("CARGO_PROFILE_RELEASE_{name}"), value);
-    }
+    install.env("CARGO_TARGET_DIR", &places.target).env("CARGO_INSTALL_ROOT", trial.join("cargo"));
     run(&mut install).context("docs/install.md")?;
     fs::write(trial.join("elsewhere.sh"), &page.rest)?;
     fs::write(trial.join("package.sh"), &page.package)?;
