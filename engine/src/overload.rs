@@ -4,6 +4,7 @@ mod advice;
 mod credit;
 mod gate;
 mod guard;
+mod napi;
 mod place;
 mod shares;
 

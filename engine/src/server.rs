@@ -491,8 +491,8 @@ impl Server {
         &self.fallbacks
     }
 
-    /// What of the host's settings starves its workers above capacity, if a policy for that was set
-    /// ([`Builder::overload`]). The server leaves them as they are.
+    /// What of the host's settings starves its workers above capacity, or has packets lost before its guard, if a policy for
+    /// that was set ([`Builder::overload`]). The server leaves them as they are.
     #[must_use]
     pub fn advice(&self) -> &[Advice] {
         &self.advice

@@ -1,11 +1,11 @@
-//! What of a host starves a server's workers above capacity, which the server does not change.
+//! What of a host starves a server's workers above capacity, or loses packets before its guard, which the server does not change.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use super::{Overload, place};
+use super::{Overload, napi, place};
 use crate::sys::interface;
 use crate::sys::xsk;
 
@@ -70,7 +70,7 @@ impl Host {
         let file = |file: &str| number(&folder.join(file)).unwrap_or(0);
         // 1: by threads; 2, Linux 6.18: by threads that poll.
         if file("threaded") > 0 {
-            return None;
+            return self.waiting_threads(name, serving);
         }
         let deferred = file("napi_defer_hard_irqs") > 0 && file("gro_flush_timeout") > 0;
         if deferred && serving.polls {
@@ -98,6 +98,41 @@ impl Host {
             remedy: format!(
                 "threads of NAPI leave that to the scheduler (echo 1 >{at}/threaded, Linux 5.12); \
                  linerate doctor --explain softirq.livelock-risk, docs/overload.md"
+            ),
+        })
+    }
+
+    /// A guard sees what is taken from the device's queues. Who takes it must not have to wait for those it is to guard.
+    fn waiting_threads(&self, name: &str, serving: &Serving<'_>) -> Option<Advice> {
+        serving.overload.guard.as_ref()?;
+        let threads = napi::threads(&self.proc, name);
+        // One a queue for each direction at most: more are of several interfaces of this name, in other network namespaces.
+        if threads.len() > fs::read_dir(self.interface(name).join("queues")).ok()?.count() {
+            return None;
+        }
+        let taken: BTreeSet<u32> = serving.workers.iter().flatten().copied().collect();
+        // Fewer workers, not pinned to one each, leave some of these.
+        if serving.workers.len() < taken.len() {
+            return None;
+        }
+        let waits = |thread: &&napi::Thread| !thread.real_time && thread.cpus.is_subset(&taken);
+        let waiting: Vec<&napi::Thread> = threads.iter().filter(waits).collect();
+        let first = waiting.first()?;
+        let who = match waiting.len() {
+            1 => format!("{} (process {}), an ordinary thread that has", first.name, first.pid),
+            several => {
+                format!("{several} ordinary threads such as {} (process {}) that have", first.name, first.pid)
+            }
+        };
+        Some(Advice {
+            what: format!(
+                "packets of {name} are taken from its queues by {who} no CPU without a worker: above capacity the queues overflow \
+                 before the guard sees what comes"
+            ),
+            remedy: format!(
+                "give each a CPU of its own (taskset --cpu-list --pid CPU {pid}) or a real-time priority above the workers' \
+                 (chrt --fifo --pid 11 {pid}); docs/overload.md",
+                pid = first.pid
             ),
         })
     }
@@ -156,7 +191,7 @@ fn mask(text: &str) -> Option<BTreeSet<u32>> {
 }
 
 /// A list such as `0-3,8`.
-fn list(text: &str) -> Option<BTreeSet<u32>> {
+pub(super) fn list(text: &str) -> Option<BTreeSet<u32>> {
     let mut cpus = BTreeSet::new();
     for range in text.split(',').filter(|range| !range.is_empty()) {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
@@ -249,6 +284,42 @@ mod tests {
         assert!(told(&deferred, &[&[0]], true)?.is_none());
         // Who does not poll has the timer's softirqs instead.
         assert!(told(&deferred, &[&[0]], false)?.is_some());
+        Ok(())
+    }
+
+    #[test]
+    fn threads_that_wait_for_workers_are_told_of_where_there_is_a_guard() -> Outcome {
+        let thread = |policy: u32| {
+            format!("812 (napi/eth0-266) S 2 {}17 1 {policy} {policy} 0 0 0 0 0 0 0 0 0 0 0", "0 ".repeat(33))
+        };
+        let (ordinary, real_time) = (thread(0), thread(1));
+        let host_with = |stat, cpus| {
+            [
+                ("sys/class/net/eth0/threaded", "1"),
+                ("proc/812/comm", "napi/eth0-266"),
+                ("proc/812/stat", stat),
+                ("proc/812/status", cpus),
+            ]
+        };
+        let anywhere = host_with(ordinary.as_str(), "Cpus_allowed_list:\t0-1");
+        let what = told(&anywhere, &[&[0], &[1]], false)?.ok_or("nothing is told")?;
+        assert!(what.contains("by napi/eth0-266 (process 812), an ordinary thread"), "{what}");
+        assert!(told(&anywhere, &[&[0]], false)?.is_none(), "CPU 1 is its own");
+        assert!(told(&anywhere, &[&[0, 1]], false)?.is_none(), "one of both is left");
+        assert!(told(&anywhere, &[&[0, 1], &[0, 1]], false)?.is_some());
+        let first = host_with(real_time.as_str(), "Cpus_allowed_list:\t0-1");
+        assert!(told(&first, &[&[0], &[1]], false)?.is_none(), "it goes before the workers");
+        // Of which of several interfaces they are is not known.
+        let crowd: Vec<(String, &str)> = (812..816)
+            .flat_map(|pid| {
+                [("comm", "napi/eth0-266"), ("stat", &ordinary), ("status", "Cpus_allowed_list:\t0")]
+                    .map(|(file, value)| (format!("proc/{pid}/{file}"), value))
+            })
+            .collect();
+        let mut files = vec![("sys/class/net/eth0/threaded", "1")];
+        files.extend(crowd.iter().map(|(file, value)| (file.as_str(), *value)));
+        assert!(told(&files, &[&[0]], false)?.is_none());
+        assert!(told(&files[..4], &[&[0]], false)?.is_some());
         Ok(())
     }
 

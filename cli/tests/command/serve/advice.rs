@@ -49,8 +49,43 @@ fn a_server_with_a_policy_names_softirqs_on_its_workers_cpus() {
     set("threaded", "1").expect("threads of NAPI");
     let (named, told) = says("shed");
     assert!(!named, "threads leave it to the scheduler: {told}");
+    a_thread_that_waits_for_the_worker_is_named(lab.receiver(), &address);
     set("threaded", "0").expect("none");
     set("queues/rx-0/rps_cpus", "0").expect("no RPS");
     let (named, told) = says("shed");
     assert!(!named, "it is not known where veth's packets are processed: {told}");
+}
+
+/// Where there is a guard, and as long as the thread has neither another CPU nor a priority: what is advised is done.
+fn a_thread_that_waits_for_the_worker_is_named(host: &LabHost, address: &str) {
+    let threads = napi_threads();
+    assert!(!threads.is_empty(), "no thread of NAPI runs");
+    for pid in &threads {
+        run("taskset", &["--cpu-list", "--pid", "0", pid]);
+    }
+    const WAITS: &str = "packets of eth0 are taken from its queues by napi/eth0-";
+    let unguarded = told(host, address, "shed");
+    assert!(!unguarded.contains(WAITS), "there is no guard: {unguarded}");
+    let advice = told(host, address, "protect");
+    assert!(advice.contains(WAITS), "{advice}");
+    let (_, chrt) = advice.split_once("(chrt ").expect("a command");
+    let words: Vec<&str> = chrt.split_once(')').expect("its end").0.split(' ').collect();
+    assert!(threads.iter().any(|pid| words.last() == Some(&pid.as_str())), "{words:?}: {threads:?}");
+    run("chrt", &words);
+    let first = told(host, address, "protect");
+    assert!(!first.contains(WAITS), "it goes before the worker now: {first}");
+}
+
+fn run(program: &str, words: &[&str]) {
+    let output = Command::new(program).args(words).output().expect("it starts (package util-linux)");
+    assert!(output.status.success(), "{program} {words:?}: {output:?}");
+}
+
+/// The processes that take packets for interfaces called eth0.
+fn napi_threads() -> Vec<String> {
+    let entries = std::fs::read_dir("/proc").expect("processes").flatten();
+    let is_one = |entry: &std::fs::DirEntry| {
+        std::fs::read_to_string(entry.path().join("comm")).is_ok_and(|name| name.starts_with("napi/eth0-"))
+    };
+    entries.filter(is_one).map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
 }

@@ -1,0 +1,100 @@
+//! Threads that take packets from a device's queues (threaded NAPI, Linux 5.12).
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use super::advice::list;
+
+/// Most bytes of a thread's name before Linux 5.17 (`TASK_COMM_LEN` without its end).
+const SHORT: usize = 15;
+
+/// One of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Thread {
+    pub(super) pid: u32,
+    /// `napi/INTERFACE-ID` (`napi_kthread_create` in net/core/dev.c).
+    pub(super) name: String,
+    /// Whether the scheduler lets it go before ordinary threads.
+    pub(super) real_time: bool,
+    /// Where it may run.
+    pub(super) cpus: BTreeSet<u32>,
+}
+
+/// The threads of an interface, as far as `proc` shows them; those of one of the same name in another network namespace are
+/// among them.
+pub(super) fn threads(proc: &Path, interface: &str) -> Vec<Thread> {
+    let processes = fs::read_dir(proc).into_iter().flatten().flatten();
+    processes.filter_map(|entry| thread(&entry.path(), interface)).collect()
+}
+
+fn thread(folder: &Path, interface: &str) -> Option<Thread> {
+    let pid = folder.file_name()?.to_str()?.parse().ok()?;
+    let name = fs::read_to_string(folder.join("comm")).ok()?.trim_end().to_owned();
+    let wanted = format!("napi/{interface}-");
+    let is_cut = name.len() == SHORT && wanted.starts_with(&name);
+    if !is_cut && !name.starts_with(&wanted) {
+        return None;
+    }
+    let stat = fs::read_to_string(folder.join("stat")).ok()?;
+    let status = fs::read_to_string(folder.join("status")).ok()?;
+    let cpus = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
+    Some(Thread { pid, name, real_time: is_real_time(&stat)?, cpus: list(cpus.trim())? })
+}
+
+/// By field 41, `policy` (proc_pid_stat(5)), in a line whose second field is a name in parentheses.
+fn is_real_time(stat: &str) -> Option<bool> {
+    let (_, from_third) = stat.rsplit_once(") ")?;
+    let policy: i32 = from_third.split(' ').nth(41 - 3)?.parse().ok()?;
+    Some(matches!(policy, libc::SCHED_FIFO | libc::SCHED_RR | libc::SCHED_DEADLINE))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of threads of Linux 6.18, one as it was made and one after `chrt --fifo --pid 11`.
+    const ORDINARY: &str = "21428 (napi/eth0-266) S 2 0 0 0 -1 2129984 0 0 0 0 0 0 0 0 20 0 1 0 440297 0 0 \
+        18446744073709551615 0 0 0 0 0 0 0 2147483647 0 1 0 0 17 1 0 0 0 0 0 0 0 0 0 0 0 0 0\n";
+    const REAL_TIME: &str = "21428 (napi/eth0-266) S 2 0 0 0 -1 2129984 0 0 0 0 0 0 0 0 -12 0 1 0 440297 0 0 \
+        18446744073709551615 0 0 0 0 0 0 0 2147483647 0 1 0 0 17 1 11 1 0 0 0 0 0 0 0 0 0 0 0\n";
+
+    #[test]
+    fn who_goes_first_is_known() {
+        assert_eq!(is_real_time(ORDINARY), Some(false));
+        assert_eq!(is_real_time(REAL_TIME), Some(true));
+        assert_eq!(is_real_time(&ORDINARY.replace("napi/eth0", "a) 1 (b")), Some(false));
+        assert_eq!(is_real_time("812 (napi/eth0-8193) S 2 0"), None);
+    }
+
+    #[test]
+    fn threads_are_found_by_the_interface() -> std::io::Result<()> {
+        let root = tempfile::tempdir()?;
+        let names = [
+            "napi/eth0-8193",
+            "napi/eth01-8194",
+            "napi/eth0",
+            "nsd",
+            "napi/enp1s0f0np",
+            "napi/enp1s0f0np0-12",
+        ];
+        for (pid, name) in names.iter().enumerate() {
+            let folder = root.path().join(pid.to_string());
+            fs::create_dir(&folder)?;
+            fs::write(folder.join("comm"), format!("{name}\n"))?;
+            fs::write(folder.join("stat"), ORDINARY)?;
+            fs::write(folder.join("status"), "Name:\tnapi\nCpus_allowed:\tf\nCpus_allowed_list:\t0-3\n")?;
+        }
+        let found = |interface| {
+            let mut pids: Vec<u32> =
+                threads(root.path(), interface).iter().map(|thread| thread.pid).collect();
+            pids.sort_unstable();
+            pids
+        };
+        assert_eq!(found("eth0"), [0]);
+        assert_eq!(found("enp1s0f0np0"), [4, 5]);
+        assert_eq!(threads(root.path(), "eth0")[0].cpus, BTreeSet::from([0, 1, 2, 3]));
+        assert!(found("wlan0").is_empty() && threads(&root.path().join("none"), "eth0").is_empty());
+        Ok(())
+    }
+}
