@@ -229,16 +229,21 @@ impl Control {
         filled >= offset + HEADER + kind.data && u64::from_ne_bytes(self.take(offset + WORD)) == kind.both()
     }
 
+    /// What is there; nothing but zeros past the end. As an array, since copying a slice is a call where programs are built
+    /// without optimisation across crates.
     #[inline]
     fn take<const N: usize>(&self, offset: usize) -> [u8; N] {
-        let mut bytes = [0; N];
-        bytes.copy_from_slice(&self.bytes[offset..offset + N]);
-        bytes
+        self.bytes[offset..].first_chunk().copied().unwrap_or([0; N])
     }
 
+    /// Writes what is within.
     #[inline]
     fn put<const N: usize>(&mut self, offset: usize, bytes: [u8; N]) {
-        self.bytes[offset..offset + N].copy_from_slice(&bytes);
+        let place = self.bytes[offset..].first_chunk_mut();
+        debug_assert!(place.is_some(), "{N} bytes at {offset}");
+        if let Some(place) = place {
+            *place = bytes;
+        }
     }
 }
 

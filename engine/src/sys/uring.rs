@@ -163,6 +163,7 @@ impl<'a> Ring<'a> {
         self.watching = self.push(&watch.build().user_data(tag(WATCH, 0)));
     }
 
+    #[inline]
     fn push(&mut self, entry: &squeue::Entry) -> bool {
         // SAFETY: what entries point to lives in `pool` and `sends`, which outlive the ring (field order, and `drop`
         // leaks them where something may still be under way), and is not written to until it has completed.
@@ -236,6 +237,7 @@ impl<'a> Ring<'a> {
     }
 
     /// Whether a request came.
+    #[inline]
     fn received(&mut self, entry: &cqueue::Entry) -> bool {
         if !cqueue::more(entry.flags()) {
             self.receiving = false;

@@ -100,6 +100,7 @@ impl Pool {
     }
 
     /// Where `buffer` starts. One that does not exist would be another one.
+    #[inline]
     fn start(&self, buffer: u16) -> *mut u8 {
         self.buffers.start().wrapping_add(usize::from(buffer & self.mask) * self.stride)
     }
@@ -143,15 +144,18 @@ impl Pool {
 }
 
 impl Message {
+    #[inline]
     fn head(&self) -> &Head {
         // SAFETY: a buffer starts with a head, which the kernel has written, and is aligned to 64.
         unsafe { &*self.start.cast() }
     }
 
+    #[inline]
     fn name_at(&self) -> *mut Name {
         self.start.wrapping_add(NAME).cast()
     }
 
+    #[inline]
     fn control_at(&self) -> *mut Control {
         self.start.wrapping_add(CONTROL).cast()
     }
@@ -169,10 +173,12 @@ impl Message {
     }
 
     /// Where the payload starts.
+    #[inline]
     pub(super) fn payload(&self) -> *mut u8 {
         self.start.wrapping_add(self.payload)
     }
 
+    #[inline]
     fn filled(&self) -> usize {
         (self.head().control as usize).min(self.shape.asked.capacity())
     }
@@ -220,6 +226,7 @@ impl Message {
     }
 
     /// The family of the socket it came from.
+    #[inline]
     pub(super) fn family(&self) -> Family {
         self.shape.family
     }

@@ -77,6 +77,7 @@ impl Sends {
         self.copied.len() + self.queued_held
     }
 
+    #[inline]
     pub(super) fn queued_zero_copy(&self) -> usize {
         self.queued_held
     }
@@ -92,19 +93,23 @@ impl Sends {
     }
 
     /// Whether the kernel may hold one more.
+    #[inline]
     pub(super) fn may_hold(&self) -> bool {
         self.held < self.most_held
     }
 
     /// The slot that comes next. There is one unless [`full`](Self::full): those that are held are others.
+    #[inline]
     fn upcoming(&self) -> u16 {
         self.free.last().copied().unwrap_or(0)
     }
 
+    #[inline]
     fn at(&self, slot: u16) -> *mut Slot {
         self.slots.start().cast::<Slot>().wrapping_add(usize::from(slot).min(self.count - 1))
     }
 
+    #[inline]
     fn reply_at(&self, slot: u16) -> *mut u8 {
         self.replies.start().wrapping_add(usize::from(slot).min(self.count - 1) * self.stride)
     }
