@@ -93,7 +93,7 @@ pub(crate) struct With {
     /// A Debian package of a kernel, or one that depends on it, instead of the newest
     #[arg(long)]
     kernel: Option<String>,
-    /// Seconds a boot may take, and then the command
+    /// Seconds a boot may take (120 at most where it would be repeated), and then the command
     #[arg(long, default_value_t = 300)]
     deadline: u64,
 }

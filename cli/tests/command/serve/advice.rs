@@ -46,10 +46,15 @@ fn a_server_with_a_policy_names_softirqs_on_its_workers_cpus() {
     }
     let (named, told) = says("none");
     assert!(!named, "nobody asked: {told}");
+    let of_others = napi_threads();
     set("threaded", "1").expect("threads of NAPI");
     let (named, told) = says("shed");
     assert!(!named, "threads leave it to the scheduler: {told}");
-    a_thread_that_waits_for_the_worker_is_named(lab.receiver(), &address);
+    match of_others.as_slice() {
+        [] => a_thread_that_waits_for_the_worker_is_named(lab.receiver(), &address),
+        // They are not ours to move, and the server could not tell whose they are.
+        _ => support::skip(test, "threads of another interface called eth0 run here"),
+    }
     set("threaded", "0").expect("none");
     set("queues/rx-0/rps_cpus", "0").expect("no RPS");
     let (named, told) = says("shed");
