@@ -270,6 +270,8 @@ impl Draft {
                 cpus,
                 layouts: Vec::new(),
                 agreements: Vec::new(),
+                target: Vec::new(),
+                held_back: Vec::new(),
                 changes: [self.buffers, self.pins, self.steering, self.options].concat(),
                 left: refusals.iter().map(left).collect(),
             },

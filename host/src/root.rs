@@ -104,6 +104,13 @@ impl Host {
         self.answering(path, Answer::Ignore)
     }
 
+    /// The same fake host, on which writes to this path take effect only after it was read so many
+    /// times.
+    #[must_use]
+    pub fn delaying(self, path: impl Into<String>, reads: u32) -> Self {
+        self.answering(path, Answer::Delay(reads, Mutex::default()))
+    }
+
     fn answering(mut self, path: impl Into<String>, answer: Answer) -> Self {
         if let Source::Scripted(script) = &mut self.source {
             script.answering(path, answer);
@@ -135,7 +142,7 @@ impl Host {
             path,
             || match &self.source {
                 Source::Recorded(recording) => recording.read(path),
-                Source::Scripted(script) => script.recording().read(path),
+                Source::Scripted(script) => script.read(path),
                 Source::Live { sys } => read_file(&locate(sys, path)),
                 Source::Directory(tree) => tree.read(path),
             },

@@ -1,6 +1,7 @@
 //! The hosts themselves.
 
 mod cloud_vm;
+mod guests;
 mod makita;
 mod many;
 mod million_packets;
@@ -14,6 +15,7 @@ use std::path::Path;
 
 use crate::{Machine, Tree};
 
+pub use guests::healthy;
 pub use many::many;
 
 /// A host of which it is known what is wrong.

@@ -16,7 +16,7 @@ mod protocols;
 mod softnet;
 mod tree;
 
-pub use known_hosts::{Specimen, many, names, specimen};
+pub use known_hosts::{Specimen, healthy, many, names, specimen};
 pub use tree::{Node, Tree};
 
 pub use cpus::{Cpu, CpuTimes, Cpus};

@@ -50,18 +50,23 @@ impl Device {
         Ok(Self { interface: interface.to_owned(), index, address, device })
     }
 
-    /// Looks for it by its index, within the boot in which it was observed.
+    /// Looks for it within the boot in which it was observed: by its index, unless another device
+    /// has that in another network namespace; and where a driver that was loaded again gave it a
+    /// new index, by where it is attached and its address.
     ///
     /// # Errors
     /// [`HostError`] where interfaces cannot be listed.
     pub fn whereabouts(&self, host: &Host) -> Result<Whereabouts, HostError> {
         let names = host.list("/sys/class/net")?;
-        let is_it = |name: &String| Self::observe(host, name).is_ok_and(|now| now.index == self.index);
+        let is_it = |name: &String| {
+            Self::observe(host, name).is_ok_and(|now| (now.index, &now.device) == (self.index, &self.device))
+        };
         if names.contains(&self.interface) && is_it(&self.interface) {
             return Ok(Whereabouts::Same);
         }
         Ok(match names.iter().find(|name| is_it(name)) {
             Some(name) => Whereabouts::Renamed(name.clone()),
+            None if self.device.is_some() => return self.whereabouts_in_a_later_boot(host),
             None if names.contains(&self.interface) => Whereabouts::Replaced,
             None => Whereabouts::Gone,
         })
@@ -90,6 +95,8 @@ impl Device {
 
 #[cfg(test)]
 mod tests {
+    use linerate_host::recording::Entry;
+
     use super::*;
 
     fn host(interfaces: &[(&str, u32)]) -> Host {
@@ -97,6 +104,37 @@ mod tests {
             let file = |file: &str| format!("/sys/class/net/{name}/{file}");
             [(file("ifindex"), format!("{index}\n")), (file("address"), "02:00:00:00:00:01\n".to_owned())]
         }))
+    }
+
+    /// A driver that was loaded again.
+    #[test]
+    fn a_device_with_another_index_is_found_by_its_bus_and_address() {
+        let card = |interface: &str, index, address: &str, device: &str| Device {
+            interface: interface.to_owned(),
+            index,
+            address: address.to_owned(),
+            device: Some(device.to_owned()),
+        };
+        let text = |text: &str| Entry::File(format!("{text}\n").into_bytes());
+        let host = |cards: &[Device]| {
+            let mut recording = linerate_host::Recording::new();
+            for card in cards {
+                let file = |file: &str| format!("/sys/class/net/{}/{file}", card.interface);
+                recording.insert(file("ifindex"), text(&card.index.to_string()));
+                recording.insert(file("address"), text(&card.address));
+                let target = format!("../../../{}", card.device.as_deref().expect("one"));
+                recording.insert(file("device"), Entry::Link(target));
+            }
+            Host::recorded(recording)
+        };
+        let device = card("eth0", 4, "02:00:00:00:00:01", "0000:01:00.0");
+        let now = |cards: &[Device]| device.whereabouts(&host(cards)).expect("listed");
+        let renamed = Whereabouts::Renamed("lan0".into());
+        assert_eq!(now(&[card("lan0", 9, "02:00:00:00:00:01", "0000:01:00.0")]), renamed);
+        assert_eq!(now(&[card("lan0", 9, "02:00:00:00:00:02", "0000:01:00.0")]), renamed);
+        assert_eq!(now(&[card("eth0", 9, "02:00:00:00:00:01", "0000:01:00.0")]), Whereabouts::Same);
+        // The index of another network namespace.
+        assert_eq!(now(&[card("eth0", 4, "02:00:00:00:00:07", "0000:02:00.0")]), Whereabouts::Replaced);
     }
 
     #[test]

@@ -14,7 +14,7 @@ mod write;
 
 pub use error::JournalError;
 pub use line::Entry;
-pub use read::Trouble;
+pub use read::{DamagedLine, Trouble};
 pub use record::Record;
 pub use store::{Holder, Journal, STATE_DIR, Store};
 pub use tune::Tune;

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use linerate_host::setting::QueueDirection;
+use linerate_host::stage::irq::Vector;
 use linerate_host::stage::spread::{Handing, Spread};
 use linerate_host::{CpuSet, PacketPath, Setting, Value};
 
@@ -20,10 +21,9 @@ pub(crate) enum Placing {
     Transmit,
 }
 
-/// A change that places packets on CPUs.
+/// A setting that places packets on CPUs.
 #[derive(Debug, Clone)]
 pub(crate) struct Placement {
-    pub(crate) placing: Placing,
     pub(crate) setting: Setting,
     /// What it is; none where it is unknown.
     pub(crate) from: Option<Value>,
@@ -42,19 +42,34 @@ impl Placing {
     }
 }
 
-/// The changes from what is to a spread.
-pub(crate) fn placements(path: &PacketPath, spread: &Spread, cpus: &Cpus) -> Vec<Placement> {
-    let mut found = Vec::new();
-    if !spread.managed && !cpus.policy.interrupts_stay {
-        found.extend(interrupts(path, spread));
+/// What a spread has settings of one kind be.
+pub(crate) fn placements(
+    path: &PacketPath,
+    spread: &Spread,
+    placing: Placing,
+    cpus: &Cpus,
+) -> Vec<Placement> {
+    match placing {
+        Placing::Interrupts if spread.managed || cpus.policy.interrupts_stay => Vec::new(),
+        Placing::Interrupts => interrupts(path, spread),
+        Placing::Receive if cpus.policy.handing == Handing::None => Vec::new(),
+        Placing::Receive => receive(path, spread),
+        Placing::Transmit if cpus.xps => transmit(path, spread),
+        Placing::Transmit => Vec::new(),
     }
-    if cpus.policy.handing != Handing::None {
-        found.extend(receive(path, spread));
-    }
-    if cpus.xps {
-        found.extend(transmit(path, spread));
-    }
-    found
+}
+
+/// Has RPS of a spread be as it is.
+pub(crate) fn keep_receive(path: &PacketPath, spread: &mut Spread) {
+    let queues = path.softirq.rps_queues(&spread.interface).iter();
+    spread.receive = queues.filter_map(|item| Some((item.queue, item.cpus.value()?.clone()))).collect();
+}
+
+/// Has XPS of a spread be as it is.
+pub(crate) fn keep_transmit(path: &PacketPath, spread: &mut Spread) {
+    let queues = path.transmit_of(&spread.interface).map_or(&[][..], |transmit| transmit.queues());
+    let now = queues.iter().filter_map(|item| Some((item.queue, item.xps_cpus.value()?.as_ref()?.clone())));
+    spread.transmit = now.collect();
 }
 
 fn interrupts(path: &PacketPath, spread: &Spread) -> Vec<Placement> {
@@ -63,21 +78,32 @@ fn interrupts(path: &PacketPath, spread: &Spread) -> Vec<Placement> {
         let receive = vector.receive_queue.and_then(|queue| spread.receive_interrupts.get(&queue));
         let transmit = vector.transmit_queue.and_then(|queue| spread.transmit_interrupts.get(&queue));
         let to = CpuSet::from_iter([*receive.or(transmit)?]);
-        (vector.affinity.value() != Some(&to)).then(|| Placement {
-            placing: Placing::Interrupts,
-            setting: Setting::IrqAffinity { irq: vector.irq, action: vector.name.clone() },
-            from: vector.affinity.value().map(mask),
-            to: mask(&to),
-        })
+        Some(interrupt(vector, vector.affinity.value(), &to))
     });
     moved.collect()
+}
+
+fn interrupt(vector: &Vector, now: Option<&CpuSet>, to: &CpuSet) -> Placement {
+    let setting = Setting::IrqAffinity { irq: vector.irq, action: vector.name.clone() };
+    Placement { setting, from: now.map(mask), to: mask(to) }
+}
+
+/// Where the interrupts of an interface's queues are; none where the kernel manages them.
+pub(crate) fn interrupts_now(path: &PacketPath, spread: &Spread) -> Vec<Placement> {
+    let vectors = path.irq.vectors(&spread.interface).iter().filter(|_| !spread.managed);
+    let of_queues =
+        vectors.filter(|vector| vector.receive_queue.is_some() || vector.transmit_queue.is_some());
+    let now = of_queues.filter_map(|vector| {
+        let now = vector.affinity.value()?;
+        Some(interrupt(vector, Some(now), now))
+    });
+    now.collect()
 }
 
 fn receive(path: &PacketPath, spread: &Spread) -> Vec<Placement> {
     let now = |queue| path.softirq.rps_cpus(&spread.interface, queue);
     let all = spread.receive.iter();
-    all.filter_map(|(queue, to)| queue_cpus(spread, QueueDirection::Receive, *queue, now(*queue), to))
-        .collect()
+    all.map(|(queue, to)| queue_cpus(spread, QueueDirection::Receive, *queue, now(*queue), to)).collect()
 }
 
 fn transmit(path: &PacketPath, spread: &Spread) -> Vec<Placement> {
@@ -87,8 +113,7 @@ fn transmit(path: &PacketPath, spread: &Spread) -> Vec<Placement> {
         found.xps_cpus.value()?.as_ref()
     };
     let all = spread.transmit.iter();
-    all.filter_map(|(queue, to)| queue_cpus(spread, QueueDirection::Transmit, *queue, now(*queue), to))
-        .collect()
+    all.map(|(queue, to)| queue_cpus(spread, QueueDirection::Transmit, *queue, now(*queue), to)).collect()
 }
 
 fn queue_cpus(
@@ -97,17 +122,9 @@ fn queue_cpus(
     queue: u32,
     now: Option<&CpuSet>,
     to: &CpuSet,
-) -> Option<Placement> {
-    let placing = match direction {
-        QueueDirection::Receive => Placing::Receive,
-        QueueDirection::Transmit => Placing::Transmit,
-    };
-    (now != Some(to)).then(|| Placement {
-        placing,
-        setting: Setting::QueueCpus { interface: spread.interface.clone(), direction, queue },
-        from: now.map(mask),
-        to: mask(to),
-    })
+) -> Placement {
+    let setting = Setting::QueueCpus { interface: spread.interface.clone(), direction, queue };
+    Placement { setting, from: now.map(mask), to: mask(to) }
 }
 
 fn mask(cpus: &CpuSet) -> Value {

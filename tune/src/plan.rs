@@ -3,6 +3,7 @@
 mod check;
 mod draft;
 mod make;
+mod precondition;
 mod predict;
 #[cfg(test)]
 mod random_tests;
@@ -52,8 +53,43 @@ pub struct Plan {
     pub agreements: Vec<PlannedChange>,
     /// The changes, in the order in which they are made.
     pub changes: Vec<PlannedChange>,
+    /// Settings that are as the plan wants them already: with the changes they are the whole of
+    /// what is to last.
+    #[serde(default)]
+    pub target: Vec<Target>,
+    /// Changes that have to wait until something else is fixed; `--anyway` plans them all the same.
+    #[serde(default)]
+    pub held_back: Vec<HeldBack>,
     /// What doctor found that this plan does not mend, and why.
     pub left: Vec<Left>,
+}
+
+/// A setting that is as it is to be.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Target {
+    /// Which one.
+    pub setting: Setting,
+    /// What it is.
+    pub value: Value,
+}
+
+/// Changes that would make things worse as long as a finding is not fixed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HeldBack {
+    /// Id of the finding to fix first.
+    pub until_fixed: String,
+    /// Why: sentences.
+    pub why: String,
+    /// What to do first.
+    pub first: String,
+    /// What was measured where the changes were made all the same.
+    pub effect: String,
+    /// Who measured it.
+    pub source: String,
+    /// The changes.
+    pub changes: Vec<PlannedChange>,
 }
 
 /// Where the packets of an interface's queues go.
@@ -158,6 +194,14 @@ impl Plan {
                 None => self.changes.push(change),
             }
         }
+    }
+}
+
+impl HeldBack {
+    /// Whether one of its changes fixes the finding of this id.
+    #[must_use]
+    pub fn fixes(&self, finding: &str) -> bool {
+        self.changes.iter().any(|change| change.findings.iter().any(|id| id == finding))
     }
 }
 

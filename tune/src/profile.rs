@@ -21,6 +21,9 @@ pub struct Profile {
     pub purpose: String,
     /// When not to use it.
     pub not_for: String,
+    /// Whether findings that are only notes are left where no UDP service is busy, and none was
+    /// named.
+    pub needs_udp_service: bool,
     /// Which CPUs take packets, and by what they are given them.
     pub cpus: Cpus,
     /// Findings that are mended, from this severity on, by id or as `stage.*`.
@@ -34,6 +37,8 @@ pub struct Profile {
     pub values: Vec<Wanted>,
     /// The file it was read from, for who wants to copy it.
     pub text: String,
+    /// Whether changes are planned although what should come first has not been done (`--anyway`).
+    pub anyway: bool,
 }
 
 /// Which CPUs take packets, and by what they are given them.
@@ -111,6 +116,8 @@ pub enum Condition {
     Forwards,
     /// A hypervisor runs this host.
     Guest,
+    /// No UDP service is busy, and none was named.
+    NoUdpService,
 }
 
 /// What a profile does about a finding.

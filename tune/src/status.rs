@@ -186,7 +186,7 @@ struct Looking<'a> {
 impl Looking<'_> {
     fn tune(&self, tune: &Tune) -> TuneStatus {
         let begun = &tune.begun;
-        let earlier_boot = self.boot.as_ref().map(|boot| *boot != begun.boot);
+        let earlier_boot = self.boot.as_ref().and_then(|boot| begun.is_of_earlier_boot(boot));
         let places = Places::observe(self.host, tune, self.boot.as_deref());
         let runs = self.runs(tune);
         let pending = crate::transaction::is_pending(tune);
@@ -229,7 +229,7 @@ impl Looking<'_> {
     fn setting(
         &self,
         tune: &Tune,
-        places: &Places,
+        places: &Places<'_>,
         held: &Held,
         earlier: Option<bool>,
     ) -> Option<SettingStatus> {
@@ -286,7 +286,7 @@ impl Looking<'_> {
         }
     }
 
-    fn refused(&self, places: &Places, setting: &Setting, why: &str) -> SettingStatus {
+    fn refused(&self, places: &Places<'_>, setting: &Setting, why: &str) -> SettingStatus {
         let here = places.find(setting).unwrap_or_else(|_| setting.clone());
         SettingStatus {
             setting: setting.clone(),

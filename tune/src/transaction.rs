@@ -115,7 +115,7 @@ impl<'w> Transaction<'w> {
             return Err(TuneError::NothingToResume);
         }
         let id = found.begun.tune;
-        if found.begun.boot != target.boot()? {
+        if found.begun.is_of_earlier_boot(&target.boot()?) == Some(true) {
             return Err(TuneError::EarlierBoot { tune: id });
         }
         let plan = writer.store().plan(id)?.ok_or(TuneError::NoPlan { tune: id })?;
@@ -140,7 +140,7 @@ impl<'w> Transaction<'w> {
         if found.undo.is_some() {
             return Err(TuneError::UndoneAlready { tune: id });
         }
-        if found.begun.boot != target.boot()? {
+        if found.begun.is_of_earlier_boot(&target.boot()?) == Some(true) {
             return Err(TuneError::EarlierBoot { tune: id });
         }
         writer.keep_plan(id, plan)?;
@@ -243,7 +243,8 @@ impl<'w> Transaction<'w> {
         let written = target.write(setting, to).and_then(|()| target.read(setting));
         match written {
             Ok(found) => {
-                self.append(|tune| Record::Done { tune, step, found })?;
+                let change = Some((setting.clone(), from.clone()));
+                self.append(|tune| Record::Done { tune, step, found, change })?;
                 Ok(Changed::Made { from })
             }
             Err(error) => {
@@ -257,7 +258,7 @@ impl<'w> Transaction<'w> {
     fn already(&mut self, setting: &Setting, found: Value) -> Result<Changed, TuneError> {
         // A resumed tune finds what it had written before it was killed.
         if let Some(step) = self.held(setting).and_then(|held| held.open_step) {
-            self.append(|tune| Record::Done { tune, step, found })?;
+            self.append(|tune| Record::Done { tune, step, found, change: None })?;
         }
         Ok(Changed::Already)
     }
@@ -397,7 +398,8 @@ fn room_for(tune: u64, setting: &Setting, value: &Value) -> Vec<Record> {
         from: value.clone(),
         to: value.clone(),
     };
-    let done = Record::Done { tune, step: u32::MAX, found: value.clone() };
+    let again = Some((setting.clone(), value.clone()));
+    let done = Record::Done { tune, step: u32::MAX, found: value.clone(), change: again };
     [change, done].into_iter().chain(undo_room(tune, setting, value)).collect()
 }
 

@@ -2,6 +2,7 @@
 
 mod afterwards;
 mod block;
+mod held_back;
 mod layout;
 mod left;
 mod rows;
@@ -22,6 +23,7 @@ pub(crate) fn plan(plan: &Plan, host: &str, full: bool, style: Style) -> String 
     let mut lines: Vec<String> = summary.iter().map(|line| style.paint(Tone::Strong, line)).collect();
     lines.extend(order(plan, style));
     lines.extend(changes(plan, full, style));
+    lines.extend(held_back::lines(&plan.held_back, full, style));
     lines.extend(layout::lines(plan, full, style));
     lines.extend(left::lines(&plan.left, full, style));
     lines.push(String::new());
@@ -48,8 +50,13 @@ pub(crate) fn summary(plan: &Plan, host: &str) -> String {
     let all = || plan.agreements.iter().chain(&plan.changes);
     let goal = &plan.goal;
     let count = all().count();
+    let held: usize = plan.held_back.iter().map(|held| held.changes.len()).sum();
+    let held = match held {
+        0 => String::new(),
+        held => format!(" {} held back.", counted(held, "change")),
+    };
     if count == 0 {
-        return format!("Nothing to change on {host} for {goal}.");
+        return format!("Nothing to change on {host} for {goal}.{held}");
     }
     let resets = all().filter(|change| change.interrupts == Interrupts::Link).count();
     let moments = all().filter(|change| change.interrupts == Interrupts::Moment).count();
@@ -59,7 +66,7 @@ pub(crate) fn summary(plan: &Plan, host: &str) -> String {
         (1, _) => "1 takes a link down for up to seconds".to_owned(),
         (some, _) => format!("{some} take a link down for up to seconds"),
     };
-    format!("{} on {host} for {goal}; {interrupted}.", counted(count, "change"))
+    format!("{} on {host} for {goal}; {interrupted}.{held}", counted(count, "change"))
 }
 
 /// The order in which CPUs are used, and what the queues' CPUs are to be.

@@ -31,15 +31,24 @@ pub(crate) fn trouble(trouble: Option<&Trouble>, journal: &str, style: Style) ->
         Some(Trouble::Torn { line }) => format!(
             "{journal} line {line}: torn, as by a power loss while it was written: what it would have announced was not done."
         ),
-        Some(Trouble::Damaged { line, why }) => {
-            format!("{journal} line {line}: damaged ({why}): only what is before it is told.")
-        }
+        Some(damaged @ Trouble::Damaged { .. }) => damage(damaged, journal),
         Some(Trouble::Newer { line, why }) => format!(
             "{journal} line {line}: made by a newer linerate ({why}): only what is before it is told; use that version."
         ),
     };
     let column = Column { style, before: 0, label: 0 };
     column.labelled("", &text).into_iter().map(|line| style.paint(Tone::Warn, &line)).collect()
+}
+
+/// Which lines of the journal are damaged, and what follows from it; nothing for other trouble.
+pub(crate) fn damage(trouble: &Trouble, journal: &str) -> String {
+    let Trouble::Damaged { line, why, others } = trouble else { return String::new() };
+    let more: Vec<String> = others.iter().map(u64::to_string).collect();
+    let also = if more.is_empty() { String::new() } else { format!(", and lines {} too", more.join(", ")) };
+    format!(
+        "{journal} line {line} is damaged ({why}){also}. All other records are read and can be undone. What a damaged record \
+         said is lost: compare the settings of its tune with `linerate tune history` and your own notes."
+    )
 }
 
 /// A tune, and the settings of it that are not as it left them.

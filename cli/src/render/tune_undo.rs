@@ -16,6 +16,14 @@ pub(crate) fn undone(undone: &Undone, full: bool, style: Style) -> String {
                 .to_owned(),
         );
     }
+    if !undone.damaged_lines.is_empty() {
+        let numbers: Vec<String> = undone.damaged_lines.iter().map(u64::to_string).collect();
+        let text = format!(
+            "Records of this tune in the journal are damaged (line {}): what they alone said is not put back.",
+            numbers.join(", ")
+        );
+        lines.push(style.paint(Tone::Warn, &text));
+    }
     lines.push(style.paint(Tone::Strong, &summary(undone)));
     lines.push(String::new());
     lines.join("\n")
@@ -52,7 +60,9 @@ pub(crate) fn summary(undone: &Undone) -> String {
         UndoReason::Unconfirmed => " since nobody confirmed it",
         UndoReason::Died => " since the program that made it died",
     };
-    format!("Tune {tune} undone{why}: {} as before{}.", counted(back, "setting"), parts.concat())
+    // One that was refused in part is open still.
+    let done = if undone.has_failures() { "is not undone yet" } else { "undone" };
+    format!("Tune {tune} {done}{why}: {} as before{}.", counted(back, "setting"), parts.concat())
 }
 
 fn line(setting: &UndoneSetting, style: Style) -> String {

@@ -14,17 +14,19 @@ pub(super) struct Script {
 }
 
 /// How a path answers writes, where it does not just take them.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(super) enum Answer {
     /// With this error number.
     Refuse(i32),
     /// As if it took them.
     Ignore,
+    /// It takes them after this many reads; for how many more, and what was written, where something was.
+    Delay(u32, Mutex<Option<(u32, String)>>),
 }
 
 impl Script {
     pub(super) fn new(recording: Recording) -> Self {
-        Self { recording: Mutex::new(recording), answers: BTreeMap::new() }
+        Self { recording: Mutex::new(recording), ..Self::default() }
     }
 
     pub(super) fn answering(&mut self, path: impl Into<String>, answer: Answer) {
@@ -33,6 +35,21 @@ impl Script {
 
     pub(super) fn recording(&self) -> MutexGuard<'_, Recording> {
         self.recording.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads a file.
+    pub(super) fn read(&self, path: &str) -> io::Result<Vec<u8>> {
+        if let Some(Answer::Delay(_, late)) = self.answers.get(path) {
+            let mut late = late.lock().unwrap_or_else(PoisonError::into_inner);
+            *late = match late.take() {
+                Some((0, content)) => {
+                    self.recording().insert_file(path, content);
+                    None
+                }
+                other => other.map(|(reads, content)| (reads - 1, content)),
+            };
+        }
+        self.recording().read(path)
     }
 
     /// Writes a file that is there.
@@ -46,6 +63,11 @@ impl Script {
         match self.answers.get(path) {
             Some(Answer::Refuse(errno)) => return Err(io::Error::from_raw_os_error(*errno)),
             Some(Answer::Ignore) => return Ok(()),
+            Some(Answer::Delay(reads, late)) => {
+                let mut late = late.lock().unwrap_or_else(PoisonError::into_inner);
+                *late = Some((*reads, content.to_owned()));
+                return Ok(());
+            }
             None => {}
         }
         self.recording().insert_file(path, content);

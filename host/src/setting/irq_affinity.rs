@@ -22,6 +22,12 @@ const EXPECTED: &str = "a mask of CPUs such as 00000003, or 000000ff at 2";
 /// where it does no harm.
 const NEXT_INTERRUPT: Duration = Duration::from_millis(20);
 
+/// How long a mask that was written may read as before: between the interrupt that takes it over
+/// and the end of the move the kernel shows the old one (`irq_move_masked_irq` clears the pending
+/// mark first, and sets it again where the vector is still busy; kernel/irq/migration.c, Linux
+/// 6.18).
+const TAKE_OVER: Duration = Duration::from_millis(500);
+
 pub(super) struct IrqAffinity<'a> {
     pub(super) irq: u32,
     pub(super) action: &'a str,
@@ -97,6 +103,17 @@ impl IrqAffinity<'_> {
         Ok(())
     }
 
+    /// Waits until the mask reads as it was written. What it reads at the end is for the caller to
+    /// judge.
+    fn wait_for_mask(host: &Host, irq: u32, cpus: &CpuSet) {
+        let deadline = Instant::now() + TAKE_OVER;
+        let reads = || host.read(&path(irq)).ok().and_then(|text| CpuSet::from_mask(&text).ok());
+        // No event tells of it.
+        while reads().is_some_and(|now| now != *cpus) && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     fn wait_for_move(host: &Host, irq: u32, cpu: u32) {
         let deadline = Instant::now() + NEXT_INTERRUPT;
         // No event tells of it.
@@ -136,7 +153,9 @@ impl Knob for IrqAffinity<'_> {
             Self::set(host, irq, &CpuSet::from_iter([cpu]))?;
             Self::wait_for_move(host, irq, cpu);
         }
-        Ok(Self::set(host, irq, &affinity.cpus)?)
+        Self::set(host, irq, &affinity.cpus)?;
+        Self::wait_for_mask(host, irq, &affinity.cpus);
+        Ok(())
     }
 
     /// Where in the mask it is does not count: the kernel decides that.
@@ -214,6 +233,16 @@ mod tests {
         setting.write(&host, &before).expect("written");
         assert_eq!(setting.read(&host).expect("read").as_str(), "00000003 at 1");
         assert_eq!(host.read("/proc/irq/30/effective_affinity").expect("read"), "00000002\n");
+    }
+
+    #[test]
+    fn a_mask_that_takes_effect_with_the_next_interrupt_is_waited_for() {
+        let path = "/proc/irq/31/smp_affinity";
+        let late = host().delaying(path, 3);
+        setting(31, "eth0-TxRx-1").write(&late, &Value::new("1")).expect("in the end");
+        assert_eq!(late.read(path).expect("read"), "00000001");
+        let error = setting(31, "eth0-TxRx-1").write(&host().ignoring(path), &Value::new("1"));
+        assert!(error.expect_err("never").to_string().contains("it still reads '2'"));
     }
 
     #[test]

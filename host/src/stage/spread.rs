@@ -11,7 +11,7 @@ mod receive;
 mod tests;
 mod transmit;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::CpuSet;
 use crate::stage::PacketPath;
@@ -33,6 +33,8 @@ pub struct Policy {
     pub free: CpuSet,
     /// Whether interrupts stay where they are.
     pub interrupts_stay: bool,
+    /// Interfaces whose interrupts stay where they are though others' do not.
+    pub stays: BTreeSet<String>,
 }
 
 /// Whether second hardware threads of cores take packets.
@@ -150,7 +152,8 @@ impl Spread {
 
     fn with_interrupts(path: &PacketPath, link: &Link, order: &[u32], policy: &Policy) -> Self {
         let interface = link.interface.clone();
-        let placed = interrupts::placed(path, &interface, order, policy.interrupts_stay);
+        let stay = policy.interrupts_stay || policy.stays.contains(&interface);
+        let placed = interrupts::placed(path, &interface, order, stay);
         Self {
             interface,
             receive_interrupts: placed.receive,
@@ -159,6 +162,27 @@ impl Spread {
             receive: BTreeMap::new(),
             transmit: BTreeMap::new(),
         }
+    }
+}
+
+impl Spread {
+    /// Whether packets are processed on more CPUs by it than they are now; also where that is not
+    /// known.
+    #[must_use]
+    pub fn takes_more_cpus(&self, path: &PacketPath) -> bool {
+        let now = || {
+            let queues = receive::reached(path, &self.interface)?;
+            let all = queues.iter().map(|queue| path.stack_cpus(&self.interface, *queue));
+            all.collect::<Option<Vec<CpuSet>>>()
+        };
+        let handed = |queue: u32, own: u32| match self.receive.get(&queue) {
+            Some(cpus) if !cpus.is_empty() => cpus.clone(),
+            _ => CpuSet::from_iter([own]),
+        };
+        let then = receive::sources(path, self).into_iter().map(|(queue, own)| handed(queue, own));
+        let then: CpuSet = then.flatten().collect();
+        let now: Option<CpuSet> = now().map(|cpus| cpus.into_iter().flatten().collect());
+        now.is_none_or(|now| then.len() > now.len())
     }
 }
 

@@ -65,24 +65,11 @@ impl Irqbalance {
         Some(named.next().unwrap_or(*irq))
     }
 
-    /// The interrupts that the plan puts somewhere, and those that are where its layout has them already.
-    fn placed(&self, plan: &Plan, host: &Host) -> BTreeSet<u32> {
-        let changed = plan.changes.iter().filter_map(|change| self.number(&change.setting));
-        let laid_out: Vec<&str> = plan
-            .layouts
-            .iter()
-            .filter(|layout| layout.queues.iter().any(|queue| queue.interrupt.is_some()))
-            .map(|layout| layout.interface.as_str())
-            .collect();
-        let mut irqs: BTreeSet<u32> = changed.collect();
-        if !laid_out.is_empty() {
-            let there = Irq::observe(host, &laid_out);
-            let vectors = laid_out.iter().flat_map(|interface| there.vectors(interface));
-            let serving =
-                vectors.filter(|vector| vector.receive_queue.is_some() || vector.transmit_queue.is_some());
-            irqs.extend(serving.map(|vector| vector.irq));
-        }
-        irqs
+    /// The interrupts that the plan puts somewhere, and those of its target that are there already.
+    fn placed(&self, plan: &Plan) -> BTreeSet<u32> {
+        let changed = plan.changes.iter().map(|change| &change.setting);
+        let all = changed.chain(plan.target.iter().map(|target| &target.setting));
+        all.filter_map(|setting| self.number(setting)).collect()
     }
 
     fn by_hand(&self, irqs: &BTreeSet<u32>) -> Vec<String> {
@@ -148,8 +135,8 @@ impl Owner for Irqbalance {
         }]
     }
 
-    fn agreement(&self, plan: &Plan, host: &Host) -> Option<Terms> {
-        let irqs = self.placed(plan, host);
+    fn agreement(&self, plan: &Plan, _: &Host) -> Option<Terms> {
+        let irqs = self.placed(plan);
         let new: BTreeSet<u32> = irqs.difference(&self.banned()).copied().collect();
         if new.is_empty() {
             return None;

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::{Owners, fight, settle};
 use crate::claim::{Acts, Agreement};
-use crate::plan::{Interrupts, Layout, Plan, PlannedChange, QueueLayout, SCHEMA};
+use crate::plan::{Interrupts, Layout, Plan, PlannedChange, QueueLayout, SCHEMA, Target};
 
 const STAT: &str = "612 (irqbalance) S 1 612 612 0 -1 4194304 1 0 0 0 5 3 0 0 20 0 2 0 1234 8 9 10\n";
 const SETUP: &str = r#"{"interval_seconds": 10, "banned": [9]}"#;
@@ -59,6 +59,8 @@ fn plan(changes: Vec<PlannedChange>) -> Plan {
         layouts: Vec::new(),
         agreements: Vec::new(),
         changes,
+        target: Vec::new(),
+        held_back: Vec::new(),
         left: Vec::new(),
     }
 }
@@ -108,16 +110,16 @@ fn an_interrupt_that_has_another_number_now_is_known_by_its_name() {
 
 #[test]
 fn interrupts_that_are_where_they_should_be_are_to_stay_there() {
-    let mut wanted = plan(Vec::new());
-    let queue = |queue, cpu| QueueLayout {
-        queue,
-        interrupt: Some(cpu),
-        receive: String::new(),
-        transmit: String::new(),
-    };
-    wanted.layouts.push(Layout { interface: "eth0".into(), queues: vec![queue(0, 0), queue(1, 1)] });
-    let plan = settled(&host(Some(SETUP)), wanted);
-    assert_eq!(plan.agreements[0].to.as_str(), "9,30-31");
+    let mut wanted = plan(vec![affinity(30)]);
+    let there = Setting::IrqAffinity { irq: 31, action: "eth0-TxRx-1".into() };
+    wanted.target.push(Target { setting: there, value: Value::new("2") });
+    assert_eq!(settled(&host(Some(SETUP)), wanted).agreements[0].to.as_str(), "9,30-31");
+    // Where nothing is placed, irqbalance is nobody's business.
+    let mut shown = plan(Vec::new());
+    let (receive, transmit) = (String::new(), String::new());
+    let queues = vec![QueueLayout { queue: 0, interrupt: Some(0), receive, transmit }];
+    shown.layouts.push(Layout { interface: "eth0".into(), queues });
+    assert_eq!(settled(&host(Some(SETUP)), shown).agreements, []);
 }
 
 #[test]

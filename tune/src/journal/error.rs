@@ -41,20 +41,10 @@ pub enum JournalError {
         /// What is wrong with it.
         why: String,
     },
-    /// A line in the middle is not what was written.
-    #[error(
-        "{path} line {line}: damaged ({why}): see what is before it in `status`, then move the file away to go on"
-    )]
-    Damaged {
-        /// The file.
-        path: String,
-        /// The line, from 1.
-        line: u64,
-        /// What is wrong with it.
-        why: String,
-    },
     /// A line is whole and says what this version does not know.
-    #[error("{path} line {line}: made by a newer linerate ({why}): use that version")]
+    #[error(
+        "{path} line {line}: made by a newer linerate ({why}): use that version to undo, or upgrade this one"
+    )]
     Newer {
         /// The file.
         path: String,

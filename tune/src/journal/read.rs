@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::JournalError;
 use super::line::{BadLine, Entry};
 
-/// Where a journal ends before its text does.
+/// Why a journal may not tell all.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Trouble {
@@ -14,14 +14,17 @@ pub enum Trouble {
         /// The line, from 1.
         line: u64,
     },
-    /// A line in the middle is not what was written.
+    /// A line is not what was written. All others are read.
     Damaged {
-        /// The line, from 1.
+        /// The first such line, from 1.
         line: u64,
         /// What is wrong with it.
         why: String,
+        /// The other such lines.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        others: Vec<u64>,
     },
-    /// A line is of a later version of linerate.
+    /// A line is of a later version of linerate. What is before it is read.
     Newer {
         /// The line, from 1.
         line: u64,
@@ -30,59 +33,105 @@ pub enum Trouble {
     },
 }
 
-/// What a journal's text has.
+/// A line that is not what was written, or before which lines are missing.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Parsed {
-    pub(super) entries: Vec<Entry>,
-    /// Length of the text up to the end of the last entry.
-    pub(super) length: u64,
-    pub(super) trouble: Option<Trouble>,
+pub struct DamagedLine {
+    /// The line, from 1.
+    pub line: u64,
+    /// What is wrong with it.
+    pub why: String,
+    /// How many entries come before it.
+    pub after: usize,
 }
 
-/// Reads all lines up to the first that is no entry.
+/// What a journal's text has.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Parsed {
+    pub(super) entries: Vec<Entry>,
+    /// Lines that are not what was written.
+    pub(super) damage: Vec<DamagedLine>,
+    /// Length of the text up to the end of the last whole line.
+    pub(super) length: u64,
+    torn: Option<u64>,
+    newer: Option<(u64, String)>,
+}
+
+/// Reads all lines that are entries. One that is damaged costs no other; one of a later version
+/// ends it, since nobody may write after what he does not understand.
 pub(super) fn parse(text: &[u8]) -> Parsed {
-    let mut parsed = Parsed { entries: Vec::new(), length: 0, trouble: None };
+    let mut parsed = Parsed::default();
     let mut rest = text;
-    while !rest.is_empty() {
-        let number = parsed.entries.len() as u64 + 1;
-        let end = rest.iter().position(|byte| *byte == b'\n');
-        let (line, after) = match end {
-            Some(end) => (&rest[..end], &rest[end + 1..]),
-            None => (rest, &rest[rest.len()..]),
+    for number in 1.. {
+        if rest.is_empty() {
+            break;
+        }
+        // Each line is written with its newline, and synced before the next: only the last can be
+        // torn.
+        let Some(end) = rest.iter().position(|byte| *byte == b'\n') else {
+            parsed.torn = Some(number);
+            break;
         };
-        parsed.trouble = match Entry::parse(line) {
-            // A whole entry whose newline is missing was torn too, and may not be written on.
-            Ok(_) if end.is_none() => Some(Trouble::Torn { line: number }),
-            Ok(entry) if entry.sequence == number => {
-                parsed.entries.push(entry);
-                parsed.length += line.len() as u64 + 1;
-                rest = after;
-                continue;
+        match Entry::parse(&rest[..end]) {
+            Ok(entry) if entry.sequence > parsed.last_sequence() => parsed.take(number, entry),
+            Ok(entry) => {
+                parsed.damaged(number, format!("record {} where a later one belongs", entry.sequence));
             }
-            Ok(entry) => Some(Trouble::Damaged {
-                line: number,
-                why: format!("entry {} where {number} belongs", entry.sequence),
-            }),
-            Err(BadLine::Newer(why)) => Some(Trouble::Newer { line: number, why }),
-            // Each line is synced before the next is written: only the last can be torn.
-            Err(BadLine::Damaged(_)) if after.is_empty() => Some(Trouble::Torn { line: number }),
-            Err(BadLine::Damaged(why)) => Some(Trouble::Damaged { line: number, why }),
-        };
-        break;
+            Err(BadLine::Damaged(why)) => parsed.damaged(number, why),
+            Err(BadLine::Newer(why)) => {
+                parsed.newer = Some((number, why));
+                break;
+            }
+        }
+        parsed.length += end as u64 + 1;
+        rest = &rest[end + 1..];
     }
     parsed
 }
 
-impl Trouble {
-    /// As an error of whoever would write on; none for a torn line, which is cut off.
-    pub(super) fn to_error(&self, path: &str) -> Option<JournalError> {
-        let path = path.to_owned();
-        match self {
-            Trouble::Torn { .. } => None,
-            Trouble::Damaged { line, why } => {
-                Some(JournalError::Damaged { path, line: *line, why: why.clone() })
-            }
-            Trouble::Newer { line, why } => Some(JournalError::Newer { path, line: *line, why: why.clone() }),
+impl Parsed {
+    /// Number of the last entry.
+    pub(super) fn last_sequence(&self) -> u64 {
+        self.entries.last().map_or(0, |entry| entry.sequence)
+    }
+
+    /// Number for the next entry: after those of damaged lines.
+    pub(super) fn next_sequence(&self) -> u64 {
+        let lost = self.damage.iter().filter(|line| line.after == self.entries.len()).count();
+        self.last_sequence().saturating_add(lost as u64).saturating_add(1)
+    }
+
+    fn take(&mut self, line: u64, entry: Entry) {
+        let expected = self.next_sequence();
+        let is_explained = self.damage.iter().any(|line| line.after == self.entries.len());
+        if entry.sequence > expected && !is_explained {
+            self.damaged(line, format!("record {expected} is missing before it"));
         }
+        self.entries.push(entry);
+    }
+
+    fn damaged(&mut self, line: u64, why: String) {
+        self.damage.push(DamagedLine { line, why, after: self.entries.len() });
+    }
+
+    /// The worst that is wrong with it.
+    pub(super) fn trouble(&self) -> Option<Trouble> {
+        if let Some((line, why)) = &self.newer {
+            return Some(Trouble::Newer { line: *line, why: why.clone() });
+        }
+        match self.damage.split_first() {
+            Some((DamagedLine { line, why, .. }, others)) => Some(Trouble::Damaged {
+                line: *line,
+                why: why.clone(),
+                others: others.iter().map(|other| other.line).collect(),
+            }),
+            None => self.torn.map(|line| Trouble::Torn { line }),
+        }
+    }
+
+    /// Why nobody may write on; none for a torn line, which is cut off, and for damaged ones, which
+    /// stay.
+    pub(super) fn refusal(&self, path: &str) -> Option<JournalError> {
+        let (line, why) = self.newer.clone()?;
+        Some(JournalError::Newer { path: path.to_owned(), line, why })
     }
 }

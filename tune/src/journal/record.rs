@@ -54,6 +54,10 @@ pub enum Record {
         step: u32,
         /// What it reads now.
         found: Value,
+        /// Which one, and what it read before, once more: so that it can be put back though the
+        /// record of its intent is damaged.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        change: Option<(Setting, Value)>,
     },
     /// A setting was refused, or was accepted and had no effect. Without an intent before it, nothing was written.
     Refused {
@@ -159,6 +163,28 @@ pub struct Begun {
     pub devices: Vec<Device>,
     /// When it is undone without being asked; none for never.
     pub until: Option<Until>,
+}
+
+impl Begun {
+    /// What is known of a tune's start whose record is damaged.
+    pub(super) fn lost(tune: u64, unix_seconds: u64) -> Self {
+        Self {
+            tune,
+            unix_seconds,
+            boot: String::new(),
+            version: String::new(),
+            argv: Vec::new(),
+            goal: "unknown (the record of its start is damaged)".to_owned(),
+            devices: Vec::new(),
+            until: None,
+        }
+    }
+
+    /// Whether it was in another boot than this; none where that is not known.
+    #[must_use]
+    pub fn is_of_earlier_boot(&self, boot: &str) -> Option<bool> {
+        (!self.boot.is_empty()).then(|| self.boot != boot)
+    }
 }
 
 /// When a tune is undone by itself.
@@ -274,6 +300,12 @@ impl UndoOutcome {
     #[must_use]
     pub fn is_final(&self) -> bool {
         !matches!(self, UndoOutcome::Failed { .. })
+    }
+
+    /// Whether the setting is what it was.
+    #[must_use]
+    pub fn is_back(&self) -> bool {
+        matches!(self, UndoOutcome::Restored | UndoOutcome::Already)
     }
 }
 

@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use super::read::{Parsed, Trouble, parse};
+use super::read::{DamagedLine, Trouble, parse};
 use super::{Entry, JournalError, Tune, Writer};
 use crate::Plan;
 use crate::sys::lock;
@@ -28,6 +28,8 @@ pub struct Journal {
     pub entries: Vec<Entry>,
     /// Why there may be more that could not be read; none where all was.
     pub trouble: Option<Trouble>,
+    /// Lines that are not what was written; none of the records of others is lost for that.
+    pub damage: Vec<DamagedLine>,
     /// Who appends now; none where nobody does.
     pub holder: Option<Holder>,
 }
@@ -74,26 +76,27 @@ impl Store {
     /// Reads the journal, which is empty where there is none. Takes no lock.
     ///
     /// # Errors
-    /// [`JournalError::File`] where it cannot be read, [`JournalError::NotOurs`]. Damage is no error: what is before it is
-    /// told, and that there is some.
+    /// [`JournalError::File`] where it cannot be read, [`JournalError::NotOurs`]. Damage is no
+    /// error: all other lines are read, and which are damaged is told.
     pub fn read(&self) -> Result<Journal, JournalError> {
         let path = self.journal_path();
         let before = self.holder()?;
-        let Parsed { entries, trouble, .. } = match open_to_read(&path)? {
+        let parsed = match open_to_read(&path)? {
             Some(file) => parse(&read_all(&file, &path)?),
             None => parse(b""),
         };
         let holder = self.holder()?;
         // A line that is being written is not torn.
         let written_now = before.is_some() || holder.is_some();
-        let trouble = trouble.filter(|trouble| !(written_now && matches!(trouble, Trouble::Torn { .. })));
-        Ok(Journal { path, entries, trouble, holder })
+        let torn = |trouble: &Trouble| matches!(trouble, Trouble::Torn { .. });
+        let trouble = parsed.trouble().filter(|trouble| !(written_now && torn(trouble)));
+        Ok(Journal { path, entries: parsed.entries, trouble, damage: parsed.damage, holder })
     }
 
     /// Locks the journal for this process and reads it. A torn last line is cut off.
     ///
     /// # Errors
-    /// [`JournalError::Busy`] where another process holds it; [`JournalError::Damaged`], [`JournalError::Newer`] and
+    /// [`JournalError::Busy`] where another process holds it; [`JournalError::Newer`] and
     /// [`JournalError::NotOurs`] where nothing may be written on; [`JournalError::File`].
     pub fn lock(&self) -> Result<Writer, JournalError> {
         Writer::open(self, lock::Wait::No)
@@ -136,7 +139,7 @@ impl Journal {
     /// All tunes, the earliest first.
     #[must_use]
     pub fn tunes(&self) -> Vec<Tune> {
-        super::tune::tunes(&self.entries)
+        super::tune::tunes(&self.entries, &self.damage)
     }
 }
 

@@ -3,7 +3,7 @@
 use linerate_host::{Setting, Value};
 
 use super::record::{Begun, UndoOutcome, UndoReason, WrittenFile};
-use super::{Entry, Record};
+use super::{DamagedLine, Entry, Record};
 use crate::Device;
 
 /// A tune, as far as its records tell.
@@ -25,6 +25,9 @@ pub struct Tune {
     pub persisted: Vec<WrittenFile>,
     /// Number of the next change.
     pub next_step: u32,
+    /// Lines of the journal that may be its own and are damaged, so that there may be more of it
+    /// than is told.
+    pub damaged_lines: Vec<u64>,
 }
 
 /// The end of a tune.
@@ -123,10 +126,12 @@ impl Tune {
         &mut self.held[at]
     }
 
-    /// What hangs on a change may read anything from the moment it is about to be made.
+    /// What hangs on a change may read anything from the moment it is about to be made, also what
+    /// was put back before.
     fn loosen(&mut self, with: &Setting) {
         for held in self.held.iter_mut().filter(|held| held.hangs_on.contains(with)) {
             held.expected = Expected::Anything;
+            held.outcome = held.outcome.take().filter(|outcome| !outcome.is_back());
         }
     }
 
@@ -154,7 +159,12 @@ impl Tune {
                 held.outcome = None;
                 self.next_step = step.saturating_add(1);
             }
-            Record::Done { step, found, .. } => {
+            Record::Done { tune, step, found, change } => {
+                let is_announced = self.held.iter().any(|held| held.open_step == Some(*step));
+                if let (false, Some((setting, from))) = (is_announced, change) {
+                    let (setting, from, to) = (setting.clone(), from.clone(), found.clone());
+                    self.take(&Record::Intent { tune: *tune, step: *step, setting, from, to });
+                }
                 if let Some(held) = self.held.iter_mut().find(|held| held.open_step == Some(*step)) {
                     held.expected = Expected::just(found);
                     held.made.clone_from(&held.wanted);
@@ -252,6 +262,17 @@ impl Held {
         self.outcome.as_ref().is_some_and(UndoOutcome::is_final) || !self.was_touched()
     }
 
+    /// Whether undoing it still has to do something, or what it hangs on may yet be undone and
+    /// reset it again.
+    pub(crate) fn is_to_undo(&self, tune: &Tune) -> bool {
+        let pending = |with: &Setting| tune.held(with).is_some_and(|with| !with.is_settled());
+        match &self.outcome {
+            Some(UndoOutcome::Gone { .. } | UndoOutcome::Covered { .. }) => false,
+            Some(outcome) if outcome.is_final() => self.hangs_on.iter().any(pending),
+            _ => true,
+        }
+    }
+
     /// Whether anything was about to be written to it, or to what resets it.
     fn was_touched(&self) -> bool {
         self.wanted.is_some() || !self.hangs_on.is_empty()
@@ -277,12 +298,24 @@ impl Expected {
 }
 
 /// The tunes of a journal, the earliest first.
-pub(super) fn tunes(entries: &[Entry]) -> Vec<Tune> {
+pub(super) fn tunes(entries: &[Entry], damage: &[DamagedLine]) -> Vec<Tune> {
     let mut tunes = Vec::new();
-    for entry in entries {
+    for (number, entry) in entries.iter().enumerate() {
         take(&mut tunes, entry);
+        let is_of = |line: &&DamagedLine| {
+            let before = line.after == number && !matches!(entry.record, Record::Begun(_));
+            before || line.after == number + 1
+        };
+        if let Some(tune) = find(&mut tunes, entry.record.tune()) {
+            tune.damaged_lines.extend(damage.iter().filter(is_of).map(|line| line.line));
+            tune.damaged_lines.dedup();
+        }
     }
     tunes
+}
+
+fn find(tunes: &mut [Tune], number: u64) -> Option<&mut Tune> {
+    tunes.iter_mut().rev().find(|tune| tune.begun.tune == number)
 }
 
 /// Adds a record to those before it.
@@ -295,8 +328,13 @@ pub(super) fn take(tunes: &mut Vec<Tune>, entry: &Entry) {
     if let Record::UndoDone { tune, setting, outcome: UndoOutcome::Covered { by } } = record {
         hand_over(tunes, *tune, *by, setting);
     }
-    // A tune's records follow its start: others are of no tune, and none writes such.
-    if let Some(tune) = tunes.iter_mut().rev().find(|tune| tune.begun.tune == record.tune()) {
+    let number = record.tune();
+    if find(tunes, number).is_none() {
+        // The record of its start is damaged.
+        let place = tunes.partition_point(|tune| tune.begun.tune < number);
+        tunes.insert(place, Tune::new(&Begun::lost(number, entry.unix_seconds)));
+    }
+    if let Some(tune) = find(tunes, number) {
         tune.take(record);
     }
 }
@@ -326,6 +364,7 @@ impl Tune {
             undo: None,
             persisted: Vec::new(),
             next_step: 0,
+            damaged_lines: Vec::new(),
         }
     }
 }

@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
 
-use super::read::{Parsed, parse};
+use super::read::{Trouble, parse};
 use super::store::{file_error, holder_pid, must_be_ours, read_all};
 use super::tune::{Tune, take};
 use super::{Entry, JournalError, Record, Store};
@@ -25,6 +25,7 @@ pub struct Writer {
     /// Number of the last entry.
     sequence: u64,
     tunes: Vec<Tune>,
+    trouble: Option<Trouble>,
     broken: bool,
     /// Closing it unlocks the journal.
     _lock: File,
@@ -36,28 +37,42 @@ impl Writer {
         let lock = take_lock(&store.lock_path(), wait)?;
         let path = store.journal_path();
         let file = open_private(&path)?;
-        let Parsed { entries, length, trouble } = parse(&read_all(&file, &path)?);
-        if let Some(trouble) = trouble {
-            if let Some(error) = trouble.to_error(&path.display().to_string()) {
-                return Err(error);
-            }
-            let cut = file.set_len(length).and_then(|()| file.sync_all());
+        let text = read_all(&file, &path)?;
+        let parsed = parse(&text);
+        if let Some(error) = parsed.refusal(&path.display().to_string()) {
+            return Err(error);
+        }
+        if parsed.length < text.len() as u64 {
+            let cut = file.set_len(parsed.length).and_then(|()| file.sync_all());
             cut.map_err(|error| file_error(&path, "cut off its torn last line", error))?;
         }
-        if entries.is_empty() {
+        if parsed.entries.is_empty() {
             // A new file may be lost with the power until its directory is synced.
             file.sync_all().map_err(|error| file_error(&path, "sync", error))?;
             sync_directory(store.directory())?;
         }
-        let sequence = entries.len() as u64;
-        let tunes = super::tune::tunes(&entries);
-        Ok(Self { store: store.clone(), file, length, sequence, tunes, broken: false, _lock: lock })
+        Ok(Self {
+            store: store.clone(),
+            file,
+            length: parsed.length,
+            sequence: parsed.next_sequence() - 1,
+            tunes: super::tune::tunes(&parsed.entries, &parsed.damage),
+            trouble: parsed.trouble().filter(|trouble| matches!(trouble, Trouble::Damaged { .. })),
+            broken: false,
+            _lock: lock,
+        })
     }
 
     /// Where it writes.
     #[must_use]
     pub fn store(&self) -> &Store {
         &self.store
+    }
+
+    /// Which lines are damaged; none where none is.
+    #[must_use]
+    pub fn trouble(&self) -> Option<&Trouble> {
+        self.trouble.as_ref()
     }
 
     /// All tunes, the earliest first, with what was appended.

@@ -2,7 +2,9 @@
 
 use linerate_host::{Host, Setting, Value};
 
+use crate::Plan;
 use crate::device::Whereabouts;
+use crate::journal::{JournalError, Store};
 use crate::status::{SettingState, Status, TuneStatus};
 
 /// The settings of the tunes that are in force.
@@ -21,14 +23,33 @@ pub struct InForce {
 }
 
 impl InForce {
-    /// What a status says.
-    #[must_use]
-    pub fn of(status: &Status, host: &Host) -> Self {
+    /// What a status says, and what the plans of its tunes found to be right already: a difference
+    /// would be made again only where the next boot finds the rest as this one did.
+    ///
+    /// # Errors
+    /// [`JournalError`] where a plan that was kept cannot be read.
+    pub fn of(status: &Status, host: &Host, store: &Store) -> Result<Self, JournalError> {
         let mut found = Self::default();
         for tune in &status.tunes {
             found.take(tune, host);
         }
-        found
+        for tune in &status.tunes {
+            if let Some(plan) = store.plan(tune.tune)? {
+                found.take_target(tune, &plan, host);
+            }
+        }
+        Ok(found)
+    }
+
+    fn take_target(&mut self, tune: &TuneStatus, plan: &Plan, host: &Host) {
+        for target in &plan.target {
+            let setting = named_now(&target.setting, tune, host);
+            let is_known = self.settings.iter().any(|(known, _)| *known == setting);
+            // What somebody changed since is theirs.
+            if !is_known && setting.read(host).is_ok_and(|now| setting.same(&now, &target.value)) {
+                self.settings.push((setting, target.value.clone()));
+            }
+        }
     }
 
     fn take(&mut self, tune: &TuneStatus, host: &Host) {

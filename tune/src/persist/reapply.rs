@@ -218,6 +218,8 @@ fn empty_plan() -> Plan {
         layouts: Vec::new(),
         agreements: Vec::new(),
         changes: Vec::new(),
+        target: Vec::new(),
+        held_back: Vec::new(),
         left: Vec::new(),
     }
 }

@@ -3,13 +3,21 @@
 use linerate_host::finding::{Finding, Severity};
 use linerate_host::{Host, Setting, Value, diagnosis};
 
-use super::{Interrupts, Left, PlannedChange};
+use super::{Interrupts, Left, PlannedChange, Target, precondition};
 
 /// What a plan is made of.
 pub(super) struct Draft<'a> {
     host: &'a Host,
     pub(super) changes: Vec<PlannedChange>,
+    /// Changes that have to wait for the precondition.
+    pub(super) held: Vec<PlannedChange>,
     pub(super) left: Vec<Left>,
+    /// What is as it is to be already.
+    pub(super) target: Vec<Target>,
+    /// The finding to fix before packets are spread over more CPUs.
+    pub(super) precondition: Option<&'a Finding>,
+    /// Whether a UDP service is busy, or was named.
+    pub(super) has_service: bool,
 }
 
 /// Why a setting is to be changed.
@@ -24,7 +32,7 @@ pub(super) struct Reason {
 
 /// What became of a change that was to be added.
 pub(super) enum Added {
-    /// It is among the changes.
+    /// It is among the changes, or among those held back.
     Planned,
     /// It is so already.
     Already,
@@ -61,8 +69,16 @@ impl Reason {
 }
 
 impl<'a> Draft<'a> {
-    pub(super) fn new(host: &'a Host) -> Self {
-        Self { host, changes: Vec::new(), left: Vec::new() }
+    pub(super) fn new(host: &'a Host, precondition: Option<&'a Finding>, has_service: bool) -> Self {
+        let (changes, held, left, target) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Self { host, changes, held, left, target, precondition, has_service }
+    }
+
+    /// Says that a setting is as it is to be.
+    pub(super) fn keep(&mut self, setting: &Setting, value: Value) {
+        if !self.target.iter().any(|kept| kept.setting == *setting) {
+            self.target.push(Target { setting: setting.clone(), value });
+        }
     }
 
     /// What a setting is now: what is planned already, or what the host says.
@@ -82,7 +98,20 @@ impl<'a> Draft<'a> {
         to: &Value,
         reason: &Reason,
     ) -> Added {
-        if let Some(planned) = self.changes.iter_mut().find(|planned| planned.setting == *setting) {
+        let hold = self.precondition.is_some() && precondition::spreads(setting);
+        self.add_to(hold, setting, seen, to, reason)
+    }
+
+    /// The same, or where told so, to the changes that are held back.
+    pub(super) fn add_to(
+        &mut self,
+        hold: bool,
+        setting: &Setting,
+        seen: Option<&Value>,
+        to: &Value,
+        reason: &Reason,
+    ) -> Added {
+        if let Some(planned) = self.list(hold).iter_mut().find(|planned| planned.setting == *setting) {
             let new = reason.findings.iter().filter(|id| !planned.findings.contains(id));
             let new: Vec<String> = new.cloned().collect();
             planned.findings.extend(new);
@@ -94,12 +123,15 @@ impl<'a> Draft<'a> {
             (Err(error), _) => return Added::Unread(error.to_string()),
         };
         if setting.same(&from, to) {
+            if !hold {
+                self.keep(setting, from);
+            }
             return Added::Already;
         }
         if let Some(why) = setting.fixed(self.host) {
             return Added::Fixed(why);
         }
-        self.changes.push(PlannedChange {
+        self.list(hold).push(PlannedChange {
             interrupts: interrupts(setting),
             setting: setting.clone(),
             from,
@@ -112,6 +144,11 @@ impl<'a> Draft<'a> {
             claims: Vec::new(),
         });
         Added::Planned
+    }
+
+    /// The changes that are made, or those that are held back.
+    fn list(&mut self, hold: bool) -> &mut Vec<PlannedChange> {
+        if hold { &mut self.held } else { &mut self.changes }
     }
 
     /// Leaves a finding. Those that are but notes need no reason.

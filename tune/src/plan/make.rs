@@ -9,9 +9,9 @@ use linerate_host::stage::spread::{Handing, Spread};
 use linerate_host::{CpuSet, Diagnosis, Host, PacketPath, Setting};
 
 use super::draft::{Added, Draft, Reason, rank};
-use super::{Plan, SCHEMA, predict, threads, values};
+use super::{Plan, SCHEMA, precondition, predict, threads, values};
 use crate::Device;
-use crate::layout::{self, Placement, Placing};
+use crate::layout::{self, Placing};
 use crate::profile::{Profile, Verdict};
 
 /// The plan that tunes a host for what a profile is for. `host` is the one that was observed, or a capture of it: it is
@@ -22,52 +22,65 @@ use crate::profile::{Profile, Verdict};
 #[must_use]
 pub fn make(host: &Host, view: &View<'_>, diagnosis: &Diagnosis, profile: &Profile) -> Plan {
     let path = view.now;
-    let mut draft = Draft::new(host);
+    let mut draft =
+        Draft::new(host, precondition::unmet(view, diagnosis, profile), view.has_busy_udp_service());
     let mut placed = Vec::new();
     for finding in &diagnosis.findings {
         take_up(&mut draft, &mut placed, finding, profile);
     }
     values::add(&mut draft, path, profile);
-    let expected = with_consequences(&mut draft, view, diagnosis, profile);
-    let spreads = Spread::of(&expected, &profile.cpus.policy).unwrap_or_default();
+    let expected = with_consequences(&mut draft, &mut placed, view, diagnosis, profile);
+    let spreads = place(&mut draft, &mut placed, view, &expected, profile);
     let cpus = layout::cpus(&expected, &spreads, &profile.cpus);
-    place(&mut draft, path, &spreads, &placed, profile);
     leave_what_remains(&mut draft, view, &spreads, &placed, profile);
     let asked = |finding: &&Finding| matches!(profile.verdict(finding.id), Verdict::Ask(_));
-    for finding in diagnosis.findings.iter().filter(asked).filter(|finding| finding.id.starts_with("thread."))
-    {
+    let about_threads =
+        |finding: &&Finding| finding.id.starts_with("thread.") && draft.precondition.is_none();
+    for finding in diagnosis.findings.iter().filter(asked).filter(about_threads) {
         threads::tell(&mut draft.left, view, finding, &cpus);
     }
-    draft.changes.sort_by_key(|change| rank(&change.setting));
+    for changes in [&mut draft.changes, &mut draft.held] {
+        changes.sort_by_key(|change| rank(&change.setting));
+    }
     let severity = |name: &str| Severity::ALL.iter().position(|severity| severity.name() == name);
     draft.left.sort_by_key(|left| severity(&left.severity));
+    let devices = devices(host, path, &draft);
+    draft.target.retain(|kept| draft.changes.iter().all(|change| change.setting != kept.setting));
+    let held = std::mem::take(&mut draft.held);
+    let held = draft.precondition.map(|finding| precondition::held_back(finding, held));
     Plan {
         schema: SCHEMA.to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         read_unix_seconds: None,
         goal: profile.name.clone(),
-        devices: devices(host, path, &draft),
+        devices,
         cpus,
         layouts: spreads.iter().map(|spread| layout::shown(spread, &profile.cpus)).collect(),
         agreements: Vec::new(),
         changes: draft.changes,
+        target: draft.target,
+        held_back: held.into_iter().filter(|held| !held.changes.is_empty()).collect(),
         left: draft.left,
     }
 }
 
 /// Adds the changes of a finding that the profile mends, and leaves others. Those that place packets on CPUs are for the
 /// layout to make, and so are findings that a good layout mends though they name no change.
-fn take_up<'d>(
-    draft: &mut Draft<'_>,
-    placed: &mut Vec<&'d Finding>,
-    finding: &'d Finding,
-    profile: &Profile,
-) {
+fn take_up(draft: &mut Draft<'_>, placed: &mut Vec<Finding>, finding: &Finding, profile: &Profile) {
+    // What costs nothing here is left alone where there is nothing that it could help.
+    let least = match profile.needs_udp_service && !draft.has_service {
+        true => Severity::Low,
+        false => Severity::Note,
+    };
     match profile.verdict(finding.id) {
-        Verdict::Mend(from) if finding.severity >= from => {}
+        Verdict::Mend(from) if finding.severity >= from.max(least) => {}
         Verdict::Mend(from) => {
             let why = format!("{} mends it from the severity {from} on.", profile.name);
             return draft.leave(finding, why, finding.commands.clone());
+        }
+        Verdict::Ask(_) if draft.precondition.is_some() && finding.id.starts_with("thread.") => {
+            let why = "A CPU per thread helps where each thread has a socket of its own: that comes first.";
+            return draft.leave(finding, why, Vec::new());
         }
         Verdict::Ask(why) => return draft.leave(finding, why, finding.commands.clone()),
         Verdict::Leave(why) => return draft.leave(finding, why, Vec::new()),
@@ -76,9 +89,8 @@ fn take_up<'d>(
             return draft.leave(finding, why, finding.commands.clone());
         }
     }
-    let by_layout = finding.changes.iter().any(|change| Placing::of(&change.setting).is_some());
-    if by_layout || finding.changes.is_empty() && is_mended_by_layout(finding.id) {
-        placed.push(finding);
+    if places(finding) || finding.changes.is_empty() && is_mended_by_layout(finding.id) {
+        placed.push(finding.clone());
     } else if finding.changes.is_empty() {
         let why = match finding.commands.is_empty() {
             true => format!("No setting mends it. {}", finding.remedy),
@@ -115,10 +127,16 @@ fn take_up<'d>(
     }
 }
 
+/// Whether a finding names changes that place packets on CPUs.
+fn places(finding: &Finding) -> bool {
+    finding.changes.iter().any(|change| Placing::of(&change.setting).is_some())
+}
+
 /// What the host will be like after the changes but for those that place packets. What these bring to light is taken up too: a
 /// table that names one queue hides that the hash lacks ports.
 fn with_consequences(
     draft: &mut Draft<'_>,
+    placed: &mut Vec<Finding>,
     view: &View<'_>,
     diagnosis: &Diagnosis,
     profile: &Profile,
@@ -129,10 +147,8 @@ fn with_consequences(
             predict::after(view.now, draft.changes.iter().map(|change| (&change.setting, &change.to)));
         let then = Diagnosis::of(&View { now: &expected, before: view.before });
         let known = |id: &str| diagnosis.findings.iter().any(|finding| finding.id == id);
-        // Findings that place packets are for the layout, which is made of what is expected.
-        let places =
-            |finding: &Finding| finding.changes.iter().any(|change| Placing::of(&change.setting).is_some());
-        let planned: Vec<Setting> = draft.changes.iter().map(|change| change.setting.clone()).collect();
+        let planned: Vec<Setting> =
+            draft.changes.iter().chain(&draft.held).map(|change| change.setting.clone()).collect();
         let more =
             |finding: &Finding| finding.changes.iter().any(|change| !planned.contains(&change.setting));
         let new = |finding: &&Finding| !places(finding) && (!known(finding.id) || more(finding));
@@ -141,7 +157,19 @@ fn with_consequences(
         }
         // Each round adds a change, of which there are only so many.
         if draft.changes.len() == count {
+            take_up_places(draft, placed, &then, profile);
             return expected;
+        }
+    }
+}
+
+/// Takes up the findings about places that changes bring to light: where interrupts go to other
+/// CPUs, so does XPS.
+fn take_up_places(draft: &mut Draft<'_>, placed: &mut Vec<Finding>, then: &Diagnosis, profile: &Profile) {
+    for finding in then.findings.iter().filter(|finding| places(finding)) {
+        let is_known = |one: &Finding| one.id == finding.id && one.title == finding.title;
+        if !placed.iter().any(is_known) {
+            take_up(draft, placed, finding, profile);
         }
     }
 }
@@ -149,39 +177,121 @@ fn with_consequences(
 /// Findings that go when sockets are made anew, and not before.
 const FOR_NEW_SOCKETS: [&str; 1] = ["socket.buffer-small"];
 
+/// Findings about too few queues, which RPS makes up for where there is nothing better.
+const FEW_QUEUES: [&str; 3] = ["link.queues-below-cpus", "link.single-queue", "rss.table-misses-queues"];
+
 /// Findings that a layout may mend though they name no change: those of rules that would, where there is nothing better.
 fn is_mended_by_layout(id: &str) -> bool {
-    const BY_RPS: [&str; 3] = ["link.queues-below-cpus", "link.single-queue", "rss.table-misses-queues"];
-    BY_RPS.contains(&id)
+    FEW_QUEUES.contains(&id)
         || ["irq.", "softirq.rps-", "transmit.xps-"].iter().any(|stage| id.starts_with(stage))
         || id == "link.far-node"
 }
 
-/// Adds what places packets on CPUs, unless it is of queues that are to be others.
+/// Adds what places packets on CPUs, as far as a finding asks for it, and returns where packets go
+/// then. Queues that are to be others wait for the plan after that; where they are to go is told
+/// all the same.
 fn place(
     draft: &mut Draft<'_>,
-    path: &PacketPath,
-    spreads: &[Spread],
-    placed: &[&Finding],
+    placed: &mut Vec<Finding>,
+    view: &View<'_>,
+    expected: &PacketPath,
     profile: &Profile,
-) {
+) -> Vec<Spread> {
     let settings: Vec<_> = draft.changes.iter().map(|change| change.setting.clone()).collect();
     let reshaped = predict::reshaped(settings.iter());
-    for spread in spreads.iter().filter(|spread| !reshaped.contains(spread.interface.as_str())) {
-        let placements = layout::placements(path, spread, &profile.cpus);
-        for placing in [Placing::Interrupts, Placing::Receive, Placing::Transmit] {
-            let of = || placements.iter().filter(|placement| placement.placing == placing);
-            let reason = reason(path, spread, placing, &of().collect::<Vec<_>>(), placed);
-            for placement in of() {
-                let added = draft.add(&placement.setting, placement.from.as_ref(), &placement.to, &reason);
-                if let (Added::Unread(error), Some(finding)) =
-                    (added, mended(path, spread, placing, placed).first())
-                {
-                    draft.leave(finding, format!("What is set cannot be read: {error}."), Vec::new());
-                }
-            }
+    let is_here = |spread: &&Spread| !reshaped.contains(spread.interface.as_str());
+    let mut policy = profile.cpus.policy.clone();
+    let best = Spread::of(expected, &policy).unwrap_or_default();
+    let mut waiting = BTreeSet::new();
+    for spread in best.iter().filter(is_here) {
+        let hold = draft.precondition.is_some() && spread.takes_more_cpus(expected);
+        for placing in [Placing::Interrupts, Placing::Receive].into_iter().filter(|_| hold) {
+            add_placements(draft, expected, spread, placing, placed, (profile, hold));
+        }
+        if hold {
+            waiting.insert(spread.interface.clone());
+        }
+        // What is right already stays, and RPS and XPS are made to fit.
+        if hold || asks(&mended(expected, spread, Placing::Interrupts, placed)).is_none() {
+            policy.stays.insert(spread.interface.clone());
         }
     }
+    let mut spreads = Spread::of(expected, &policy).unwrap_or_default();
+    let moves = |spread: &&Spread| is_here(spread) && !policy.stays.contains(&spread.interface);
+    for spread in spreads.iter().filter(moves) {
+        let hold = draft.precondition.is_some() && spread.takes_more_cpus(expected);
+        add_placements(draft, expected, spread, Placing::Interrupts, placed, (profile, hold));
+    }
+    let after = predict::after(view.now, draft.changes.iter().map(|change| (&change.setting, &change.to)));
+    take_up_places(draft, placed, &Diagnosis::of(&View { now: &after, before: view.before }), profile);
+    for spread in spreads.iter_mut().filter(|spread| is_here(&&**spread)) {
+        let hold = draft.precondition.is_some() && spread.takes_more_cpus(expected);
+        // What waits is told once, as it is to be in the end.
+        let receives = !waiting.contains(&spread.interface)
+            && add_placements(draft, expected, spread, Placing::Receive, placed, (profile, hold));
+        if hold || !receives {
+            layout::keep_receive(expected, spread);
+        }
+        let sends = add_placements(draft, expected, spread, Placing::Transmit, placed, (profile, false));
+        if !sends {
+            layout::keep_transmit(expected, spread);
+        }
+        let moved = !policy.stays.contains(&spread.interface);
+        if moved || sends || receives && !hold {
+            keep_others(draft, expected, spread, [moved, receives && !hold, sends], profile);
+        }
+    }
+    spreads
+}
+
+/// Where something of an interface's layout is changed, the rest of it is part of what is to last:
+/// interrupts, RPS and XPS fit each other.
+fn keep_others(
+    draft: &mut Draft<'_>,
+    path: &PacketPath,
+    spread: &Spread,
+    changed: [bool; 3],
+    profile: &Profile,
+) {
+    let all = [Placing::Interrupts, Placing::Receive, Placing::Transmit];
+    for (placing, _) in all.into_iter().zip(changed).filter(|(_, changed)| !changed) {
+        let now = match placing {
+            Placing::Interrupts => layout::interrupts_now(path, spread),
+            _ => layout::placements(path, spread, placing, &profile.cpus),
+        };
+        for placement in now {
+            draft.keep(&placement.setting, placement.to);
+        }
+    }
+}
+
+/// Adds the changes of one kind that place an interface's packets, where a finding asks for them;
+/// whether one does. They are held back where told so.
+fn add_placements(
+    draft: &mut Draft<'_>,
+    path: &PacketPath,
+    spread: &Spread,
+    placing: Placing,
+    placed: &[Finding],
+    (profile, hold): (&Profile, bool),
+) -> bool {
+    let fixed = mended(path, spread, placing, placed);
+    let Some(first) = asks(&fixed) else { return false };
+    let placements = layout::placements(path, spread, placing, &profile.cpus);
+    let reason = reason(spread, placing, &fixed);
+    for placement in placements {
+        let added = draft.add_to(hold, &placement.setting, placement.from.as_ref(), &placement.to, &reason);
+        if let Added::Unread(error) = added {
+            draft.leave(first, format!("What is set cannot be read: {error}."), Vec::new());
+        }
+    }
+    true
+}
+
+/// The first finding that asks for a layout. That there are few queues is no reason for RPS alone:
+/// rules of RPS say where it helps.
+fn asks<'d>(fixed: &[&'d Finding]) -> Option<&'d Finding> {
+    fixed.iter().copied().find(|finding| !FEW_QUEUES.contains(&finding.id))
 }
 
 /// The findings that placing an interface's packets mends.
@@ -189,11 +299,11 @@ fn mended<'d>(
     path: &PacketPath,
     spread: &Spread,
     placing: Placing,
-    placed: &[&'d Finding],
+    placed: &'d [Finding],
 ) -> Vec<&'d Finding> {
     let interface = spread.interface.as_str();
     let irqs: Vec<u32> = path.irq.vectors(interface).iter().map(|vector| vector.irq).collect();
-    let concerns = |finding: &&&Finding| {
+    let concerns = |finding: &&Finding| {
         let names_it = finding.changes.iter().any(|change| {
             let of_interface = match &change.setting {
                 Setting::IrqAffinity { irq, .. } => irqs.contains(irq),
@@ -206,7 +316,7 @@ fn mended<'d>(
                 && names(&finding.title, interface)
                 && placing_of(finding.id) == placing
     };
-    placed.iter().filter(concerns).copied().collect()
+    placed.iter().filter(concerns).collect()
 }
 
 /// What mends a finding that names no change.
@@ -226,13 +336,7 @@ fn names(title: &str, interface: &str) -> bool {
         .any(|word| word == interface)
 }
 
-fn reason(
-    path: &PacketPath,
-    spread: &Spread,
-    placing: Placing,
-    placements: &[&Placement],
-    placed: &[&Finding],
-) -> Reason {
+fn reason(spread: &Spread, placing: Placing, fixed: &[&Finding]) -> Reason {
     let interface = &spread.interface;
     let more = match placing {
         Placing::Interrupts => {
@@ -256,8 +360,7 @@ fn reason(
             )
         }
     };
-    let findings = if placements.is_empty() { Vec::new() } else { mended(path, spread, placing, placed) };
-    let mut reason = Reason::of(&findings).and(&more);
+    let mut reason = Reason::of(fixed).and(&more);
     let usual = || Some("Documentation/networking/scaling.rst".to_owned());
     reason.source = reason.source.or_else(usual);
     reason
@@ -269,15 +372,17 @@ fn leave_what_remains(
     draft: &mut Draft<'_>,
     view: &View<'_>,
     spreads: &[Spread],
-    placed: &[&Finding],
+    placed: &[Finding],
     profile: &Profile,
 ) {
+    let is_held = |id: &str| draft.held.iter().flat_map(|change| &change.findings).any(|held| held == id);
+    let placed: Vec<&Finding> = placed.iter().filter(|finding| !is_held(finding.id)).collect();
     let after = predict::after(view.now, draft.changes.iter().map(|change| (&change.setting, &change.to)));
     let then = Diagnosis::of(&View { now: &after, before: view.before });
-    let remains = |finding: &&&Finding| {
+    let remains = |finding: &&Finding| {
         then.findings.iter().any(|still| still.id == finding.id && still.severity > Severity::Note)
     };
-    for finding in placed.iter().filter(remains) {
+    for finding in placed.into_iter().filter(remains) {
         let managed =
             spreads.iter().find(|spread| spread.managed && names(&finding.title, &spread.interface));
         let why = match managed {
@@ -297,7 +402,7 @@ fn leave_what_remains(
 /// The devices of all interfaces that are looked at or named. A capture may not tell.
 fn devices(host: &Host, path: &PacketPath, draft: &Draft<'_>) -> Vec<Device> {
     let mut names: Vec<String> = path.link.iter().map(|link| link.interface.clone()).collect();
-    for change in &draft.changes {
+    for change in draft.changes.iter().chain(&draft.held) {
         names.extend(change.setting.interface().map(Cow::into_owned));
     }
     let mut seen = BTreeSet::new();

@@ -1,6 +1,6 @@
 use linerate_host::recording::Entry;
 use linerate_host::{Diagnosis, Host, PacketPath, Recording, Scope, Severity, View};
-use linerate_specimen::{Node, Tree, specimen};
+use linerate_specimen::{Node, Tree, healthy, specimen};
 
 use super::*;
 use crate::Profile;
@@ -44,6 +44,11 @@ pub(super) fn named(name: &str) -> Profile {
     Profile::named(name).expect("a profile")
 }
 
+/// The profile, where changes are planned although something else should come first.
+pub(super) fn anyway(name: &str) -> Profile {
+    Profile { anyway: true, ..named(name) }
+}
+
 pub(super) fn shown(plan: &Plan) -> Vec<String> {
     plan.changes
         .iter()
@@ -63,12 +68,13 @@ fn nothing_above_a_note_remains_but_what_is_left_with_a_reason() {
         assert!(rehearsal.unrehearsed.is_empty(), "{name}: {:?}", rehearsal.unrehearsed);
         for finding in &rehearsal.diagnosis.findings {
             let left = plan.left.iter().any(|left| left.finding == finding.id && !left.why.is_empty());
+            let waits = plan.held_back.iter().any(|held| held.fixes(finding.id));
             // Packets are spread as they were recorded, whatever they are spread by then.
             let recorded = finding.id == "rss.single-flow";
             // The profile wants merging, and this host had it switched off.
             let wanted =
                 (name, profile, finding.id) == ("makita-2016-mended", "hypervisor", "link.gro-for-udp");
-            let expected = finding.severity == Severity::Note || left || recorded || wanted;
+            let expected = finding.severity == Severity::Note || left || waits || recorded || wanted;
             assert!(expected, "{name}, {profile}: {} {}", finding.id, finding.title);
         }
     }
@@ -85,10 +91,64 @@ fn a_plan_that_was_carried_out_leaves_nothing_to_change() {
     }
 }
 
+/// Whether a change gives more CPUs packets to process.
+fn spreads(change: &PlannedChange) -> bool {
+    matches!(
+        change.setting,
+        Setting::IrqAffinity { .. }
+            | Setting::Channels { .. }
+            | Setting::RssTable { .. }
+            | Setting::FlowHash { .. }
+            | Setting::QueueCpus { direction: linerate_host::setting::QueueDirection::Receive, .. }
+    )
+}
+
+/// Spread over all CPUs while 20 threads shared one socket, that machine fell from 270,000 to
+/// 17,000 transactions/s.
+#[test]
+fn packets_are_not_spread_over_more_cpus_while_one_socket_is_shared() {
+    for profile in PROFILES {
+        let readings = recordings("makita-2016");
+        let plan = plan(&readings, &named(profile));
+        assert_eq!(plan.changes.iter().filter(|change| spreads(change)).count(), 0, "{profile}: {plan:#?}");
+        let [held] = plan.held_back.as_slice() else { panic!("{profile}: {:?}", plan.held_back) };
+        assert_eq!(held.until_fixed, "socket.shared-by-threads");
+        assert!(held.changes.iter().all(spreads), "{profile}: {:?}", held.changes);
+        let interrupts = held.changes.iter().filter(|change| change.setting.to_string().contains("IRQ"));
+        assert_eq!(interrupts.count(), 20, "{profile}");
+        // As with `--anyway`, one layout and not parts of two.
+        let mut at_once = shown(&self::plan(&readings, &anyway(profile)));
+        at_once.retain(|change| change.contains("IRQ") || change.contains("rps_cpus"));
+        let waiting = held.changes.iter();
+        let waiting: Vec<String> =
+            waiting.map(|change| format!("{}: {} -> {}", change.setting, change.from, change.to)).collect();
+        assert_eq!(waiting, at_once, "{profile}");
+        assert!(held.effect.contains("270,000 to 17,000") && held.first.contains("SO_REUSEPORT"), "{held:?}");
+        assert!(held.why.contains("20 threads serve one socket"), "{held:?}");
+        // Threads on CPUs of their own do not help before each has a socket.
+        let pinned = |left: &&Left| left.commands.iter().any(|command| command.starts_with("taskset"));
+        assert!(!plan.left.iter().any(|left| pinned(&left)), "{:?}", plan.left);
+        // The layout says where packets go, which is where they go now.
+        let now: Vec<_> = plan.layouts[0].queues.iter().map(|queue| queue.interrupt).collect();
+        assert_eq!(now[..4], [Some(12), Some(11), Some(10), Some(10)]);
+    }
+}
+
+/// A socket per thread is what has to come first.
+#[test]
+fn packets_are_spread_once_each_thread_has_its_own_socket() {
+    let mut machine = specimen("makita-2016").expect("a specimen").first;
+    let mended = specimen("makita-2016-mended").expect("a specimen").first;
+    (machine.udp, machine.processes) = (mended.udp, mended.processes);
+    let plan = plan(&[recording(&machine.tree())], &named("udp-server"));
+    assert_eq!((plan.changes.iter().filter(|change| spreads(change)).count(), plan.held_back.len()), (24, 0));
+}
+
 /// What the slides of 2016 did to that machine, as far as it is the host's; the threads and sockets are the server's.
 #[test]
-fn the_machine_of_2016_is_tuned_as_the_slides_did() {
-    let plan = plan(&recordings("makita-2016"), &named("udp-server"));
+fn the_machine_of_2016_is_tuned_as_the_slides_did_when_told_to_do_so_anyway() {
+    let plan = plan(&recordings("makita-2016"), &anyway("udp-server"));
+    assert_eq!(plan.held_back, []);
     let shown = shown(&plan);
     let irqs = (0..20)
         .map(|queue| (105 + queue, queue))
@@ -166,7 +226,7 @@ fn with_eight_channels() -> Recording {
 #[test]
 fn what_resets_an_interface_comes_first_and_its_queues_are_planned_after_it() {
     let readings = [with_eight_channels()];
-    let plan = plan(&readings, &named("udp-server"));
+    let plan = plan(&readings, &anyway("udp-server"));
     let shown = shown(&plan);
     assert_eq!(shown[0], "channels of ens1f0: combined 8 -> combined 20");
     assert_eq!(plan.changes[0].interrupts, Interrupts::Link);
@@ -194,7 +254,7 @@ fn interrupts_that_the_kernel_manages_are_left_with_that_reason() {
     let mut path = PacketPath::observe(&host, &Scope::default());
     let linerate_host::Known::Value(vectors) = &mut path.irq.interfaces[0].vectors else { panic!("vectors") };
     vectors.iter_mut().for_each(|vector| vector.managed = linerate_host::Known::Value(Some(true)));
-    let plan = of_states(&host, &[path], &named("udp-server"));
+    let plan = of_states(&host, &[path], &anyway("udp-server"));
     assert!(plan.changes.iter().all(|change| !change.setting.to_string().contains("IRQ")));
     let left = plan.left.iter().find(|left| left.finding == "irq.stacked").expect("left");
     assert_eq!(left.why, "The kernel manages where ens1f0's interrupts go: nobody may change it.");
@@ -203,10 +263,104 @@ fn interrupts_that_the_kernel_manages_are_left_with_that_reason() {
 #[test]
 fn a_profile_of_ones_own_decides_which_cpus_take_packets() {
     let text = named("udp-server").text.replace("free = \"\"", "free = \"0,10\"");
-    let profile = Profile::parse(&text, "mine.toml").expect("a profile");
+    let profile = Profile { anyway: true, ..Profile::parse(&text, "mine.toml").expect("a profile") };
     let plan = plan(&recordings("makita-2016"), &profile);
     assert_eq!(plan.cpus, [1, 2, 3, 4, 11, 12, 13, 14, 5, 6, 7, 8, 9, 15, 16, 17, 18, 19]);
     for queue in &plan.layouts[0].queues {
         assert!(queue.interrupt.is_some_and(|cpu| cpu != 0 && cpu != 10), "{queue:?}");
     }
+}
+
+/// A change that fixes no finding is one that the profile names with its value.
+fn is_asked_for(change: &PlannedChange, profile: &Profile) -> bool {
+    let named = |wanted: &crate::profile::Wanted| match &wanted.knob {
+        crate::profile::Knob::Sysctl(name) => change.setting == Setting::sysctl(name.clone()),
+        crate::profile::Knob::Interface(_) => {
+            matches!(
+                change.setting,
+                Setting::Offload { .. } | Setting::Coalesce { .. } | Setting::Napi { .. }
+            )
+        }
+        crate::profile::Knob::Governor => matches!(change.setting, Setting::Governor { .. }),
+    };
+    !change.findings.is_empty() || profile.values.iter().any(named)
+}
+
+/// Nothing is wrong with where a driver puts its queues by itself, on whatever shape of machine,
+/// and nothing is changed there.
+#[test]
+fn healthy_guests_are_left_as_they_are() {
+    for specimen in healthy() {
+        let readings: Vec<Recording> = specimen.trees().iter().map(recording).collect();
+        for name in ["udp-server", "udp-server-with-tcp"] {
+            // The one value that the profile names, and that a service of the future may ask for.
+            let plan = plan(&readings, &named(name));
+            let changes = ["net.core.rmem_max: 212992 -> 4194304"];
+            assert_eq!(shown(&plan), changes, "{}, {name}", specimen.name);
+            assert_eq!((plan.agreements.len(), plan.held_back.len()), (0, 0));
+        }
+        for name in PROFILES {
+            let profile = named(name);
+            for change in plan(&readings, &profile).changes {
+                assert!(is_asked_for(&change, &profile), "{}, {name}: {change:?}", specimen.name);
+                let places = crate::layout::Placing::of(&change.setting).is_some();
+                assert!(!places, "{}, {name}: {} {}", specimen.name, change.setting, change.to);
+            }
+        }
+    }
+}
+
+#[test]
+fn each_change_fixes_a_finding_or_is_asked_for_by_the_profile() {
+    for (name, profile) in SPECIMENS.iter().flat_map(|name| PROFILES.map(|profile| (*name, profile))) {
+        for profile in [named(profile), anyway(profile)] {
+            for change in plan(&recordings(name), &profile).changes {
+                assert!(is_asked_for(&change, &profile), "{name}, {}: {change:?}", profile.name);
+            }
+        }
+    }
+}
+
+/// Where the profile mends nothing but a stage's findings, nothing else is touched.
+#[test]
+fn of_one_stage_only_its_findings_are_fixed() {
+    for stage in ["link", "irq", "route"] {
+        let mut profile = anyway("udp-server");
+        profile.values.clear();
+        let of_stage = |id: &str| id.split_once('.').is_some_and(|(of, _)| of == stage);
+        for rule in linerate_host::diagnosis::rules().filter(|rule| !of_stage(rule.id)) {
+            profile.mend.remove(rule.id);
+            profile.leave.insert(rule.id.to_owned(), "--only does not name it.".to_owned());
+        }
+        for name in SPECIMENS {
+            for change in plan(&recordings(name), &profile).changes {
+                assert!(change.findings.iter().all(|id| of_stage(id)), "{name}, {stage}: {change:?}");
+                let places = crate::layout::Placing::of(&change.setting).is_some();
+                assert!(!places || stage == "irq", "{name}, {stage}: {} {}", change.setting, change.to);
+            }
+        }
+    }
+}
+
+/// What is right already is part of what is to last: the next boot may find it otherwise.
+#[test]
+fn the_target_has_what_is_right_already_too() {
+    let mut machine = specimen("makita-2016").expect("a specimen").first;
+    // Queue 3 is where it belongs.
+    (machine.interrupts[3].affinity, machine.interrupts[3].effective) = (vec![3], 3);
+    machine.sysctls.insert("net.core.rmem_max".into(), "4194304".into());
+    let plan = plan(&[recording(&machine.tree())], &anyway("udp-server"));
+    let moved = plan.changes.iter().filter(|change| change.setting.to_string().contains("IRQ")).count();
+    let kept: Vec<String> = plan.target.iter().map(|kept| kept.setting.to_string()).collect();
+    assert_eq!(moved, 19);
+    for wanted in [
+        "affinity of IRQ 108 (ens1f0-TxRx-3)",
+        "net.core.rmem_max",
+        "ens1f0 rx-0/rps_cpus",
+        "ens1f0 tx-19/xps_cpus",
+    ] {
+        assert!(kept.iter().any(|kept| kept == wanted), "{wanted}: {kept:?}");
+    }
+    let twice = |kept: &Target| plan.changes.iter().any(|change| change.setting == kept.setting);
+    assert!(!plan.target.iter().any(twice));
 }

@@ -13,7 +13,10 @@ use crate::profile::{Bound, Condition, InterfaceKnob, Knob, Profile, Wanted};
 pub(super) fn add(draft: &mut Draft<'_>, path: &PacketPath, profile: &Profile) {
     for wanted in &profile.values {
         for (setting, link) in settings(path, &wanted.knob) {
-            let held = wanted.unless.iter().find_map(|condition| holds(path, link, *condition));
+            let held = wanted.unless.iter().find_map(|condition| match condition {
+                Condition::NoUdpService => no_service(draft),
+                condition => holds(path, link, *condition),
+            });
             match held {
                 Some(why) => leave(draft, &setting, why),
                 None => add_one(draft, &setting, wanted),
@@ -32,7 +35,12 @@ fn add_one(draft: &mut Draft<'_>, setting: &Setting, wanted: &Wanted) {
     };
     let to = match draft.bounded(setting, &wanted.to) {
         Ok(Some(to)) => to,
-        Ok(None) => return,
+        Ok(None) => {
+            if let Ok(now) = draft.read(setting) {
+                draft.keep(setting, now);
+            }
+            return;
+        }
         Err(why) => return leave(draft, setting, why),
     };
     if let Err(error) = setting.check(&to) {
@@ -97,7 +105,14 @@ fn holds(path: &PacketPath, link: Option<&Link>, condition: Condition) -> Option
             Some(true) => Some("a hypervisor runs this host".to_owned()),
             _ => None,
         },
+        // The plan knows.
+        Condition::NoUdpService => None,
     }
+}
+
+fn no_service(draft: &Draft<'_>) -> Option<String> {
+    let why = "no UDP service here is busy; where one is to come, name it with --port or --pid";
+    (!draft.has_service).then(|| why.to_owned())
 }
 
 /// Sockets can ask for merged datagrams since Linux 5.0.

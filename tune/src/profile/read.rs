@@ -1,6 +1,6 @@
 //! Reads a profile.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use linerate_host::diagnosis::rule;
@@ -24,6 +24,8 @@ struct File {
     #[serde(rename = "for")]
     purpose: String,
     not_for: String,
+    #[serde(default)]
+    needs_udp_service: bool,
     cpus: FileCpus,
     #[serde(default)]
     mend: BTreeMap<Spanned<String>, FileSeverity>,
@@ -126,12 +128,14 @@ pub(super) fn profile(text: &str, origin: &str) -> Result<Profile, ProfileError>
         title: file.title,
         purpose: file.purpose,
         not_for: file.not_for,
+        needs_udp_service: file.needs_udp_service,
         cpus: cpus(&source, &file.cpus)?,
         mend,
         ask,
         leave,
         values: file.set.into_iter().map(|item| wanted(&source, item)).collect::<Result<_, _>>()?,
         text: text.to_owned(),
+        anyway: false,
     })
 }
 
@@ -147,7 +151,8 @@ fn cpus(source: &Text<'_>, file: &FileCpus) -> Result<Cpus, ProfileError> {
         FileHanding::OwnNode => Handing::OwnNode,
         FileHanding::EveryNode => Handing::EveryNode,
     };
-    let policy = Policy { second_threads, handing, free, interrupts_stay: !file.interrupts };
+    let stays = BTreeSet::new();
+    let policy = Policy { second_threads, handing, free, interrupts_stay: !file.interrupts, stays };
     Ok(Cpus { policy, xps: file.xps })
 }
 

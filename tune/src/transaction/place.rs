@@ -7,7 +7,8 @@ use crate::journal::Tune;
 
 /// Where the settings of a tune's interfaces are now.
 #[derive(Debug)]
-pub(crate) struct Places {
+pub(crate) struct Places<'h> {
+    host: &'h Host,
     /// Interfaces that are not there under their name.
     moved: Vec<(String, Place)>,
 }
@@ -18,9 +19,9 @@ enum Place {
     Gone(String),
 }
 
-impl Places {
+impl<'h> Places<'h> {
     /// Looks for a tune's devices.
-    pub(crate) fn observe(host: &Host, tune: &Tune, boot: Option<&str>) -> Self {
+    pub(crate) fn observe(host: &'h Host, tune: &Tune, boot: Option<&str>) -> Self {
         let same_boot = boot == Some(tune.begun.boot.as_str());
         let place = |device: &crate::Device| {
             let name = device.interface.clone();
@@ -35,7 +36,7 @@ impl Places {
             };
             Some((name, place))
         };
-        Self { moved: tune.begun.devices.iter().filter_map(place).collect() }
+        Self { host, moved: tune.begun.devices.iter().filter_map(place).collect() }
     }
 
     /// The setting under the name that its interface has now.
@@ -43,6 +44,9 @@ impl Places {
     /// # Errors
     /// Why it is gone, in words.
     pub(crate) fn find(&self, setting: &Setting) -> Result<Setting, String> {
+        if let Setting::IrqAffinity { irq, action } = setting {
+            return self.find_interrupt(*irq, action);
+        }
         let interface = setting.interface();
         let place = self.moved.iter().find(|(name, _)| Some(name.as_str()) == interface.as_deref());
         match place.map(|(_, place)| place) {
@@ -50,5 +54,68 @@ impl Places {
             Some(Place::Renamed(now)) => Ok(setting.on_interface(now)),
             Some(Place::Gone(why)) => Err(why.clone()),
         }
+    }
+
+    /// The name that a setting's interface had; none where it is none of those that moved.
+    pub(crate) fn name_before(&self, setting: &Setting) -> Option<String> {
+        let concerns = |name: &str| match setting {
+            Setting::IrqAffinity { action, .. } => names(action, name).is_some(),
+            setting => setting.interface().as_deref() == Some(name),
+        };
+        self.moved.iter().map(|(name, _)| name).find(|name| concerns(name)).cloned()
+    }
+
+    /// An interrupt whose name has that of its interface in it, as drivers give it when the
+    /// interface is taken up: one that was renamed has the new name after it was down, and the old
+    /// one until then.
+    fn find_interrupt(&self, irq: u32, action: &str) -> Result<Setting, String> {
+        let named = |action: String| Setting::IrqAffinity { irq, action };
+        let concerned =
+            self.moved.iter().filter_map(|(name, place)| Some((names(action, name)?, name, place)));
+        // Of `br` and `br-lan` the longer one is meant.
+        let Some((at, name, place)) = concerned.max_by_key(|(_, name, _)| name.len()) else {
+            return Ok(named(action.to_owned()));
+        };
+        let now = match place {
+            Place::Renamed(now) => now,
+            Place::Gone(why) => return Err(why.clone()),
+        };
+        let renamed = format!("{}{now}{}", &action[..at], &action[at + name.len()..]);
+        let has = |action: &str| {
+            self.host
+                .list(&format!("/proc/irq/{irq}"))
+                .is_ok_and(|names| names.iter().any(|name| name == action))
+        };
+        let is_of_device = ["device", "device/.."].iter().any(|device| {
+            let vectors = self.host.list(&format!("/sys/class/net/{now}/{device}/msi_irqs"));
+            vectors.is_ok_and(|numbers| numbers.contains(&irq.to_string()))
+        });
+        Ok(named(if has(action) && is_of_device { action.to_owned() } else { renamed }))
+    }
+}
+
+/// Where an interrupt's name has that of an interface in it, as a word: `eth0-TxRx-3`,
+/// `i40e-eth0-TxRx-3`.
+fn names(action: &str, interface: &str) -> Option<usize> {
+    let is_part = |letter: char| letter.is_alphanumeric() || matches!(letter, '_' | '.');
+    let is_word = |at: &usize| {
+        let (before, after) = (&action[..*at], &action[*at + interface.len()..]);
+        !before.ends_with(is_part) && !after.starts_with(is_part)
+    };
+    action.match_indices(interface).map(|(at, _)| at).find(is_word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::names;
+
+    #[test]
+    fn an_interrupt_names_its_interface_as_a_word() {
+        assert_eq!(names("eth0-TxRx-3", "eth0"), Some(0));
+        assert_eq!(names("i40e-eth0-TxRx-3", "eth0"), Some(5));
+        assert_eq!(names("eth0", "eth0"), Some(0));
+        assert_eq!(names("eth01-TxRx-3", "eth0"), None);
+        assert_eq!(names("eth0.5-TxRx-3", "eth0"), None);
+        assert_eq!(names("virtio0-input.0", "eth0"), None);
     }
 }

@@ -20,6 +20,8 @@ pub struct Undone {
     pub earlier_boot: bool,
     /// Its settings, in the order in which they were put back.
     pub settings: Vec<UndoneSetting>,
+    /// Lines of the journal that may be its own and are damaged: what they said is not undone.
+    pub damaged_lines: Vec<u64>,
 }
 
 /// What became of a setting.
@@ -45,7 +47,8 @@ impl Undone {
     }
 
     /// Whether a setting was left as it is, because it is somebody else's or gone. What is of a
-    /// process ends with it, as with a worker that is forked anew: nothing of it is left.
+    /// process ends with it, as with a worker that is forked anew: nothing of it is left. Nor is it
+    /// known whether all was put back where a record of the tune is damaged.
     #[must_use]
     pub fn has_left(&self) -> bool {
         let left = |setting: &UndoneSetting| match setting.outcome {
@@ -53,7 +56,7 @@ impl Undone {
             UndoOutcome::Gone { .. } => !setting.setting.is_of_process(),
             _ => false,
         };
-        self.settings.iter().any(left)
+        !self.damaged_lines.is_empty() || self.settings.iter().any(left)
     }
 }
 
@@ -85,11 +88,15 @@ pub fn undo<T: Target>(
     undoing.writer.append(Record::UndoBegun { tune: undoing.id, why })?;
     undoing.keep_what_others_set()?;
     for setting in undoing.order.clone() {
+        undoing.make_fit(&setting)?;
         undoing.put_back(&setting)?;
     }
+    undoing.look_again()?;
+    undoing.tell_what_was_left_before();
     undoing.writer.append(Record::UndoEnded { tune: undoing.id })?;
-    let earlier_boot = boot.is_some_and(|boot| boot != tune.begun.boot);
-    Ok(Undone { tune: undoing.id, why, earlier_boot, settings: undoing.settings })
+    let earlier_boot = boot.and_then(|boot| tune.begun.is_of_earlier_boot(&boot)) == Some(true);
+    let (settings, damaged_lines) = (undoing.settings, tune.damaged_lines);
+    Ok(Undone { tune: undoing.id, why, earlier_boot, settings, damaged_lines })
 }
 
 fn choose(writer: &Writer, id: Option<u64>) -> Result<Tune, TuneError> {
@@ -105,10 +112,9 @@ fn choose(writer: &Writer, id: Option<u64>) -> Result<Tune, TuneError> {
 fn in_order(tune: &Tune) -> Vec<Setting> {
     let position = |setting: &Setting| tune.held.iter().position(|held| held.setting == *setting);
     let to_do = |(at, held): &(usize, &Held)| {
-        let settled = held.outcome.as_ref().is_some_and(UndoOutcome::is_final);
         // What came to be with a change goes with it.
         let came_with_it = held.hangs_on.iter().any(|with| position(with).is_some_and(|with| with < *at));
-        !settled && (held.wanted.is_some() || !came_with_it)
+        held.is_to_undo(tune) && (held.wanted.is_some() || !came_with_it)
     };
     let mut order: Vec<_> = tune.held.iter().enumerate().filter(to_do).collect();
     order.reverse();
@@ -119,7 +125,7 @@ struct Undoing<'a, T> {
     writer: &'a mut Writer,
     target: &'a T,
     id: u64,
-    places: Places,
+    places: Places<'a>,
     order: Vec<Setting>,
     /// Settings that somebody else set, which a change that is undone may reset, and what they read.
     kept: Vec<(Setting, Value)>,
@@ -134,9 +140,64 @@ impl<T: Target> Undoing<'_, T> {
                 continue;
             };
             let now = self.places.find(&setting).ok().and_then(|setting| self.target.read(&setting).ok());
+            if let (Some(UndoOutcome::Drift { .. }), Some(now)) = (&held.outcome, &now) {
+                self.kept.push((setting.clone(), now.clone()));
+                continue;
+            }
             let Some(now) = now.filter(|now| self.is_drift(&held, now)) else { continue };
             self.kept.push((setting.clone(), now.clone()));
             self.finish(&held, UndoOutcome::Drift { found: now })?;
+        }
+        Ok(())
+    }
+
+    /// Fewer channels are refused as long as the indirection table names queues that would go
+    /// (`ethtool_check_max_channel`, net/ethtool/common.c, Linux 6.18), so that the table is put
+    /// back first where it fits both counts. Drivers reset the table with the channels: it has its
+    /// own turn after them.
+    fn make_fit(&mut self, setting: &Setting) -> Result<(), JournalError> {
+        let Setting::Channels { interface } = setting else { return Ok(()) };
+        let table = Setting::RssTable { interface: interface.clone() };
+        let first = self.held(setting).map(|held| held.first.clone());
+        let now = self.places.find(setting).ok().and_then(|here| self.target.read(&here).ok());
+        let shrinks = receive_channels(first.as_ref()) < receive_channels(now.as_ref());
+        let is_kept = self.kept.iter().any(|(kept, _)| *kept == table);
+        if shrinks && !is_kept && self.held(&table).is_some() {
+            self.put_back(&table)?;
+        }
+        Ok(())
+    }
+
+    /// An undo that was ended on its way told nobody what it had left.
+    fn tell_what_was_left_before(&mut self) {
+        let Some(tune) = self.writer.tune(self.id).cloned() else { return };
+        for held in &tune.held {
+            let is_told = self.settings.iter().any(|told| told.setting == held.setting);
+            if let (Some(outcome @ (UndoOutcome::Drift { .. } | UndoOutcome::Gone { .. })), false) =
+                (&held.outcome, is_told)
+            {
+                self.tell(held, outcome.clone());
+            }
+        }
+    }
+
+    /// What was put back may have been reset by what was put back after it: a tune that is not as
+    /// before stays open.
+    fn look_again(&mut self) -> Result<(), JournalError> {
+        for setting in self.order.clone() {
+            let Some(held) = self.held(&setting).filter(|held| !held.hangs_on.is_empty()).cloned() else {
+                continue;
+            };
+            let is_kept = self.kept.iter().any(|(kept, _)| *kept == setting);
+            if is_kept || !held.outcome.as_ref().is_none_or(UndoOutcome::is_back) {
+                continue;
+            }
+            let Ok(here) = self.places.find(&setting) else { continue };
+            if let Ok(now) = self.target.read(&here)
+                && !setting.same(&held.first, &now)
+            {
+                self.restore(&held, &here, now)?;
+            }
         }
         Ok(())
     }
@@ -216,17 +277,29 @@ impl<T: Target> Undoing<'_, T> {
         if held.wanted.is_none() && outcome == UndoOutcome::Already {
             return Ok(());
         }
+        self.tell(held, outcome.clone());
+        self.writer.append(Record::UndoDone { tune: self.id, setting: held.setting.clone(), outcome })
+    }
+
+    fn tell(&mut self, held: &Held, outcome: UndoOutcome) {
         let here = self.places.find(&held.setting).unwrap_or_else(|_| held.setting.clone());
         let renamed = here != held.setting;
+        self.settings.retain(|told| told.setting != held.setting);
         self.settings.push(UndoneSetting {
             setting: held.setting.clone(),
             name: here.to_string(),
-            renamed_from: held.setting.interface().filter(|_| renamed).map(std::borrow::Cow::into_owned),
+            renamed_from: renamed.then(|| self.places.name_before(&held.setting)).flatten(),
             first: held.first.clone(),
-            outcome: outcome.clone(),
+            outcome,
         });
-        self.writer.append(Record::UndoDone { tune: self.id, setting: held.setting.clone(), outcome })
     }
+}
+
+/// How many receive queues a value of channels makes; none where it is no such value.
+fn receive_channels(value: Option<&Value>) -> Option<u32> {
+    let words: Vec<&str> = value?.as_str().split_whitespace().collect();
+    let counts = words.chunks(2).filter(|pair| pair.first().is_some_and(|name| *name != "tx"));
+    counts.map(|pair| pair.get(1)?.parse::<u32>().ok()).sum()
 }
 
 /// The latest tune after this one that is in force and left the setting at this value.

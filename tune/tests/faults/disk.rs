@@ -93,6 +93,8 @@ fn start(store: &Store) {
         layouts: Vec::new(),
         agreements: Vec::new(),
         changes: (0..SETTINGS).map(change).collect(),
+        target: Vec::new(),
+        held_back: Vec::new(),
         left: Vec::new(),
     };
     // 300 KiB hold the plan or the journal's space, not a file that takes nearly all beside them.

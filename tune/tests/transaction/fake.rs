@@ -28,9 +28,12 @@ pub(crate) enum Manner {
 pub(crate) struct Fake {
     host: Host,
     manners: RefCell<BTreeMap<Setting, Manner>>,
-    /// Events until the program is ended; none for never.
-    fuse: Cell<Option<u32>>,
+    fuse: Fuse,
 }
+
+/// Events until the program is ended; none for never.
+#[derive(Default)]
+pub(crate) struct Fuse(Cell<Option<u32>>);
 
 /// What ends the program.
 struct Killed;
@@ -43,12 +46,35 @@ fn path(setting: &Setting) -> String {
     format!("/proc/sys/{}", setting.to_string().replace('.', "/"))
 }
 
+impl Fuse {
+    /// Does what a program does that is ended at its Nth event, if it gets so far. None where it
+    /// was ended.
+    pub(crate) fn killed_at<T>(&self, event: Option<u32>, program: impl FnOnce() -> T) -> Option<T> {
+        self.0.set(event);
+        let result = catch_unwind(AssertUnwindSafe(program));
+        self.0.set(None);
+        match result {
+            Ok(result) => Some(result),
+            Err(panic) if panic.is::<Killed>() => None,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    }
+
+    pub(crate) fn event(&self) {
+        match self.0.get() {
+            Some(0) => panic_any(Killed),
+            Some(left) => self.0.set(Some(left - 1)),
+            None => {}
+        }
+    }
+}
+
 impl Fake {
     /// A host of settings that read `0`.
     pub(crate) fn new(settings: usize) -> Self {
         let files = (0..settings).map(|number| (path(&setting(number)), "0\n".to_owned()));
         let boot = ("/proc/sys/kernel/random/boot_id".to_owned(), "boot-1\n".to_owned());
-        Self { host: Host::scripted(files.chain([boot])), manners: RefCell::default(), fuse: Cell::new(None) }
+        Self { host: Host::scripted(files.chain([boot])), manners: RefCell::default(), fuse: Fuse::default() }
     }
 
     pub(crate) fn behave(&self, setting: &Setting, manner: Manner) {
@@ -70,22 +96,11 @@ impl Fake {
 
     /// Does what a program does that is ended at its Nth event, if it gets so far. None where it was ended.
     pub(crate) fn killed_at<T>(&self, event: Option<u32>, program: impl FnOnce() -> T) -> Option<T> {
-        self.fuse.set(event);
-        let result = catch_unwind(AssertUnwindSafe(program));
-        self.fuse.set(None);
-        match result {
-            Ok(result) => Some(result),
-            Err(panic) if panic.is::<Killed>() => None,
-            Err(panic) => std::panic::resume_unwind(panic),
-        }
+        self.fuse.killed_at(event, program)
     }
 
     fn event(&self) {
-        match self.fuse.get() {
-            Some(0) => panic_any(Killed),
-            Some(left) => self.fuse.set(Some(left - 1)),
-            None => {}
-        }
+        self.fuse.event();
     }
 
     fn manner(&self, setting: &Setting) -> Manner {

@@ -264,6 +264,8 @@ fn plan(settings: usize) -> Plan {
         layouts: Vec::new(),
         agreements: Vec::new(),
         changes: (0..settings).map(change).collect(),
+        target: Vec::new(),
+        held_back: Vec::new(),
         left: Vec::new(),
     }
 }
@@ -410,4 +412,60 @@ fn what_a_write_was_on_its_way_through_is_put_back() {
     let undone = undo(&mut scratch.lock(), &host.0, None, Asked).expect("undone");
     assert_eq!(undone.settings[0].outcome, UndoOutcome::Restored);
     assert_eq!(setting.read(&host.0).expect("read"), value("4"));
+}
+
+/// A host of one interface with an interrupt, which bears the interface's name of when it was taken
+/// up.
+fn with_interrupt(name: &str, action: &str, mask: &str) -> Host {
+    let action_directory = format!("/proc/irq/30/{action}/x");
+    Host::scripted([
+        (format!("/sys/class/net/{name}/ifindex"), "4\n".to_owned()),
+        (format!("/sys/class/net/{name}/address"), "02:00:00:00:00:01\n".to_owned()),
+        (format!("/sys/class/net/{name}/device/msi_irqs/30"), "msix\n".to_owned()),
+        (action_directory, String::new()),
+        ("/proc/irq/30/smp_affinity".to_owned(), format!("{mask}\n")),
+        ("/proc/sys/kernel/random/boot_id".to_owned(), "boot-1\n".to_owned()),
+    ])
+}
+
+#[test]
+fn the_interrupts_of_a_renamed_interface_are_followed() {
+    // Renamed while it was up, and while it was down.
+    for action in ["eth0-TxRx-0", "lan0-TxRx-0"] {
+        let scratch = Scratch::new();
+        let host = with_interrupt("eth0", "eth0-TxRx-0", "00000001");
+        let setting = |action: &str| Setting::IrqAffinity { irq: 30, action: action.to_owned() };
+        let devices = vec![Device::observe(&host, "eth0").expect("there")];
+        let mut writer = scratch.lock();
+        let mut transaction =
+            Transaction::begin(&mut writer, &host, Begin { devices, ..begin() }).expect("begun");
+        transaction.change(&host, &setting("eth0-TxRx-0"), &value("2")).expect("made");
+        transaction.end(None).expect("ended");
+        drop(writer);
+        let renamed = with_interrupt("lan0", action, "00000002");
+        assert_eq!(status(&scratch, &renamed).tunes[0].settings[0].state, SettingState::InForce, "{action}");
+        let undone = undo(&mut scratch.lock(), &renamed, None, Asked).expect("undone");
+        assert_eq!(undone.settings[0].outcome, UndoOutcome::Restored, "{action}");
+        assert_eq!(setting(action).read(&renamed).expect("read"), value("00000001"));
+    }
+}
+
+/// Another device that has the name now keeps its interrupts.
+#[test]
+fn the_interrupts_of_another_device_of_the_name_are_left_alone() {
+    let scratch = Scratch::new();
+    let host = with_interrupt("eth0", "eth0-TxRx-0", "00000001");
+    let setting = Setting::IrqAffinity { irq: 30, action: "eth0-TxRx-0".to_owned() };
+    let devices = vec![Device::observe(&host, "eth0").expect("there")];
+    let mut writer = scratch.lock();
+    let mut transaction =
+        Transaction::begin(&mut writer, &host, Begin { devices, ..begin() }).expect("begun");
+    transaction.change(&host, &setting, &value("2")).expect("made");
+    transaction.end(None).expect("ended");
+    drop(writer);
+    let other = with_interrupt("eth0", "eth0-TxRx-0", "00000002");
+    other.write("/sys/class/net/eth0/ifindex", "9\n").expect("another device");
+    let undone = undo(&mut scratch.lock(), &other, None, Asked).expect("undone");
+    assert!(matches!(undone.settings[0].outcome, UndoOutcome::Gone { .. }), "{undone:?}");
+    assert_eq!(setting.read(&other).expect("read"), value("00000002"));
 }

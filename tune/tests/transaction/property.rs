@@ -85,7 +85,7 @@ fn status_is_true(fake: &Fake, scratch: &Scratch, foreign: &BTreeMap<Setting, St
     }
 }
 
-fn quiet() {
+pub(crate) fn quiet() {
     static ONCE: Once = Once::new();
     // A program that is ended says nothing.
     ONCE.call_once(|| {

@@ -22,7 +22,7 @@ use crate::render::style::Style;
 pub(super) fn run(asked: &Asked) -> Result<ExitCode> {
     let json = Target::wanted(asked.json.as_deref())?;
     let (host, interrupt) = (Host::live(), Interrupt::install()?);
-    let journal = asked.place.store().read()?;
+    let journal = asked.place.existing()?.read()?;
     let Status { journal: file, trouble, holder, tunes, .. } = Status::of(&journal, &host);
     let meant = |status: &TuneStatus| is_meant(&journal, status.tune, asked);
     let looking = Looking { host: &host, journal: &journal, asked, interrupt: &interrupt };

@@ -11,7 +11,7 @@ use crate::command::tune;
 
 pub(super) fn run(asked: &Asked) -> Result<ExitCode> {
     must_be_root("undo")?;
-    let journal = asked.place.store().read()?;
+    let journal = asked.place.existing()?.read()?;
     let number = boosts::latest(&journal, asked).with_context(|| match (asked.port, asked.pid) {
         (None, None) => "no boost is in force: there is nothing to undo".to_owned(),
         (Some(port), _) => {

@@ -41,7 +41,7 @@ pub(super) struct Apply {
     #[command(flatten)]
     choice: Choice,
     /// Carry out this plan, as plan --json wrote it, instead of making one
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["interfaces", "port", "pid", "watch", "goal", "only", "except"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["interfaces", "port", "pid", "watch", "goal", "only", "except", "anyway"])]
     plan: Option<PathBuf>,
     /// Finish the tune that broke off or whose program died
     #[arg(long, conflicts_with_all = ["plan", "for_duration", "until_confirmed"])]
@@ -79,7 +79,8 @@ impl Apply {
         self.agreement.check()?;
         let json = Target::wanted(self.json.as_deref())?;
         let interrupt = Interrupt::between_changes()?;
-        let (host, store) = (Host::live(), self.place.store());
+        let host = Host::live();
+        let store = if self.resume { self.place.existing()? } else { self.place.begun()? };
         must_be_free(&store, &host, &self.place, self.resume)?;
         if self.resume {
             return self.go_on(&host, &store, json.as_ref(), &interrupt);

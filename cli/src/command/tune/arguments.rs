@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use clap::Args;
 use linerate_tune::journal::record::Until;
 use linerate_tune::journal::{STATE_DIR, Store};
@@ -35,6 +35,37 @@ pub(crate) struct Lasting {
 impl Place {
     pub(crate) fn store(&self) -> Store {
         Store::at(&self.state_dir)
+    }
+
+    /// The journal of earlier tunes.
+    ///
+    /// # Errors
+    /// Where a directory was named that is not there: an empty journal would say that nothing is in
+    /// force.
+    pub(crate) fn existing(&self) -> Result<Store> {
+        let directory = self.state_dir.display();
+        ensure!(
+            self.state_dir == Path::new(STATE_DIR) || self.state_dir.is_dir(),
+            "--state-dir {directory}: there is no such directory, and so no journal: give the directory that `apply` was \
+             given; without --state-dir it is {STATE_DIR}"
+        );
+        Ok(self.store())
+    }
+
+    /// The journal, which is begun where there is none.
+    ///
+    /// # Errors
+    /// Where the directory that is to have it could not be made but with others above it.
+    pub(crate) fn begun(&self) -> Result<Store> {
+        let above = self.state_dir.parent().filter(|above| !above.as_os_str().is_empty());
+        if let Some(above) = above.filter(|above| self.state_dir != Path::new(STATE_DIR) && !above.is_dir()) {
+            bail!(
+                "--state-dir {}: there is no directory {}: make it, or correct the path",
+                self.state_dir.display(),
+                above.display()
+            );
+        }
+        Ok(self.store())
     }
 
     /// A command for a person to type, which finds the same journal.

@@ -19,12 +19,16 @@ pub(super) struct Choice {
     /// Leave these findings as they are, by id or stage, with commas between
     #[arg(long, value_name = "FINDING,..", value_delimiter = ',')]
     except: Vec<String>,
+    /// Plan changes too that are held back until something else is fixed
+    #[arg(long)]
+    anyway: bool,
 }
 
 impl Choice {
     /// The profile, without what was not chosen.
     pub(super) fn profile(&self) -> Result<Profile> {
         let mut profile = named(&self.goal)?;
+        profile.anyway = self.anyway;
         self.only.iter().chain(&self.except).try_for_each(|name| must_be_known(name))?;
         for rule in rules() {
             let named = |names: &[String]| names.iter().any(|name| covers(name, rule.id));

@@ -23,7 +23,7 @@ pub(super) struct Confirm {
 impl Confirm {
     pub(super) fn run(self) -> Result<ExitCode> {
         must_be_root("confirm")?;
-        let mut writer = self.place.store().lock()?;
+        let mut writer = self.place.existing()?.lock()?;
         let id = transaction::confirm(&mut writer, &Host::live(), self.id)?;
         drop(writer);
         let undo = self.place.command(&format!("undo {id}"));

@@ -77,8 +77,8 @@ impl Persist {
         self.agreement.check()?;
         let json = Target::wanted(self.json.as_deref())?;
         let interrupt = Interrupt::install()?;
-        let (host, store) = (Host::live(), self.place.store());
-        let in_force = InForce::of(&Status::of(&store.read()?, &host), &host);
+        let (host, store) = (Host::live(), self.place.existing()?);
+        let in_force = InForce::of(&Status::of(&store.read()?, &host), &host, &store)?;
         if let Some(tune) = in_force.pending {
             bail!("tune {tune} may yet undo itself: confirm or undo it first");
         }
@@ -127,7 +127,7 @@ impl Unpersist {
     pub(super) fn run(self) -> Result<ExitCode> {
         must_be_root("unpersist")?;
         let json = Target::wanted(self.json.as_deref())?;
-        let removed = persist::unpersist(&mut self.place.store().lock()?)?;
+        let removed = persist::unpersist(&mut self.place.existing()?.lock()?)?;
         if removed.is_some() {
             tell_systemd(&Host::live());
         }

@@ -26,7 +26,7 @@ pub(super) struct Show {
     #[command(flatten)]
     choice: Choice,
     /// Show this plan, as --json wrote it, instead of making one
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["interfaces", "port", "pid", "watch", "root", "goal", "only", "except"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["interfaces", "port", "pid", "watch", "root", "goal", "only", "except", "anyway"])]
     plan: Option<PathBuf>,
     /// Write the plan as JSON, to be edited or for apply --plan; - is standard output
     #[arg(long, value_name = "FILE")]

@@ -52,7 +52,7 @@ impl Status {
     pub(super) fn run(self) -> Result<ExitCode> {
         let Looking { json, place } = &self.looking;
         let json = Target::wanted(json.as_deref())?;
-        let status = status::Status::of(&place.store().read()?, &Host::live());
+        let status = status::Status::of(&place.existing()?.read()?, &Host::live());
         tell(json.as_ref(), &status, || tune_status::status(&status, place, self.full, Style::stdout()))?;
         Ok(ExitCode::from(u8::from(status.needs_attention())))
     }
@@ -62,7 +62,7 @@ impl Past {
     pub(super) fn run(self) -> Result<ExitCode> {
         let Looking { json, place } = &self.looking;
         let json = Target::wanted(json.as_deref())?;
-        let history = History::of(&place.store().read()?);
+        let history = History::of(&place.existing()?.read()?);
         tell(json.as_ref(), &history, || tune_history::history(&history, Style::stdout()))?;
         Ok(ExitCode::SUCCESS)
     }

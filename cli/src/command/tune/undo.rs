@@ -9,13 +9,14 @@ use linerate_tune::journal::record::UndoReason;
 use linerate_tune::transaction::{self, Undone};
 use serde::Serialize;
 
+use super::apply::carrying::tell;
 use super::arguments::{Place, must_be_root};
 use super::planning;
 use crate::interrupt::Interrupt;
 use crate::origin;
 use crate::output::{self, Target};
 use crate::render::style::Style;
-use crate::render::tune_undo;
+use crate::render::{tune_status, tune_undo};
 
 /// Arguments of `tune undo`.
 #[derive(Debug, Args)]
@@ -57,7 +58,11 @@ pub(crate) fn take_back(place: &Place, id: Option<u64>, full: bool, json: Option
     let json = Target::wanted(json)?;
     // A terminal that goes away with a link that is reset ends nothing.
     let _interrupt = Interrupt::between_changes()?;
-    let mut writer = place.store().lock()?;
+    let mut writer = place.existing()?.lock()?;
+    if let Some(trouble) = writer.trouble() {
+        let journal = writer.store().journal_path().display().to_string();
+        tell(&format!("linerate: {}\n", tune_status::damage(trouble, &journal)));
+    }
     let (host, started_unix_seconds) = (Host::live(), origin::unix_seconds());
     let undone = transaction::undo(&mut writer, &host, id, UndoReason::Asked)?;
     drop(writer);

@@ -69,6 +69,8 @@ pub(crate) fn nsd() -> Sample {
             change(thread(814), "0-3", "1", "Its socket's packets arrive on CPU 1."),
             change(steering(), "none", "by-cpu 0:41 1:42 2:41 3:42", "The hash of a flow knows of no CPU."),
         ],
+        target: Vec::new(),
+        held_back: Vec::new(),
         left: Vec::new(),
     };
     let place = |cpu, receives, sockets: [u64; 2], threads: &[u32]| Place {

@@ -75,6 +75,10 @@ impl Sheet for Plan {
         let left = self.left.iter().map(|left| {
             vec![left.finding.clone(), left.severity.to_string(), left.title.clone(), left.why.clone()]
         });
+        let held = self.held_back.iter().map(|held| {
+            let what = count(held.changes.len(), "change", "changes");
+            vec![held.until_fixed.clone(), what, format!("{} {}", held.why, held.effect), held.first.clone()]
+        });
         let changes = count(all().count(), "change", "changes");
         let body = Body {
             tiles: vec![
@@ -86,6 +90,13 @@ impl Sheet for Plan {
                     heading: "What would be changed",
                     columns: vec!["setting", "from", "to", "why"],
                     rows: rows.collect(),
+                    words_last: true,
+                    ..Table::default()
+                },
+                Table {
+                    heading: "What is held back",
+                    columns: vec!["until fixed", "what", "why", "what to do first"],
+                    rows: held.collect(),
                     words_last: true,
                     ..Table::default()
                 },

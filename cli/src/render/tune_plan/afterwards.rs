@@ -28,7 +28,11 @@ pub(crate) fn afterwards(plan: &Plan, rehearsal: Option<&Rehearsal>, full: bool,
     let above = || rehearsal.diagnosis.findings.iter().filter(|finding| finding.severity > Severity::Note);
     for finding in above() {
         let is_left = plan.left.iter().any(|left| left.finding == finding.id);
-        let why = if is_left { "left as it is" } else { finding.title.as_str() };
+        let why = match is_left {
+            true => "left as it is",
+            false if plan.held_back.iter().any(|held| held.fixes(finding.id)) => "held back",
+            false => finding.title.as_str(),
+        };
         lines.extend(column.short(finding.severity.name(), &format!("{}: {why}", finding.id)));
     }
     if above().count() == 0 {

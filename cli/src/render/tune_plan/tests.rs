@@ -55,6 +55,8 @@ fn sample() -> Plan {
         layouts: Vec::new(),
         agreements: Vec::new(),
         changes: vec![rps(0, "11"), audit, table, rps(1, "22")],
+        target: Vec::new(),
+        held_back: Vec::new(),
         left: vec![Left {
             finding: "socket.shared-by-threads".into(),
             severity: "high".into(),
@@ -79,6 +81,29 @@ fn in_full_nothing_is_left_out() {
 fn a_plan_of_nothing_says_so() {
     let empty = Plan { changes: Vec::new(), left: Vec::new(), cpus: Vec::new(), ..sample() };
     assert_eq!(plan(&empty, "ns1", false, WIDE), "Nothing to change on ns1 for udp-server.\n");
+}
+
+#[test]
+fn what_is_held_back_says_why_what_comes_first_and_what_became_of_others() {
+    let mut waiting = sample();
+    let changes = std::mem::take(&mut waiting.changes);
+    waiting.held_back.push(linerate_tune::plan::HeldBack {
+        until_fixed: "socket.shared-by-threads".into(),
+        why: "20 threads serve one socket.".into(),
+        first: "Open a socket per thread.".into(),
+        effect: "270,000 to 17,000 transactions/s.".into(),
+        source: "Makita 2016".into(),
+        changes,
+    });
+    let text = plan(&waiting, "ns1", false, WIDE);
+    assert!(text.starts_with("Nothing to change on ns1 for udp-server. 4 changes held back.\n"), "{text}");
+    for words in ["20 threads serve one socket", "a socket per thread", "270,000 to 17,000", "--anyway"] {
+        assert!(text.contains(words), "no '{words}' in {text}");
+    }
+    assert!(
+        text.contains("and 2 more (--full)") && plan(&waiting, "ns1", true, WIDE).contains("audit"),
+        "{text}"
+    );
 }
 
 #[test]

@@ -2,14 +2,20 @@
 
 use std::fs;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::scene::{Scene, text};
 
 #[test]
 fn what_persists_is_shown_written_and_removed_again() {
     let Some(scene) = Scene::up("what_persists_is_shown_written_and_removed_again") else { return };
-    let file = scene.save("plan.json", &scene.plan());
+    // A queue that is right already is part of what is to last.
+    let mut plan = scene.plan();
+    let right = scene.shell("cat /sys/class/net/eth0/queues/rx-1/rps_cpus");
+    let queue = json!({ "queue_cpus": { "interface": "eth0", "direction": "receive", "queue": 1 } });
+    plan["target"] = json!([{ "setting": queue, "value": right }]);
+    let file = scene.save("plan.json", &plan);
+    fs::create_dir(scene.state()).expect("made");
     let image = scene.path("image");
     fs::create_dir(&image).expect("made");
     let root = ["--root", text(&image)];
@@ -24,7 +30,10 @@ fn what_persists_is_shown_written_and_removed_again() {
     let (out, _) = scene.expect(0, "persist", &[root[0], root[1], "--yes"]);
     assert!(out.contains("/etc/linerate/tune.json\n  {"), "{out}");
     let document = fs::read_to_string(image.join("etc/linerate/tune.json")).expect("written");
-    assert!(serde_json::from_str::<Value>(&document).is_ok(), "{document}");
+    let document: Value = serde_json::from_str(&document).expect("a document");
+    let lasting = document["settings"].as_array().expect("settings");
+    let has = |wanted: &Value| lasting.iter().any(|one| one["setting"] == *wanted);
+    assert!(has(&queue), "what was right already: {document}");
     let (out, _) = scene.expect(0, "status", &[]);
     assert!(out.contains("persists"), "{out}");
 

@@ -137,14 +137,46 @@ fn a_torn_journal_loses_nothing() {
     scene.expect(0, "undo", &[]);
     assert_eq!(before, scene.values());
     scene.expect(0, "status", &[]);
+}
 
-    // Damage in the middle is told, and nothing is written after it.
+#[test]
+fn a_flipped_byte_in_the_journal_is_named_and_costs_no_setting() {
+    let Some(scene) = Scene::up("a_flipped_byte_in_the_journal_is_named_and_costs_no_setting") else {
+        return;
+    };
+    let file = scene.save("plan.json", &scene.plan());
+    let before = scene.values();
+    let journal = scene.state().join("journal");
+    scene.expect(0, "apply", &["--plan", &file, "--yes"]);
     let text = fs::read_to_string(&journal).expect("read");
-    fs::write(&journal, text.replacen("intent", "intents", 1)).expect("written");
-    let (_, err) = scene.expect(2, "apply", &["--plan", &file, "--yes"]);
-    assert!(err.contains("journal line 2: damaged") && err.lines().count() == 1, "{err}");
+    // The intent of the third change, by which alone 0.1 knew what to put back.
+    let lines: Vec<&str> = text.lines().collect();
+    let intents = lines.iter().enumerate().filter(|(_, line)| line.contains("\"intent\""));
+    let (number, line) = intents.map(|(at, line)| (at + 1, *line)).nth(2).expect("eight");
+    fs::write(&journal, text.replacen(line, &line.replacen("intent", "jntent", 1), 1)).expect("written");
     let (out, _) = scene.expect(1, "status", &[]);
-    assert!(out.contains("damaged"), "{out}");
+    assert!(out.contains(&format!("journal line {number} is damaged")), "{out}");
+    assert!(out.contains("8 settings in force"), "{out}");
+    let (out, err) = scene.expect(1, "undo", &[]);
+    assert!(err.contains(&format!("journal line {number} is damaged")) && err.lines().count() == 1, "{err}");
+    assert!(out.contains("8 settings as before"), "{out}");
+    assert_eq!(before, scene.values());
+    // The next tune is none of its business.
+    scene.expect(0, "apply", &["--plan", &file, "--yes"]);
+    scene.expect(0, "undo", &[]);
+    assert_eq!(before, scene.values());
+}
+
+#[test]
+fn a_state_directory_that_is_not_there_is_an_error() {
+    let Some(scene) = Scene::up("a_state_directory_that_is_not_there_is_an_error") else { return };
+    for verb in ["status", "undo", "history", "confirm", "persist", "unpersist"] {
+        let arguments: &[&str] = if verb == "persist" { &["--yes"] } else { &[] };
+        let (out, err) = scene.expect(2, verb, arguments);
+        assert!(out.is_empty() && err.lines().count() == 1, "{verb}: {out}{err}");
+        assert!(err.contains("there is no such directory") && err.contains("/state"), "{verb}: {err}");
+        assert!(!scene.state().exists(), "{verb}");
+    }
 }
 
 #[test]

@@ -85,7 +85,9 @@ fn as_good(
     let of = |placed: &BTreeMap<u32, u32>| {
         let mut queues_of: BTreeMap<u32, usize> = BTreeMap::new();
         placed.values().for_each(|cpu| *queues_of.entry(*cpu).or_default() += 1);
-        let mut worths: Vec<_> = queues_of.keys().map(|cpu| worth(machine, &cpus, near, *cpu)).collect();
+        // The second thread of a core is as good as the first where that has no queue.
+        let used: CpuSet = queues_of.keys().copied().collect();
+        let mut worths: Vec<_> = queues_of.keys().map(|cpu| worth(machine, &used, near, *cpu)).collect();
         worths.sort_unstable();
         (worths, queues_of.values().max().copied())
     };

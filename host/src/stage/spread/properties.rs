@@ -88,7 +88,7 @@ fn random() -> impl Strategy<Value = Random> {
             second_threads: if last { SecondThreads::Last } else { SecondThreads::Never },
             handing: [Handing::None, Handing::OwnNode, Handing::EveryNode][usize::from(handing)],
             free: CpuSet::new(),
-            interrupts_stay: false,
+            ..Policy::default()
         });
         let vectors = if well {
             Just(online.iter().copied().cycle().take(queues).collect::<Vec<u32>>()).boxed()
@@ -231,9 +231,16 @@ proptest! {
         prop_assert_eq!(spread.receive_interrupts.len(), random.vectors.len());
         prop_assert_eq!(used.len(), random.vectors.len().min(cpus.len()));
         let near = path.link[0].node.value().copied().flatten();
-        let worth = |cpu: u32| worth(&path.machine, &cpus, near, cpu);
-        let worst_used = used.iter().map(|cpu| worth(*cpu)).max().expect("one");
-        let best_unused = cpus.iter().filter(|cpu| !used.contains(cpu)).map(worth).min();
+        let machine = &path.machine;
+        let is_far = |cpu: u32| near.is_some() && machine.node_of(cpu) != near;
+        let beside = |cpu: u32, is_before: &dyn Fn(u32) -> bool| {
+            let core = machine.siblings_of(cpu).cloned().unwrap_or_default();
+            core.iter().filter(|other| *other != cpu && used.contains(other) && is_before(*other)).count()
+        };
+        let worst_used = used.iter().map(|cpu| (beside(*cpu, &|other| other < *cpu), is_far(*cpu))).max();
+        let worst_used = worst_used.expect("one");
+        let unused = cpus.iter().filter(|cpu| !used.contains(cpu));
+        let best_unused = unused.map(|cpu| (beside(cpu, &|_| true), is_far(cpu))).min();
         prop_assert!(best_unused.is_none_or(|unused| worst_used <= unused), "{used:?}");
     }
 

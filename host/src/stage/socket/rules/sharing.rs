@@ -31,6 +31,27 @@ fn shared(view: &View<'_>) -> Vec<Sighting> {
     view.udp_services().filter_map(|service| worst(view, service)).collect()
 }
 
+impl View<'_> {
+    /// Whether there is a UDP service in scope that somebody asked for, or that takes time or loses
+    /// packets.
+    #[must_use]
+    pub fn has_busy_udp_service(&self) -> bool {
+        self.udp_services().any(|service| self.matters(service))
+    }
+
+    /// Whether each busy UDP service in scope has one socket that several threads read, so that all
+    /// its packets take one lock wherever they arrive. False where no service is busy.
+    #[must_use]
+    pub fn busy_services_share_a_socket(&self) -> bool {
+        let shares = |service: &Service| {
+            service.sockets.len() == 1
+                && worst(self, service).is_some_and(|sighting| sighting.severity > Severity::Note)
+        };
+        let mut busy = self.udp_services().filter(|service| self.matters(service)).peekable();
+        busy.peek().is_some() && busy.all(shares)
+    }
+}
+
 /// The socket of a service that most threads serve.
 fn worst(view: &View<'_>, service: &Service) -> Option<Sighting> {
     let served = service.sockets.iter().map(|socket| (socket, view.serving_socket(socket.inode)));
@@ -140,6 +161,17 @@ mod tests {
         let (before, mut now) = (two_threads(), crate::stage::socket::sample::later(&two_threads()));
         now.thread_mut(0).how = How::Assumed;
         assert_eq!(shared(&View::twice(&before, &now))[0].severity, Severity::High);
+    }
+
+    #[test]
+    fn busy_services_share_a_socket_only_where_none_has_more() {
+        let shares = |path: &PacketPath| View::once(path).busy_services_share_a_socket();
+        let mut path = two_threads();
+        assert!(shares(&path));
+        path.service().named = false;
+        assert!(!shares(&path), "nobody asked for it, and it does nothing");
+        assert!(!shares(&host(&[]).with(service(1), vec![thread(51, 700, "0-3")])));
+        assert!(!shares(&host(&[]).with(service(2), vec![thread(51, 700, "0"), thread(52, 700, "1")])));
     }
 
     #[test]

@@ -1,0 +1,45 @@
+//! What has to be fixed before a change: alone the change would make things worse.
+
+use linerate_host::finding::Finding;
+use linerate_host::stage::View;
+use linerate_host::{Diagnosis, Setting};
+
+use super::{HeldBack, PlannedChange};
+use crate::Profile;
+
+/// The finding that has to be fixed before packets are spread over more CPUs: the only busy
+/// services read one shared socket each. None where there is no such finding, or where the profile
+/// plans anyway.
+///
+/// Every CPU that delivers a datagram takes the lock of that socket's receive queue, as does every
+/// thread that reads (`__udp_enqueue_schedule_skb` and `__skb_recv_udp`, net/ipv4/udp.c, Linux
+/// 6.18).
+pub(super) fn unmet<'d>(view: &View<'_>, found: &'d Diagnosis, profile: &Profile) -> Option<&'d Finding> {
+    let shared = |finding: &&Finding| finding.id == "socket.shared-by-threads";
+    let holds = !profile.anyway && view.busy_services_share_a_socket();
+    found.findings.iter().find(shared).filter(|_| holds)
+}
+
+/// Whether a setting spreads packets over more queues, and so over more CPUs. Interrupts and RPS
+/// are not among them: where they go is for the layout to judge.
+pub(super) fn spreads(setting: &Setting) -> bool {
+    matches!(setting, Setting::Channels { .. } | Setting::RssTable { .. } | Setting::FlowHash { .. })
+}
+
+/// What a plan says of the changes that are held back for a finding.
+pub(super) fn held_back(finding: &Finding, changes: Vec<PlannedChange>) -> HeldBack {
+    HeldBack {
+        until_fixed: finding.id.to_owned(),
+        why: format!(
+            "{}. Each CPU that delivers packets waits for the one lock of that socket, and so does each thread that \
+             reads it: with packets on more CPUs, fewer are answered.",
+            finding.title
+        ),
+        first: format!("{} Then plan again.", finding.remedy),
+        effect: "On 20 CPUs with one socket for 20 threads this step took a server from 270,000 to 17,000 transactions/s. \
+                 With a socket per thread the same step was part of the way to 2,540,000."
+            .to_owned(),
+        source: "T. Makita, Boost UDP Transaction Performance, LinuxCon Japan 2016".to_owned(),
+        changes,
+    }
+}

@@ -1,0 +1,355 @@
+//! A NIC whose settings reset each other, as those of igb do.
+
+use std::collections::BTreeMap;
+
+use linerate_host::setting::{QueueDirection, table_entries};
+use linerate_host::{Host, HostError, Setting, SettingError, Value};
+use linerate_tune::Device;
+use linerate_tune::journal::Record;
+use linerate_tune::journal::record::UndoOutcome;
+use linerate_tune::journal::record::UndoReason::Asked;
+use linerate_tune::status::{Status, TuneState};
+use linerate_tune::transaction::{Begin, Changed, Target, Transaction, TuneError, Undone, undo};
+use proptest::prelude::*;
+
+use crate::fake::{Fuse, Scratch, begin};
+
+/// Queues that there can be, and entries of the table.
+const QUEUES: u32 = 4;
+const ENTRIES: usize = 8;
+const CHANNELS: &str = "/calls/ethtool/eth0/channels.json";
+/// `ethtool -X eth0 weight 3 1`.
+const WEIGHTS: &str = "0,0,0,1,0,0,0,1";
+
+fn value(text: &str) -> Value {
+    Value::new(text)
+}
+
+fn status(scratch: &Scratch, target: &impl Target) -> Status {
+    Status::of(&scratch.store().read().expect("read"), target.host())
+}
+
+fn channels(interface: &str) -> Setting {
+    Setting::Channels { interface: interface.to_owned() }
+}
+
+fn table(interface: &str) -> Setting {
+    Setting::RssTable { interface: interface.to_owned() }
+}
+
+fn rps(interface: &str, queue: u32) -> Setting {
+    Setting::QueueCpus { interface: interface.to_owned(), direction: QueueDirection::Receive, queue }
+}
+
+fn interrupt(named: &str, queue: u32) -> Setting {
+    Setting::IrqAffinity { irq: 30 + queue, action: format!("{named}-TxRx-{queue}") }
+}
+
+/// Fewer channels are refused while the table names queues that would go; other channels reset the
+/// table, RPS and interrupts.
+struct Nic {
+    host: Host,
+    interface: String,
+    /// The interface's name when it was taken up, which its interrupts have.
+    named: String,
+    fuse: Fuse,
+}
+
+/// What all settings read, in this order: channels, table, RPS and affinity of each queue.
+type State = Vec<String>;
+
+impl Nic {
+    fn new(interface: &str, named: &str, state: &[String]) -> Self {
+        let entries = table_entries(&value(&state[1]), ENTRIES).expect("a table");
+        let count = state[0].trim_start_matches("combined ");
+        let call = |name: &str| format!("/calls/ethtool/{interface}/{name}.json");
+        let mut files = vec![
+            (format!("/sys/class/net/{interface}/ifindex"), "4\n".to_owned()),
+            (format!("/sys/class/net/{interface}/address"), "02:00:00:00:00:01\n".to_owned()),
+            (call("channels"), format!(r#"{{ "combined": {count}, "combined_max": {QUEUES} }}"#)),
+            (call("rss"), format!(r#"{{ "table": {entries:?} }}"#)),
+            ("/proc/sys/kernel/random/boot_id".to_owned(), "boot-1\n".to_owned()),
+        ];
+        for queue in 0..QUEUES {
+            let (number, irq) = (queue as usize, 30 + queue);
+            let rps = format!("/sys/class/net/{interface}/queues/rx-{queue}/rps_cpus");
+            let vector = format!("/sys/class/net/{interface}/device/msi_irqs/{irq}");
+            let affinity = format!("/proc/irq/{irq}/smp_affinity");
+            files.push((rps, state[2 + 2 * number].clone()));
+            files.push((affinity, state[3 + 2 * number].clone()));
+            files.extend(
+                [vector, format!("/proc/irq/{irq}/{named}-TxRx-{queue}/x")].map(|path| (path, String::new())),
+            );
+        }
+        let (interface, named) = (interface.to_owned(), named.to_owned());
+        Self { host: Host::scripted(files), interface, named, fuse: Fuse::default() }
+    }
+
+    /// Two channels, and a table as an administrator set it.
+    fn with_weights() -> Self {
+        Self::new("eth0", "eth0", &state(2, WEIGHTS))
+    }
+
+    fn settings(&self) -> Vec<Setting> {
+        let queues =
+            (0..QUEUES).flat_map(|queue| [rps(&self.interface, queue), interrupt(&self.named, queue)]);
+        [channels(&self.interface), table(&self.interface)].into_iter().chain(queues).collect()
+    }
+
+    fn now(&self) -> State {
+        self.settings().iter().map(|setting| setting.read(&self.host).expect("read").to_string()).collect()
+    }
+
+    fn both(&self) -> (String, String) {
+        let now = self.now();
+        (now[0].clone(), now[1].clone())
+    }
+
+    /// Four channels, for which the driver makes another table.
+    fn raise(&self, scratch: &Scratch) {
+        let mut writer = scratch.lock();
+        let mut transaction = Transaction::begin(&mut writer, self, begin()).expect("begun");
+        let made = transaction.change(self, &channels("eth0"), &value("combined 4")).expect("journalled");
+        assert!(matches!(made, Changed::Made { .. }), "{made:?}");
+        transaction.end(None).expect("ended");
+        assert_eq!(self.both(), ("combined 4".to_owned(), "equal 4".to_owned()));
+    }
+
+    fn refuses(setting: &Setting) -> SettingError {
+        let source = std::io::Error::from_raw_os_error(libc::EINVAL);
+        let source = HostError::Call { what: format!("setting the {setting}"), source };
+        SettingError::Host { setting: setting.to_string(), source }
+    }
+
+    fn named_queues(&self) -> u32 {
+        let now = table(&self.interface).read(&self.host).expect("a table");
+        table_entries(&now, ENTRIES).expect("entries").into_iter().max().map_or(0, |last| last + 1)
+    }
+}
+
+/// A state of so many channels and this table, with nothing else set.
+fn state(count: u32, table: &str) -> State {
+    let queues = (0..QUEUES).flat_map(|_| ["0".to_owned(), "f".to_owned()]);
+    [format!("combined {count}"), table.to_owned()].into_iter().chain(queues).collect()
+}
+
+impl Target for Nic {
+    fn host(&self) -> &Host {
+        &self.host
+    }
+
+    fn read(&self, setting: &Setting) -> Result<Value, SettingError> {
+        self.fuse.event();
+        setting.read(&self.host)
+    }
+
+    fn write(&self, setting: &Setting, to: &Value) -> Result<(), SettingError> {
+        self.fuse.event();
+        match setting {
+            Setting::Channels { .. } => {
+                let count: u32 = to.as_str().trim_start_matches("combined ").parse().expect("a number");
+                if self.named_queues() > count {
+                    return Err(Self::refuses(setting));
+                }
+                setting.write(&self.host, to)?;
+                table(&self.interface).write(&self.host, &value(&format!("equal {count}")))?;
+                for queue in 0..QUEUES {
+                    rps(&self.interface, queue).write(&self.host, &value("0"))?;
+                    interrupt(&self.named, queue).write(&self.host, &value("f"))?;
+                }
+            }
+            Setting::RssTable { .. } => {
+                let count: u32 = self.both().0.trim_start_matches("combined ").parse().expect("a number");
+                let entries = table_entries(to, ENTRIES).expect("a table");
+                if entries.iter().any(|queue| *queue >= count) {
+                    return Err(Self::refuses(setting));
+                }
+                setting.write(&self.host, to)?;
+            }
+            _ => setting.write(&self.host, to)?,
+        }
+        self.fuse.event();
+        Ok(())
+    }
+}
+
+#[test]
+fn channels_and_an_administrators_table_come_back_in_the_order_that_the_kernel_takes() {
+    let (nic, scratch) = (Nic::with_weights(), Scratch::new());
+    let before = nic.both();
+    assert_eq!(before, ("combined 2".to_owned(), WEIGHTS.to_owned()));
+    nic.raise(&scratch);
+    let undone = undo(&mut scratch.lock(), &nic, None, Asked).expect("undone");
+    assert!(!undone.has_failures() && !undone.has_left(), "{undone:#?}");
+    assert_eq!(nic.both(), before);
+    let told = |wanted: Setting| undone.settings.iter().filter(|told| told.setting == wanted).count();
+    assert_eq!((told(channels("eth0")), told(table("eth0"))), (1, 1), "each is told once");
+    assert!(status(&scratch, &nic).tunes.is_empty());
+}
+
+/// A tune whose channels came back only at the second try is not closed before the table is as it
+/// was.
+#[test]
+fn a_tune_stays_open_until_what_a_later_step_resets_is_back_too() {
+    let (nic, scratch) = (Nic::with_weights(), Scratch::new());
+    let before = nic.both();
+    nic.raise(&scratch);
+    let busy = Nic { host: nic.host.refusing(CHANNELS, libc::EBUSY), ..nic };
+    let undone = undo(&mut scratch.lock(), &busy, None, Asked).expect("journalled");
+    assert!(undone.has_failures());
+    assert_eq!(status(&scratch, &busy).tunes[0].state, TuneState::UndoRefused);
+    let recovered = Nic::with_weights();
+    recovered.host.write(CHANNELS, r#"{ "combined": 4, "combined_max": 4 }"#).expect("set");
+    let undone = undo(&mut scratch.lock(), &recovered, None, Asked).expect("undone");
+    assert!(!undone.has_failures() && !undone.has_left(), "{undone:#?}");
+    assert_eq!(recovered.both(), before);
+    assert!(status(&scratch, &recovered).tunes.is_empty());
+}
+
+/// A table that an earlier undo put back while the channels were still others: 0.1 closed such a
+/// tune with 64/64.
+#[test]
+fn a_table_that_was_back_before_the_channels_is_put_back_again_after_them() {
+    let (nic, scratch) = (Nic::with_weights(), Scratch::new());
+    nic.raise(&scratch);
+    {
+        let mut writer = scratch.lock();
+        let why = "channels of eth0: requested channel counts are too low".to_owned();
+        for record in [
+            Record::UndoBegun { tune: 1, why: Asked },
+            Record::UndoDone {
+                tune: 1,
+                setting: channels("eth0"),
+                outcome: UndoOutcome::Failed { why, found: Some(value("combined 4")) },
+            },
+            Record::UndoDone { tune: 1, setting: table("eth0"), outcome: UndoOutcome::Restored },
+            Record::UndoEnded { tune: 1 },
+        ] {
+            writer.append(record).expect("appended");
+        }
+    }
+    table("eth0").write(&nic.host, &value(WEIGHTS)).expect("as that undo left it");
+    let undone = undo(&mut scratch.lock(), &nic, None, Asked).expect("undone");
+    assert!(!undone.has_failures() && !undone.has_left(), "{undone:#?}");
+    assert_eq!(nic.both(), ("combined 2".to_owned(), WEIGHTS.to_owned()));
+}
+
+/// A change of one of the settings, by number, to one of some values.
+type Change = (usize, usize);
+
+fn changes() -> impl Strategy<Value = Vec<Change>> {
+    prop::collection::vec((0..2 + 2 * QUEUES as usize, 0..4_usize), 1..10)
+}
+
+/// A value for a setting of this number.
+fn value_of(number: usize, choice: usize) -> Value {
+    const TABLES: [&str; 4] = ["equal 1", "equal 2", WEIGHTS, "0,1,0,0,0,0,0,0"];
+    match number {
+        0 => value(&format!("combined {}", choice + 1)),
+        1 => value(TABLES[choice]),
+        _ => value(["1", "2", "4", "8"][choice]),
+    }
+}
+
+/// Whether two values mean the same to the setting of this number.
+fn same(nic: &Nic, number: usize, one: &str, other: &str) -> bool {
+    nic.settings()[number].same(&value(one), &value(other))
+}
+
+fn tune(nic: &Nic, scratch: &Scratch, changes: &[Change]) -> Result<(), TuneError> {
+    let mut writer = scratch.lock();
+    let devices = vec![Device::observe(&nic.host, &nic.interface)?];
+    let mut transaction = Transaction::begin(&mut writer, nic, Begin { devices, ..begin() })?;
+    for (number, choice) in changes {
+        // One that is refused is told, and the others are made all the same.
+        transaction.change(nic, &nic.settings()[*number], &value_of(*number, *choice))?;
+    }
+    transaction.end(None)
+}
+
+fn undo_at_last(nic: &Nic, scratch: &Scratch, kills: &[u32]) -> Vec<Undone> {
+    let mut told = Vec::new();
+    for kill in kills.iter().copied().map(Some).chain([None, None]) {
+        match nic.fuse.killed_at(kill, || undo(&mut scratch.lock(), nic, None, Asked)) {
+            Some(Ok(undone)) => told.push(undone),
+            Some(Err(TuneError::NothingToUndo | TuneError::UndoneAlready { .. })) => break,
+            Some(Err(error)) => panic!("{error}"),
+            None => {}
+        }
+    }
+    told
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    /// Random tunes of settings that reset each other, with kills, changes of others, a new name,
+    /// and a flipped byte of the journal between: all is as it was before, or is named.
+    #[test]
+    fn a_nic_is_as_before_or_what_is_not_is_named(
+        start in (1..=QUEUES, any::<bool>()),
+        changes in changes(),
+        kill in prop::option::of(0..120_u32),
+        others in prop::collection::btree_map(2..2 + 2 * QUEUES as usize, 0..4_usize, 0..3),
+        renamed in prop::option::of(any::<bool>()),
+        flipped in prop::option::of(any::<prop::sample::Index>()),
+        undo_kills in prop::collection::vec(0..60_u32, 0..3),
+    ) {
+        crate::property::quiet();
+        let scratch = Scratch::new();
+        let (count, weighted) = start;
+        let first = state(count, if weighted && count > 1 { WEIGHTS } else { "equal 1" });
+        let nic = Nic::new("eth0", "eth0", &first);
+        let first = nic.now();
+        let made = nic.fuse.killed_at(kill, || tune(&nic, &scratch, &changes));
+        if let Some(result) = made { result.expect("the journal takes it") }
+        let foreign: BTreeMap<usize, Value> =
+            others.into_iter().map(|(number, choice)| (number, value_of(number, choice))).collect();
+        for (number, value) in &foreign {
+            nic.settings()[*number].write(&nic.host, value).expect("written");
+        }
+        let nic = match renamed {
+            None => nic,
+            // While it was up, its interrupts keep the name.
+            Some(is_up) => Nic::new("lan0", if is_up { "eth0" } else { "lan0" }, &nic.now()),
+        };
+        let tunes = scratch.store().read().expect("read").tunes();
+        let in_effect: Vec<Setting> = tunes
+            .iter()
+            .flat_map(|tune| &tune.held)
+            .filter(|held| held.is_in_effect())
+            .map(|held| held.setting.clone())
+            .collect();
+        let journal = scratch.store().journal_path();
+        let mut damaged = false;
+        if let (Some(index), Ok(mut text)) = (flipped, std::fs::read(&journal)) && !text.is_empty() {
+            // But for the last newline, without which the last line is a torn one.
+            let at = index.index(text.len() - 1);
+            text[at] ^= 1;
+            damaged = true;
+            std::fs::write(&journal, text).expect("written");
+        }
+        let told = undo_at_last(&nic, &scratch, &undo_kills);
+        let named: Vec<&Setting> = told
+            .iter()
+            .flat_map(|undone| &undone.settings)
+            .filter(|told| !told.outcome.is_back())
+            .map(|told| &told.setting)
+            .collect();
+        if damaged {
+            let journal = scratch.store().read().expect("read");
+            prop_assert!(journal.trouble.is_some(), "the damage is named");
+            return Ok(());
+        }
+        let original = Nic::new("eth0", "eth0", &first);
+        for (number, (before, now)) in first.iter().zip(nic.now()).enumerate() {
+            let is_foreign = foreign.get(&number).is_some_and(|other| same(&nic, number, other.as_str(), &now));
+            let is_named = named.contains(&&original.settings()[number]);
+            let was_touched = in_effect.contains(&original.settings()[number]);
+            let is_well = same(&nic, number, before, &now) || is_foreign && (is_named || !was_touched);
+            prop_assert!(is_well, "{}: {before} is {now} now\n{told:#?}", original.settings()[number]);
+        }
+        let status = Status::of(&scratch.store().read().expect("read"), &nic.host);
+        prop_assert!(status.tunes.is_empty() || told.is_empty(), "{status:#?}");
+    }
+}
