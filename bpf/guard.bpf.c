@@ -1,9 +1,10 @@
-// Refuses requests for a server's port where they arrive, once as many were admitted as may wait for its workers. Whatever
+// Refuses requests for a server's ports where they arrive, once as many were admitted as may wait for its workers. Whatever
 // is not for its port and addresses, is no UDP, tagged or a fragment passes, and so does everything once no worker took
 // anything for a while. Attached by a link that the server's process holds, and gone with that.
 //
 // The workers say how many may be admitted in all (`granted`), so that what is left is all they have to agree on. Where
-// packets that were admitted got lost, they raise it when they find nothing waiting.
+// packets that were admitted got lost, they raise it when they find nothing waiting. How many may wait at once (`limit`)
+// follows the rate at which they take requests, so that it stands for a time (engine/src/overload/credit.rs).
 
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -18,10 +19,9 @@
 #define INLINE static __always_inline
 
 // Set before loading. What of it the program shares with engine/src/overload/guard.rs has the same names there.
-const volatile __u16 port;         // as on the wire
-const volatile __u8 any_address;   // one of `addresses`, else the one of `address`
+const volatile __u16 port;         // as on the wire; 0 where several are served
+const volatile __u8 any_address;   // what `guard_addresses` has, else the one of `address`
 const volatile __u32 address[4];   // as on the wire; IPv4 in the last word, before it 0xffff
-const volatile __u32 limit;        // how many may wait
 const volatile __u64 open_after;   // nanoseconds
 const volatile __u8 fair;          // whether heavy sources may fill only half
 const volatile __u64 v4_mask;      // of an address in the host's order
@@ -31,10 +31,12 @@ const volatile __u64 seed;         // of the hash; odd
 // Lines that different CPUs write are apart.
 struct state {
     __u64 granted; // by workers
-    __u64 apart_1[15];
+    __u64 limit;   // how many may wait, by workers
+    __u64 taken;   // by workers
+    __u64 apart_1[13];
     __u64 admitted;
     __u64 apart_2[15];
-    // Since when, and at which grant, requests are refused.
+    // Since when, and at how many taken, requests are refused.
     __u64 refused_at;
     __u64 refused_since;
     __u64 apart_3[14];
@@ -70,11 +72,11 @@ struct {
     __type(value, struct counts);
 } guard_counts SEC(".maps");
 
-// Local addresses, IPv4 ones mapped, where a wildcard is served.
+// Local addresses, IPv4 ones mapped, and a port, where a wildcard or several addresses are served.
 struct {
     __uint(type, BPF_MAP_TYPE_HASH);
     __uint(max_entries, 1024);
-    __uint(key_size, 16);
+    __uint(key_size, 20);
     __uint(value_size, 1);
 } guard_addresses SEC(".maps");
 
@@ -97,8 +99,10 @@ struct {
 // How many requests at least show who is heavy; more where more may wait.
 #define ENOUGH 256
 
+// The first two are a key of `guard_addresses`.
 struct request {
     __u32 to[4];
+    __u32 port;
     __u64 source;
 };
 
@@ -139,12 +143,15 @@ INLINE int parse(struct xdp_md *context, struct request *request) {
         return 0;
     }
     udp = at;
-    return at + sizeof(*udp) <= end && udp->dest == port;
+    if (at + sizeof(*udp) > end || (port && udp->dest != port))
+        return 0;
+    request->port = udp->dest;
+    return 1;
 }
 
 INLINE int is_ours(struct request *request) {
     if (any_address)
-        return bpf_map_lookup_elem(&guard_addresses, request->to) != 0;
+        return bpf_map_lookup_elem(&guard_addresses, request) != 0;
     return request->to[3] == address[3] && request->to[2] == address[2] && request->to[1] == address[1] &&
            request->to[0] == address[0];
 }
@@ -152,7 +159,8 @@ INLINE int is_ours(struct request *request) {
 // Ends a window that is over, on one CPU, once enough were admitted in it. While workers do not run, no more are than may wait,
 // and by the clock alone who was heavy would be forgotten.
 INLINE void turn(struct state *state, __u64 now) {
-    __u64 began = state->began, passed = now - began, enough = limit > ENOUGH ? limit : ENOUGH;
+    __u64 began = state->began, passed = now - began, limit = state->limit;
+    __u64 enough = limit > ENOUGH ? limit : ENOUGH;
 
     if (passed < WINDOW || (state->packets < enough && passed < LONGEST_WINDOW))
         return;
@@ -178,9 +186,11 @@ INLINE void add(__u64 *cell, __u32 window) {
         *cell = (__u64)window << 32 | (count_of(*cell, window) + 1);
 }
 
-INLINE int drop(struct state *state, struct counts *counts, __u64 granted, __u64 now) {
-    if (state->refused_at != granted) {
-        state->refused_at = granted;
+INLINE int drop(struct state *state, struct counts *counts, __u64 now) {
+    __u64 taken = *(volatile __u64 *)&state->taken;
+
+    if (state->refused_at != taken) {
+        state->refused_at = taken;
         state->refused_since = now;
     } else if ((__s64)(now - state->refused_since) > (__s64)open_after) {
         // The workers are gone or stuck: the stack decides.
@@ -197,7 +207,8 @@ INLINE int admit(struct state *state, struct counts *counts) {
     return XDP_PASS;
 }
 
-INLINE int admit_fairly(struct state *state, struct counts *counts, __u64 source, __u64 granted, __s64 room, __u64 now) {
+INLINE int admit_fairly(struct state *state, struct counts *counts, __u64 source, __s64 room, __u64 now) {
+    __u64 limit = *(volatile __u64 *)&state->limit, left = room;
     __u64 hash = source * seed, *first, *second, count, other, packets, sources, mean;
     __u32 window, place;
 
@@ -215,14 +226,14 @@ INLINE int admit_fairly(struct state *state, struct counts *counts, __u64 source
     other = count_of(*second, window);
     if (other < count)
         count = other;
-    if (room <= limit / 2) {
+    if (left <= limit / 2) {
         packets = state->last_packets / 2 + state->packets;
         sources = state->last_sources > state->sources ? state->last_sources : state->sources;
         mean = packets / (sources ? sources : 1);
         // The last eighth is for newcomers: who has all, since nobody else came, would else keep them out, and so unseen.
-        if ((count > mean + mean / 4 && count > packets / 32) || (room <= limit / 8 && count > packets / 2)) {
+        if ((count > mean + mean / 4 && count > packets / 32) || (left <= limit / 8 && count > packets / 2)) {
             counts->over_share++;
-            return drop(state, counts, granted, now);
+            return drop(state, counts, now);
         }
     }
     if (*first >> 32 != window)
@@ -253,9 +264,9 @@ int linerate_guard(struct xdp_md *context) {
     // As coarse as a tick of the kernel, but twenty times as fast.
     now = bpf_ktime_get_coarse_ns();
     if (room <= 0)
-        return drop(state, counts, granted, now);
+        return drop(state, counts, now);
     if (fair)
-        return admit_fairly(state, counts, request.source, granted, room, now);
+        return admit_fairly(state, counts, request.source, room, now);
     return admit(state, counts);
 }
 

@@ -6,6 +6,7 @@ pub(crate) mod uring;
 pub(crate) mod xdp;
 
 use std::io;
+use std::sync::Arc;
 
 pub use uring::Uring;
 pub use xdp::{Xdp, XdpInterface, XdpMode, XdpQueue, XdpReport};
@@ -13,9 +14,10 @@ pub use xdp::{Xdp, XdpInterface, XdpMode, XdpQueue, XdpReport};
 pub(crate) use xdp::Addresses;
 
 use crate::counters::{Counters, Counts};
+use crate::deferred::ReplyPath;
 use crate::overload::Gate;
 use crate::server::Backend;
-use crate::service::{Action, Request, Service};
+use crate::service::{Action, ReplyOptions, Request, Service};
 use crate::socket::Fallback;
 use crate::sys::batch::{Incoming, Outgoing, Shape};
 use crate::worker::Ending;
@@ -27,6 +29,8 @@ pub(crate) struct Job<'a, S> {
     /// Whether the service also gets requests whose end is missing.
     pub(crate) deliver_truncated: bool,
     pub(crate) service: &'a mut S,
+    /// For replies that the service leaves to somebody else.
+    pub(crate) path: Arc<ReplyPath>,
     pub(crate) counters: &'a Counters,
     pub(crate) ending: Ending<'a>,
     /// What is done above capacity; none: nothing.
@@ -114,6 +118,19 @@ impl<'a> Tally<'a> {
         deliver
     }
 
+    /// A reply that is not a plain one; counts where it goes.
+    fn otherwise(&mut self, length: usize, options: ReplyOptions) -> Outgoing {
+        self.counts.redirected += u64::from(options.to.is_some());
+        self.rest = true;
+        Outgoing::With(length, options)
+    }
+
+    /// Counts a request whose reply is left to somebody else.
+    fn deferred(&mut self) {
+        self.counts.deferred += 1;
+        self.rest = true;
+    }
+
     /// Counts a request that is given up.
     #[cold]
     #[inline(never)]
@@ -140,6 +157,7 @@ impl<'a> Tally<'a> {
 #[inline(always)]
 fn decide<S: Service>(
     service: &mut S,
+    path: &Arc<ReplyPath>,
     deliver_truncated: bool,
     tally: &mut Tally<'_>,
     incoming: Incoming<'_>,
@@ -149,21 +167,24 @@ fn decide<S: Service>(
         return Outgoing::Nothing;
     }
     let space = reply.len();
-    match service.answer(&Request::new(payload, name, control, truncated), reply) {
+    match service.answer(&Request::new(payload, name, control, truncated, path), reply) {
         Action::Echo => Outgoing::Same,
         Action::Reply(length) if length <= space => Outgoing::Reply(length),
         Action::ReplyTo { length, to } if length <= space => {
-            tally.counts.redirected += 1;
-            tally.rest = true;
-            Outgoing::ReplyTo(length, to)
+            tally.otherwise(length, ReplyOptions { to: Some(to), ..ReplyOptions::default() })
         }
-        Action::Reply(_) | Action::ReplyTo { .. } => {
+        Action::ReplyWith { length, options } if length <= space => tally.otherwise(length, options),
+        Action::Reply(_) | Action::ReplyTo { .. } | Action::ReplyWith { .. } => {
             tally.send_failed(&too_long());
             Outgoing::Nothing
         }
         Action::Drop => {
             tally.counts.dropped += 1;
             tally.rest = true;
+            Outgoing::Nothing
+        }
+        Action::Defer => {
+            tally.deferred();
             Outgoing::Nothing
         }
     }

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 /// What one worker, or all of them, did so far.
 ///
-/// Every request has one fate: `received == answered + dropped + truncated + shed + send_failed.total() + panicked` once
-/// a worker has ended. While it runs the figures are published a batch at a time. (With
+/// Every request has one fate: `received == answered + dropped + deferred + truncated + shed + send_failed.total() +
+/// panicked` once a worker has ended. While it runs the figures are published a batch at a time. (With
 /// [`Builder::deliver_truncated`](crate::Builder::deliver_truncated) a truncated request is also in one of the
 /// others.)
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,6 +21,12 @@ pub struct Counts {
     pub answered: u64,
     /// Requests the service chose not to answer.
     pub dropped: u64,
+    /// Requests whose reply the service left to a [`DeferredReply`](crate::DeferredReply).
+    #[serde(default)]
+    pub deferred: u64,
+    /// Datagrams sent by these. More than `deferred` where some send several, less where some send none.
+    #[serde(default)]
+    pub deferred_sent: u64,
     /// Requests given up by the [`Overload`](crate::Overload) policy before the service saw them.
     #[serde(default)]
     pub shed: u64,
@@ -129,6 +135,8 @@ impl AddAssign for Counts {
         self.received += other.received;
         self.answered += other.answered;
         self.dropped += other.dropped;
+        self.deferred += other.deferred;
+        self.deferred_sent += other.deferred_sent;
         self.shed += other.shed;
         self.redirected += other.redirected;
         self.truncated += other.truncated;
@@ -154,6 +162,9 @@ pub(crate) struct Counters {
     received: AtomicU64,
     answered: AtomicU64,
     dropped: AtomicU64,
+    deferred: AtomicU64,
+    /// The only one that others than the worker write.
+    deferred_sent: AtomicU64,
     shed: AtomicU64,
     redirected: AtomicU64,
     truncated: AtomicU64,
@@ -182,6 +193,7 @@ impl Counters {
     #[inline(never)]
     pub(crate) fn publish_rest(&self, counts: &Counts) {
         self.dropped.store(counts.dropped, Relaxed);
+        self.deferred.store(counts.deferred, Relaxed);
         self.shed.store(counts.shed, Relaxed);
         self.redirected.store(counts.redirected, Relaxed);
         self.truncated.store(counts.truncated, Relaxed);
@@ -202,11 +214,17 @@ impl Counters {
         let truncated = if deliver_truncated { 0 } else { counts.truncated };
         let fates = counts.answered
             + counts.dropped
+            + counts.deferred
             + counts.shed
             + truncated
             + counts.send_failed.total()
             + counts.panicked;
         self.panicked.store(counts.panicked + counts.received.saturating_sub(fates), Relaxed);
+    }
+
+    /// Counts a reply that was sent by a [`DeferredReply`](crate::DeferredReply), on any thread.
+    pub(crate) fn count_deferred_sent(&self) {
+        self.deferred_sent.fetch_add(1, Relaxed);
     }
 
     /// Counts a restart. Only the owning worker may call this.
@@ -225,6 +243,8 @@ impl Counters {
             received: self.received.load(Relaxed),
             answered: self.answered.load(Relaxed),
             dropped: self.dropped.load(Relaxed),
+            deferred: self.deferred.load(Relaxed),
+            deferred_sent: self.deferred_sent.load(Relaxed),
             shed: self.shed.load(Relaxed),
             redirected: self.redirected.load(Relaxed),
             truncated: self.truncated.load(Relaxed),

@@ -1,7 +1,7 @@
 //! Why a server could not be built, started or stopped cleanly.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use crate::steer;
 
@@ -9,9 +9,29 @@ use crate::steer;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// [`Builder::bind`](crate::Builder::bind) was not called.
+    /// Neither [`Builder::bind`](crate::Builder::bind) nor [`Builder::adopt`](crate::Builder::adopt) was called.
     #[error("no address to serve on: give one with Builder::bind")]
     NoAddress,
+    /// A socket given by [`Builder::adopt`](crate::Builder::adopt) cannot be served on.
+    #[error("the socket given by Builder::adopt cannot be used: {why}")]
+    Adopted {
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// A multicast group cannot be joined.
+    #[error("cannot join the multicast group {group}: {why}")]
+    Group {
+        /// The group.
+        group: IpAddr,
+        /// What hinders it.
+        why: String,
+    },
+    /// The CPUs of this process are not known.
+    #[error("reading the CPUs this process may run on: {source}")]
+    AllowedCpus {
+        /// What the kernel said.
+        source: io::Error,
+    },
     /// The number of workers is 0.
     #[error("0 workers cannot answer anything: give at least 1")]
     NoWorkers,
@@ -88,7 +108,8 @@ pub enum Error {
     /// The port needs privilege.
     #[error(
         "not permitted to bind {address}: ports below net.ipv4.ip_unprivileged_port_start (1024) need \
-             CAP_NET_BIND_SERVICE; grant it or take a higher port"
+             CAP_NET_BIND_SERVICE; grant it (`setcap cap_net_bind_service=ep` on the program, or AmbientCapabilities= \
+             of its unit), or take a higher port"
     )]
     BindNotPermitted {
         /// The address asked for.

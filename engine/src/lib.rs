@@ -58,9 +58,9 @@ compile_error!("linerate-engine uses recvmmsg, SO_REUSEPORT steering and bpf(2):
 mod backend;
 mod counters;
 mod cpus;
+mod deferred;
 mod echo;
 mod error;
-mod loops;
 mod overload;
 mod running;
 mod server;
@@ -72,14 +72,14 @@ mod worker;
 
 pub use backend::{Uring, Xdp, XdpInterface, XdpMode, XdpQueue, XdpReport};
 pub use counters::{Counts, SendFailures};
+pub use deferred::DeferredReply;
 pub use echo::Echo;
 pub use error::Error;
-pub use loops::LoopBreaker;
 pub use overload::{
     Advice, Fairness, Guard, GuardCounts, GuardMode, GuardReport, GuardedInterface, Overload, Shed,
 };
 pub use running::{Report, Running};
 pub use server::{Backend, Builder, Pinning, Server, Sockets, Stray};
-pub use service::{Action, Request, Service};
+pub use service::{Action, ReplyOptions, Request, Service};
 pub use socket::{Fallback, PathMtuDiscovery, SocketReport};
 pub use steer::Program;

@@ -97,11 +97,14 @@ pub struct Guard {
     /// The interfaces that requests arrive on. Default: those that have the address served, on a wildcard address all that
     /// are up and no loopback.
     pub interfaces: Vec<String>,
-    /// Most requests admitted and not yet taken by a worker, for each worker; fewer where its receive buffer holds fewer.
-    /// What is not set otherwise, [`Builder::receive_buffer`](crate::Builder::receive_buffer), is made large enough.
-    /// While the scheduler keeps a worker from its CPU, some milliseconds beside others, no more than these come in. Above
-    /// capacity a request waits until so many were answered. Default: 1024.
-    pub outstanding: u32,
+    /// How long an admitted request may take until its reply leaves, as an estimate: the guard admits as many requests as
+    /// the workers answer in this time, at the rate at which each of them took requests while it was busy (over its last
+    /// 10 to 20 ms of work), and at least one. A worker starts with 64. The receive buffer limits the number, too;
+    /// unless [`Builder::receive_buffer`](crate::Builder::receive_buffer) is set, it has room for 500,000 requests per
+    /// second. Above capacity this is the latency. Below it, a burst or a pause of the worker that brings more work than
+    /// this is refused in part, so a worker that shares its CPU with other programs needs more. Default: 5 ms.
+    #[serde(rename = "wait_seconds", with = "seconds")]
+    pub wait: Duration,
     /// How long no worker may have taken a request before everything is let through. Default: 100 ms.
     #[serde(rename = "open_after_seconds", with = "seconds")]
     pub open_after: Duration,
@@ -109,7 +112,11 @@ pub struct Guard {
 
 impl Default for Guard {
     fn default() -> Self {
-        Self { interfaces: Vec::new(), outstanding: 1024, open_after: Duration::from_millis(100) }
+        Self {
+            interfaces: Vec::new(),
+            wait: Duration::from_millis(5),
+            open_after: Duration::from_millis(100),
+        }
     }
 }
 

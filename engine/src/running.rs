@@ -22,8 +22,8 @@ use crate::worker::{Maker, Start, Stop};
 /// A server at work. Dropping it stops it, as [`stop`](Self::stop) does.
 #[derive(Debug)]
 pub struct Running {
-    address: SocketAddr,
-    /// The workers own them, so that a socket closes with the last worker that reads it: what it would have got then
+    addresses: Vec<SocketAddr>,
+    /// Those to shut down when it stops. The workers own them, so that a socket closes with the last worker that reads it: what it would have got then
     /// goes to the others, rather than into a queue that nobody reads.
     sockets: Vec<Weak<Socket>>,
     reports: Vec<SocketReport>,
@@ -38,7 +38,7 @@ pub struct Running {
 }
 
 /// What a server did from start to stop.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Report {
     /// By worker.
@@ -68,13 +68,13 @@ impl Running {
         server: Server,
         service: impl FnMut(usize) -> S + Send + 'static,
     ) -> Result<Self, Error> {
-        let workers = server.placement.len();
+        let workers = server.assignments.len();
         let maker: Maker<S> = Arc::new(Mutex::new(service));
         let (xdp, shares) = server.xdp.map(|opened| (opened.report, opened.shares)).unzip();
         let mut shares = shares.unwrap_or_default().into_iter();
         let mut running = Self {
-            address: server.address,
-            sockets: server.sockets.iter().map(Arc::downgrade).collect(),
+            addresses: server.addresses,
+            sockets: server.sockets[..server.bound].iter().map(Arc::downgrade).collect(),
             reports: server.reports,
             fallbacks: server.fallbacks,
             advice: server.advice,
@@ -86,15 +86,15 @@ impl Running {
             thread_ids: vec![0; workers],
         };
         let (ready, reports) = mpsc::channel();
-        for (worker, cpu) in server.placement.into_iter().enumerate() {
+        for (worker, assignment) in server.assignments.into_iter().enumerate() {
             let start = Start {
                 worker,
-                socket: Arc::clone(&server.sockets[worker % server.sockets.len()]),
-                cpu,
+                socket: Arc::clone(&server.sockets[assignment.socket]),
+                cpu: assignment.cpu,
                 nice: server.nice,
                 backend: server.backend,
                 xdp: shares.next().flatten(),
-                shape: server.shape,
+                shape: assignment.shape,
                 deliver_truncated: server.deliver_truncated,
                 service: maker.lock().unwrap_or_else(PoisonError::into_inner)(worker),
                 maker: server.restart_workers.then(|| Arc::clone(&maker)),
@@ -116,10 +116,16 @@ impl Running {
         Ok(running)
     }
 
-    /// The address it serves on.
+    /// The address it serves on; the first of several.
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
-        self.address
+        self.addresses[0]
+    }
+
+    /// All addresses it serves on.
+    #[must_use]
+    pub fn local_addrs(&self) -> &[SocketAddr] {
+        &self.addresses
     }
 
     /// What each worker did so far.

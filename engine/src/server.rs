@@ -1,8 +1,10 @@
 //! Building a server: settings in, bound sockets out, then workers.
 
 mod choices;
+mod listener;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,18 +16,22 @@ use crate::error::Error;
 use crate::overload::{self, Advice, Attached, GuardReport, Overload};
 use crate::running::Running;
 use crate::service::Service;
-use crate::socket::{self, Fallback, Options, PathMtuDiscovery, SocketReport};
+use crate::socket::{Fallback, Options, PathMtuDiscovery, SocketReport};
 use crate::steer::{self, Table};
 use crate::sys::batch::Shape;
-use crate::sys::control::Asked;
 
 pub use choices::{Backend, Pinning, Sockets, Stray};
+use listener::{Group, Listener};
 
-/// Settings of a server. Made by [`Server::builder`]; only [`bind`](Self::bind) must be called.
+/// Settings of a server. Made by [`Server::builder`]; only [`bind`](Self::bind) or [`adopt`](Self::adopt) must
+/// be called.
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct Builder {
-    address: Option<SocketAddr>,
+    addresses: Vec<SocketAddr>,
+    /// Shared, so that settings can be cloned.
+    adopted: Vec<Arc<OwnedFd>>,
+    groups: Vec<Group>,
     workers: Option<usize>,
     sockets: Sockets,
     pinning: Pinning,
@@ -34,7 +40,7 @@ pub struct Builder {
     backend: Backend,
     options: Options,
     join: bool,
-    max_request: usize,
+    max_request: Option<usize>,
     max_reply: usize,
     deliver_truncated: bool,
     nice: Option<i32>,
@@ -47,7 +53,9 @@ pub struct Builder {
 impl Builder {
     fn new() -> Self {
         Self {
-            address: None,
+            addresses: Vec::new(),
+            adopted: Vec::new(),
+            groups: Vec::new(),
             workers: None,
             sockets: Sockets::default(),
             pinning: Pinning::default(),
@@ -56,7 +64,7 @@ impl Builder {
             backend: Backend::default(),
             options: Options::default(),
             join: false,
-            max_request: 2048,
+            max_request: None,
             max_reply: 2048,
             deliver_truncated: false,
             nice: None,
@@ -67,14 +75,42 @@ impl Builder {
         }
     }
 
-    /// The address to serve on. Port 0 takes a free one, the same for all sockets. On a wildcard address replies
-    /// leave from the address their request came to.
+    /// The address to serve on, instead of those that were given before. Port 0 takes a free one, the same for all sockets. On
+    /// a wildcard address replies leave from the address their request came to.
     pub fn bind(mut self, address: SocketAddr) -> Self {
-        self.address = Some(address);
+        self.addresses = vec![address];
         self
     }
 
-    /// How many worker threads. Default: as many as there are [`cpus`](Self::cpus).
+    /// Another address to serve on, as with [`bind`](Self::bind); each call adds one. Each address has its own sockets and [`workers`](Self::workers), whose numbers go on from
+    /// those of the address before, so that load on one address leaves the others their threads. AF_XDP serves the
+    /// first address; the sockets serve the others.
+    pub fn also_bind(mut self, address: SocketAddr) -> Self {
+        self.addresses.push(address);
+        self
+    }
+
+    /// A UDP socket to serve on that exists and is bound already: one of systemd's, one with options that this builder does
+    /// not have, or one that is connected and so receives from one peer only. Each call adds a socket, which its own
+    /// [`workers`](Self::workers) share; for a group of `SO_REUSEPORT` sockets that is one worker each. Sockets added here come
+    /// after those that are bound. The server makes the socket blocking, for all who have it, and sets the options that it
+    /// needs. The socket is closed once the server has stopped, unless you keep a duplicate. Default: none.
+    pub fn adopt(mut self, socket: impl Into<OwnedFd>) -> Self {
+        self.adopted.push(Arc::new(socket.into()));
+        self
+    }
+
+    /// Joins a multicast group on the interface of this name (`IP_ADD_MEMBERSHIP`, `IPV6_ADD_MEMBERSHIP`). Each call adds a
+    /// group. Takes an address of the group's family that is a wildcard, or the group itself. Each datagram comes to one
+    /// worker of each such address: worker 0 for the first group, 1 for the second, and so on. The kernel would give a copy
+    /// to every socket that shares the port, so groups that other programs joined are turned off for the server's sockets
+    /// (`IP_MULTICAST_ALL`, `IPV6_MULTICAST_ALL`, Linux 4.20). Replies leave from an address of this host. Default: none.
+    pub fn join_group(mut self, group: IpAddr, interface: impl Into<String>) -> Self {
+        self.groups.push(Group { group, interface: interface.into() });
+        self
+    }
+
+    /// How many worker threads for each address. Default: as many as there are [`cpus`](Self::cpus).
     pub fn workers(mut self, workers: usize) -> Self {
         self.workers = Some(workers);
         self
@@ -154,9 +190,10 @@ impl Builder {
         self
     }
 
-    /// The longest request in bytes, 1 to 65,535. Longer ones are counted as truncated and not delivered. Default: 2048.
+    /// The longest request in bytes, 1 to 65,535. Longer ones are counted as truncated and not delivered. Default: 2048;
+    /// 65,535 with [`gro`](Self::gro).
     pub fn max_request(mut self, bytes: usize) -> Self {
-        self.max_request = bytes;
+        self.max_request = Some(bytes);
         self
     }
 
@@ -177,6 +214,24 @@ impl Builder {
     /// which the kernel then notes for every packet of this network namespace. Default: false.
     pub fn receive_times(mut self, wanted: bool) -> Self {
         self.options.receive_times = wanted;
+        self
+    }
+
+    /// Whether each request comes with its TOS or traffic class, and so with ECN
+    /// ([`Request::traffic_class`](crate::Request::traffic_class); `IP_RECVTOS`, `IPV6_RECVTCLASS`). Default: false.
+    pub fn receive_traffic_class(mut self, wanted: bool) -> Self {
+        self.options.traffic_class = wanted;
+        self
+    }
+
+    /// Whether the kernel may deliver several datagrams of one sender as one request (`UDP_GRO`, Linux 5.0), which takes one
+    /// pass through the stack instead of many where clients send bursts, as QUIC does.
+    /// [`Request::datagrams`](crate::Request::datagrams) takes them apart, and the request counts as one. The reply of
+    /// [`Action::Echo`](crate::Action::Echo) is cut as the request was;
+    /// [`ReplyOptions::segment_bytes`](crate::ReplyOptions::segment_bytes) cuts others. [`Backend::Uring`] does not have it,
+    /// and AF_XDP delivers single datagrams. Default: false.
+    pub fn gro(mut self, wanted: bool) -> Self {
+        self.options.gro = wanted;
         self
     }
 
@@ -226,61 +281,67 @@ impl Builder {
         if let Some(guard) = &self.overload.guard
             && self.options.receive_buffer.is_none()
         {
-            self.options.receive_buffer = Some(overload::receive_buffer(guard.outstanding));
+            self.options.receive_buffer = Some(overload::receive_buffer(guard.wait));
         }
         self.options.prefer_busy_poll = self.overload.prefer_busy_poll;
-        let asked = plan.address;
-        let several = self.sockets != Sockets::Shared;
-        if several && !self.join && asked.port() != 0 {
-            self.options.check_free(asked)?;
-        }
         let mut fallbacks = Vec::new();
-        let first = self.options.open(asked, several, &mut fallbacks)?;
-        let address = socket::local_address(&first, asked)?;
-        let mut sockets = vec![first];
-        while several && sockets.len() < plan.workers {
-            sockets.push(self.options.open(address, true, &mut fallbacks)?);
-        }
-        if let (Sockets::SteeredByCpu(program), Some(table)) = (self.sockets, &plan.table) {
-            steer::attach(&sockets, table, program)?;
-        }
         let mut backend = backend::possible(self.backend, &mut fallbacks);
+        if let Some((name, why)) = self.lacking(backend) {
+            fallbacks.push(Fallback { what: format!("{name}, mmsg is used instead"), why: why.to_owned() });
+            backend = Backend::default();
+        }
+        let mut listeners = Vec::new();
+        for address in &self.addresses {
+            listeners.push(self.listen(*address, &plan, &mut fallbacks)?);
+        }
+        for socket in &self.adopted {
+            listeners.push(Listener::adopt(socket, &self.options, &mut fallbacks)?);
+        }
+        listener::join(&self.groups, &listeners)?;
+        let first = listeners.first().map(|listener| listener.address).ok_or(Error::NoAddress)?;
         let mut xdp = None;
         if let Backend::Xdp(settings) = backend {
             let (only_v6, interfaces) = (self.options.only_v6, self.interfaces.as_slice());
-            let wanted =
-                backend::xdp::Wanted { settings, address, only_v6, interfaces, placement: &plan.placement };
+            let placement = &plan.placement[..plan.workers];
+            let wanted = backend::xdp::Wanted { settings, address: first, only_v6, interfaces, placement };
             xdp = backend::xdp::open(&wanted, &mut fallbacks);
             if xdp.is_none() {
                 backend = Backend::default();
+            } else if listeners.len() > 1 {
+                let what = format!("AF_XDP at all addresses; sockets serve those after {first}");
+                let why = "the AF_XDP backend serves the first address".to_owned();
+                fallbacks.push(Fallback { what, why });
             }
         }
-        let reports = sockets
-            .iter()
-            .enumerate()
-            .map(|(index, socket)| {
-                let (receive_buffer_bytes, send_buffer_bytes) = socket::buffers(socket, address)?;
-                let workers = if several { vec![index] } else { (0..plan.workers).collect() };
-                let cpus = plan.table.as_ref().map(|table| table.cpus_of(index)).unwrap_or_default();
-                Ok(SocketReport { workers, cpus, receive_buffer_bytes, send_buffer_bytes })
-            })
-            .collect::<Result<Vec<SocketReport>, Error>>()?;
-        let guard = self.guard(address, backend, (&reports, plan.workers), &mut fallbacks);
-        let advice = self.advice(address, &plan.placement);
+        let (mut sockets, mut reports, mut assignments) = (Vec::new(), Vec::new(), Vec::new());
+        for listener in &mut listeners {
+            let shape = Shape {
+                messages: backend.messages(),
+                request: self.request_bytes(),
+                reply: self.max_reply,
+                family: listener.address.into(),
+                asked: self.options.asked(listener.address),
+            };
+            let (base, before) = (sockets.len(), assignments.len());
+            reports.extend(listener.reports(before, &plan)?);
+            sockets.extend(listener.sockets.drain(..).map(Arc::new));
+            for worker in 0..plan.workers {
+                let socket = base + worker % (sockets.len() - base);
+                assignments.push(Assignment { socket, cpu: plan.placement[before + worker], shape });
+            }
+        }
+        let adopted = self.adopted.len();
+        let addresses: Vec<SocketAddr> = listeners.iter().map(|listener| listener.address).collect();
+        let guard = self.guard(&addresses, backend, (&reports, assignments.len()), &mut fallbacks);
+        let advice = self.advice(&addresses, &plan.placement);
         Ok(Server {
-            address,
-            sockets: sockets.into_iter().map(Arc::new).collect(),
+            addresses,
+            bound: sockets.len() - adopted,
+            sockets,
             reports,
             fallbacks,
             advice,
-            placement: plan.placement,
-            shape: Shape {
-                messages: backend.messages(),
-                request: self.max_request,
-                reply: self.max_reply,
-                family: address.into(),
-                asked: Asked { pktinfo: socket::pktinfo_for(address), times: self.options.receive_times },
-            },
+            assignments,
             backend,
             guard,
             overload: self.overload,
@@ -292,10 +353,47 @@ impl Builder {
         })
     }
 
+    /// Opens, binds and steers the sockets for an address.
+    fn listen(
+        &self,
+        asked: SocketAddr,
+        plan: &Plan,
+        fallbacks: &mut Vec<Fallback>,
+    ) -> Result<Listener, Error> {
+        let several = self.sockets != Sockets::Shared;
+        if several && !self.join && asked.port() != 0 {
+            self.options.check_free(asked)?;
+        }
+        let listener = Listener::bind(asked, several.then_some(plan.workers), &self.options, fallbacks)?;
+        if let (Sockets::SteeredByCpu(program), Some(table)) = (self.sockets, &plan.table) {
+            steer::attach(&listener.sockets, table, program)?;
+        }
+        Ok(listener)
+    }
+
+    /// A backend that cannot do what is asked of it, and what that is.
+    fn lacking(&self, backend: Backend) -> Option<(&'static str, &'static str)> {
+        let adopted = !self.adopted.is_empty();
+        match backend {
+            Backend::Uring(_) if self.options.gro => {
+                Some(("io_uring", "it has no receive offload (UDP_GRO)"))
+            }
+            Backend::Uring(_) if adopted => Some(("io_uring", "it does not serve adopted sockets")),
+            Backend::Xdp(_) if self.addresses.is_empty() => {
+                Some(("AF_XDP", "adopted sockets are served as such: Builder::bind gives it an address"))
+            }
+            _ => None,
+        }
+    }
+
+    fn request_bytes(&self) -> usize {
+        self.max_request.unwrap_or(if self.options.gro { 65_535 } else { 2048 })
+    }
+
     /// The guard, if one was asked for and can be had.
     fn guard(
         &self,
-        address: SocketAddr,
+        addresses: &[SocketAddr],
         backend: Backend,
         (reports, workers): (&[SocketReport], usize),
         fallbacks: &mut Vec<Fallback>,
@@ -306,7 +404,7 @@ impl Builder {
             Backend::Xdp(_) => {
                 Err("AF_XDP takes the requests itself, and no more than its rings hold".to_owned())
             }
-            _ => Attached::start(guard, self.overload.fairness, address, &buffers, workers),
+            _ => Attached::start(guard, self.overload.fairness, addresses, &buffers, workers),
         };
         let refused = |why| {
             fallbacks.push(Fallback { what: "a guard against overload; none is used".to_owned(), why });
@@ -315,13 +413,23 @@ impl Builder {
     }
 
     /// What of the host would starve the workers of a server that has a policy for overload.
-    fn advice(&self, address: SocketAddr, placement: &[Option<u32>]) -> Vec<Advice> {
+    fn advice(&self, addresses: &[SocketAddr], placement: &[Option<u32>]) -> Vec<Advice> {
         let anywhere = cpus::allowed().unwrap_or_default();
         let cpus_of = |cpu: &Option<u32>| cpu.map_or_else(|| anywhere.clone(), |cpu| vec![cpu]);
         let workers: Vec<Vec<u32>> = placement.iter().map(cpus_of).collect();
         let polls = self.overload.prefer_busy_poll.is_some()
             && self.options.busy_poll.is_some_and(|time| !time.is_zero());
-        overload::advice(&overload::Serving { address, overload: &self.overload, workers: &workers, polls })
+        let mut all = Vec::new();
+        for address in addresses.iter().copied() {
+            let overload = &self.overload;
+            for advice in overload::advice(&overload::Serving { address, overload, workers: &workers, polls })
+            {
+                if !all.contains(&advice) {
+                    all.push(advice);
+                }
+            }
+        }
+        all
     }
 
     /// [`prepare`](Self::prepare) and [`Server::start`] in one.
@@ -337,7 +445,10 @@ impl Builder {
 
     /// Everything that can be found wrong without opening a socket.
     fn plan(&self) -> Result<Plan, Error> {
-        let address = self.address.ok_or(Error::NoAddress)?;
+        let listeners = self.addresses.len() + self.adopted.len();
+        if listeners == 0 {
+            return Err(Error::NoAddress);
+        }
         if let Backend::Mmsg { batch } = self.backend
             && !(1..=1024).contains(&batch)
         {
@@ -356,7 +467,7 @@ impl Builder {
             check_size("an AF_XDP batch", usize::from(batch), 1..=1024, limit)?;
         }
         let datagram = "a UDP datagram has at most 65,535 bytes, and 0 would hold nothing";
-        check_size("a max_request", self.max_request, 1..=65_535, datagram)?;
+        check_size("a max_request", self.request_bytes(), 1..=65_535, datagram)?;
         check_size("a max_reply", self.max_reply, 1..=65_535, datagram)?;
         let int = "the kernel takes at most 1,073,741,823 bytes, since it doubles them into an int";
         check_size("a receive buffer", self.options.receive_buffer.unwrap_or(0), 0..=(1 << 30) - 1, int)?;
@@ -364,10 +475,7 @@ impl Builder {
 
         let cpus = match &self.cpus {
             Some(cpus) => cpus.clone(),
-            None => {
-                let what = "reading the CPUs this process may run on";
-                cpus::allowed().map_err(|source| Error::Socket { what, address, source })?
-            }
+            None => cpus::allowed().map_err(|source| Error::AllowedCpus { source })?,
         };
         if cpus.is_empty() {
             return Err(Error::NoCpu { purpose: "the workers" });
@@ -381,12 +489,21 @@ impl Builder {
             Pinning::Own => Some(&cpus),
             Pinning::Cpus(list) => Some(list),
         };
+        let steered = matches!(self.sockets, Sockets::SteeredByCpu(_));
+        if steered && !self.adopted.is_empty() {
+            return Err(Error::Adopted {
+                why: "the server does not steer them: call steer::attach, and choose other Sockets",
+            });
+        }
         let placement = match pinned {
-            None => vec![None; workers],
+            None => vec![None; workers * listeners],
             Some(list) if list.is_empty() => return Err(Error::NoCpu { purpose: "pinning" }),
             Some(list) => {
                 cpus::check(list)?;
-                list.iter().copied().map(Some).cycle().take(workers).collect()
+                // Steering gives the CPUs to the workers of each address in the same way. Else the next address goes on with
+                // those that are left.
+                let place = |worker: usize| if steered { worker % workers } else { worker };
+                (0..workers * listeners).map(|worker| Some(list[place(worker) % list.len()])).collect()
             }
         };
         let table = match self.sockets {
@@ -396,7 +513,7 @@ impl Builder {
             }
             Sockets::Shared | Sockets::Reuseport => None,
         };
-        Ok(Plan { address, workers, placement, table })
+        Ok(Plan { workers, placement, table })
     }
 
     fn table(&self, cpus: &[u32], workers: usize) -> Result<Table, Error> {
@@ -438,25 +555,35 @@ fn check_size(
 
 /// What settings come to.
 struct Plan {
-    address: SocketAddr,
+    /// For each address.
     workers: usize,
-    /// The CPU each worker is pinned to.
+    /// The CPU each worker of each address is pinned to.
     placement: Vec<Option<u32>>,
     table: Option<Table>,
+}
+
+/// What a worker serves, and where.
+#[derive(Debug)]
+pub(crate) struct Assignment {
+    /// Its place among the server's sockets.
+    pub(crate) socket: usize,
+    pub(crate) cpu: Option<u32>,
+    pub(crate) shape: Shape,
 }
 
 /// A server whose sockets are bound and which answers nothing yet.
 #[derive(Debug)]
 #[must_use]
 pub struct Server {
-    pub(crate) address: SocketAddr,
-    /// One for each worker, or one for all.
+    /// At least one.
+    pub(crate) addresses: Vec<SocketAddr>,
+    /// How many of the sockets are the server's own; adopted ones follow.
+    pub(crate) bound: usize,
     pub(crate) sockets: Vec<Arc<Socket>>,
     pub(crate) reports: Vec<SocketReport>,
     pub(crate) fallbacks: Vec<Fallback>,
     pub(crate) advice: Vec<Advice>,
-    pub(crate) placement: Vec<Option<u32>>,
-    pub(crate) shape: Shape,
+    pub(crate) assignments: Vec<Assignment>,
     pub(crate) backend: Backend,
     pub(crate) guard: Option<Attached>,
     pub(crate) overload: Overload,
@@ -473,10 +600,16 @@ impl Server {
         Builder::new()
     }
 
-    /// The address it is bound to, with the port that was given.
+    /// The address it is bound to, with the port that was given; the first of several.
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
-        self.address
+        self.addresses[0]
+    }
+
+    /// All addresses it is bound to.
+    #[must_use]
+    pub fn local_addrs(&self) -> &[SocketAddr] {
+        &self.addresses
     }
 
     /// Its sockets, in bind order.

@@ -1,10 +1,12 @@
 //! What a service is given, and what it may decide.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::backend::Addresses;
-use crate::sys::control::Filled;
+use crate::deferred::{DeferredReply, ReplyPath};
+use crate::sys::control::{Control, Extras, Filled, Pktinfo};
 use crate::sys::name::Name;
 
 /// Answers requests. Every worker thread has an instance of its own, so no locking is needed for its state.
@@ -48,6 +50,40 @@ pub enum Action {
         /// Where to.
         to: SocketAddr,
     },
+    /// The first `length` bytes of the reply buffer leave as `options` say.
+    ReplyWith {
+        /// Bytes of the reply buffer to send.
+        length: usize,
+        /// What is not as in a plain reply.
+        options: ReplyOptions,
+    },
+    /// Someone else replies, by the [`DeferredReply`] that [`Request::defer`] made. Counted in
+    /// [`Counts::deferred`](crate::Counts::deferred).
+    Defer,
+}
+
+/// How a reply leaves, where not as a plain one. The default is a plain one.
+///
+/// [`Backend::Uring`](crate::Backend::Uring) can send neither a traffic class nor segments; such replies are counted in
+/// [`SendFailures::other`](crate::SendFailures::other). By AF_XDP they leave by the worker's UDP socket.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ReplyOptions {
+    /// Another address than the request's sender, as for [`Action::ReplyTo`].
+    pub to: Option<SocketAddr>,
+    /// The whole byte of the IPv4 header's TOS, or of the IPv6 header's traffic class (`IP_TOS`, `IPV6_TCLASS`): the DSCP in
+    /// its upper six bits, ECN in its lower two. `None`: as the socket has it, 0 unless changed.
+    pub traffic_class: Option<u8>,
+    /// The kernel or the device cuts the reply into datagrams of this many bytes, the last may be shorter (`UDP_SEGMENT`,
+    /// Linux 4.18; at most 128 datagrams, 64 before Linux 6.9). Each has to fit the path's MTU, or sending fails with
+    /// `EINVAL` or `EMSGSIZE`. [`Builder::max_reply`](crate::Builder::max_reply) limits all of them together.
+    pub segment_bytes: Option<u16>,
+}
+
+impl ReplyOptions {
+    #[inline]
+    pub(crate) fn extras(&self) -> Extras {
+        Extras { traffic_class: self.traffic_class, segment: self.segment_bytes }
+    }
 }
 
 /// One request as it was received. Everything but the payload is decoded when asked for.
@@ -56,6 +92,7 @@ pub struct Request<'a> {
     payload: &'a [u8],
     origin: Origin<'a>,
     truncated: bool,
+    path: &'a Arc<ReplyPath>,
 }
 
 /// Where a request came from, as it was received.
@@ -69,6 +106,7 @@ enum Origin<'a> {
     Frame {
         addresses: &'a Addresses,
         wildcard: bool,
+        traffic_class: u8,
         /// When it was taken, in nanoseconds of the real-time clock, where that is asked for.
         taken_ns: Option<i64>,
     },
@@ -81,22 +119,31 @@ impl<'a> Request<'a> {
         name: &'a Name,
         control: Option<Filled<'a>>,
         truncated: bool,
+        path: &'a Arc<ReplyPath>,
     ) -> Self {
-        Self { payload, origin: Origin::Socket { name, control }, truncated }
+        Self { payload, origin: Origin::Socket { name, control }, truncated, path }
     }
 
     #[inline]
     pub(crate) fn framed(
         payload: &'a [u8],
         addresses: &'a Addresses,
-        wildcard: bool,
+        traffic_class: u8,
         taken_ns: Option<i64>,
         truncated: bool,
+        path: &'a Arc<ReplyPath>,
     ) -> Self {
-        Self { payload, origin: Origin::Frame { addresses, wildcard, taken_ns }, truncated }
+        let wildcard = path.asked.pktinfo != Pktinfo::Off;
+        Self {
+            payload,
+            origin: Origin::Frame { addresses, wildcard, traffic_class, taken_ns },
+            truncated,
+            path,
+        }
     }
 
-    /// The datagram's bytes. Empty is legal.
+    /// The datagram's bytes. Empty is legal. With [`Builder::gro`](crate::Builder::gro) it can be several datagrams of one
+    /// sender, see [`datagrams`](Self::datagrams).
     #[inline]
     #[must_use]
     pub fn payload(&self) -> &'a [u8] {
@@ -138,6 +185,54 @@ impl<'a> Request<'a> {
         };
         let nanoseconds = u64::try_from(nanoseconds?).ok()?;
         Some(UNIX_EPOCH + Duration::from_nanos(nanoseconds))
+    }
+
+    /// The byte of the IPv4 header's TOS, or of the IPv6 header's traffic class; ECN is in its lower two bits (RFC 3168).
+    /// `None` unless [`Builder::receive_traffic_class`](crate::Builder::receive_traffic_class) was set.
+    #[must_use]
+    pub fn traffic_class(&self) -> Option<u8> {
+        match &self.origin {
+            Origin::Socket { control, .. } => control.as_ref().and_then(Filled::traffic_class),
+            Origin::Frame { traffic_class, .. } => self.path.asked.traffic_class.then_some(*traffic_class),
+        }
+    }
+
+    /// Bytes of each datagram in the payload, of which the last may be shorter; `None` if the payload is one datagram, as it
+    /// always is without [`Builder::gro`](crate::Builder::gro).
+    #[must_use]
+    pub fn segment_bytes(&self) -> Option<u16> {
+        match &self.origin {
+            Origin::Socket { control, .. } => control.as_ref().and_then(Filled::segment),
+            Origin::Frame { .. } => None,
+        }
+    }
+
+    /// The datagrams in the payload: one, or with [`Builder::gro`](crate::Builder::gro) perhaps several.
+    pub fn datagrams(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        let bytes = self.segment_bytes().map_or(self.payload.len(), usize::from).max(1);
+        let empty = self.payload.is_empty().then_some(self.payload);
+        empty.into_iter().chain(self.payload.chunks(bytes))
+    }
+
+    /// The way to reply later, or from another thread, see [`Action::Defer`].
+    #[must_use]
+    pub fn defer(&self) -> DeferredReply {
+        let ReplyPath { asked, family, .. } = **self.path;
+        let (name, (control, length)) = match &self.origin {
+            Origin::Socket { name, control } => {
+                let reply = control.as_ref().map(|filled| {
+                    let mut control = *filled.control;
+                    let length = control.make_reply(asked, filled.length);
+                    (control, length)
+                });
+                (**name, reply.unwrap_or((Control::EMPTY, 0)))
+            }
+            Origin::Frame { addresses, .. } => (
+                Name::encode(addresses.source(), family).unwrap_or(Name::ZERO),
+                Control::leaving(asked.pktinfo, addresses.destination(), addresses.interface()),
+            ),
+        };
+        DeferredReply { path: Arc::clone(self.path), name, control, length }
     }
 
     /// Whether the datagram was longer than [`Builder::max_request`](crate::Builder::max_request), so that its end

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::error::Error;
-use crate::sys::control::{self, Pktinfo};
+use crate::sys::control::{self, Asked, Pktinfo};
 use crate::sys::option;
 
 /// What is done with replies that do not fit the path (`IP_MTU_DISCOVER` and `IPV6_MTU_DISCOVER`, ip(7)).
@@ -59,9 +59,17 @@ pub struct Fallback {
     pub why: String,
 }
 
+impl std::fmt::Display for Fallback {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.what, self.why)
+    }
+}
+
 /// One socket of a server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SocketReport {
+    /// The address it is bound to.
+    pub address: SocketAddr,
     /// The workers that read it.
     pub workers: Vec<usize>,
     /// The CPUs whose packets are steered to it; empty without steering.
@@ -86,11 +94,18 @@ pub(crate) struct Options {
     pub(crate) only_v6: bool,
     /// Whether each request is to come with the time at which the kernel received it.
     pub(crate) receive_times: bool,
+    /// Whether it is to come with its TOS or traffic class.
+    pub(crate) traffic_class: bool,
+    /// Whether one may be several datagrams.
+    pub(crate) gro: bool,
 }
 
 /// How long a send waits for room in the send buffer. Only a link that does not take packets makes it wait so long;
 /// without an end to it a worker could not be stopped.
 const SEND_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// After how long a worker of an adopted socket looks whether it is to end.
+const RECEIVE_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// The control data needed so that replies leave from where requests came to.
 pub(crate) fn pktinfo_for(address: SocketAddr) -> Pktinfo {
@@ -118,19 +133,69 @@ impl Options {
         if reuseport {
             socket.set_reuse_port(true).map_err(failed("setting SO_REUSEPORT"))?;
         }
-        socket.set_write_timeout(Some(SEND_TIMEOUT)).map_err(failed("setting SO_SNDTIMEO"))?;
-        self.ask_for_pktinfo(&socket, address)
-            .map_err(failed("asking for the destination address (IP_PKTINFO)"))?;
-        if self.receive_times {
-            option::set(&socket, libc::SOL_SOCKET, control::SO_TIMESTAMPNS_NEW, 1)
-                .map_err(failed("asking for receive times (SO_TIMESTAMPNS_NEW, Linux 5.1)"))?;
-        }
-        self.set_path_mtu_discovery(&socket, address).map_err(failed("setting IP_MTU_DISCOVER"))?;
-        self.set_buffers(&socket, fallbacks).map_err(failed("setting the socket's buffers"))?;
-        self.set_busy_poll(&socket, fallbacks).map_err(failed("setting SO_BUSY_POLL"))?;
-        self.set_prefer_busy_poll(&socket, fallbacks);
+        self.set_up(&socket, address, fallbacks)?;
         bind(&socket, address)?;
         Ok(socket)
+    }
+
+    /// Sets up a socket that others made.
+    pub(crate) fn adopt(
+        &self,
+        socket: &Socket,
+        address: SocketAddr,
+        fallbacks: &mut Vec<Fallback>,
+    ) -> Result<(), Error> {
+        let what = "making it blocking";
+        socket.set_nonblocking(false).map_err(|source| Error::Socket { what, address, source })?;
+        // It is not shut down at the end, since that would be so for all who have it. So workers look up now and then.
+        let what = "setting SO_RCVTIMEO";
+        socket.set_read_timeout(Some(RECEIVE_TIMEOUT)).map_err(|source| Error::Socket {
+            what,
+            address,
+            source,
+        })?;
+        self.set_up(socket, address, fallbacks)
+    }
+
+    /// The control data that comes with each message of a socket on `address`.
+    pub(crate) fn asked(&self, address: SocketAddr) -> Asked {
+        Asked {
+            pktinfo: pktinfo_for(address),
+            times: self.receive_times,
+            traffic_class: self.traffic_class,
+            gro: self.gro,
+        }
+    }
+
+    fn set_up(
+        &self,
+        socket: &Socket,
+        address: SocketAddr,
+        fallbacks: &mut Vec<Fallback>,
+    ) -> Result<(), Error> {
+        let failed = |what: &'static str| move |source| Error::Socket { what, address, source };
+        socket.set_write_timeout(Some(SEND_TIMEOUT)).map_err(failed("setting SO_SNDTIMEO"))?;
+        self.ask_for_pktinfo(socket, address)
+            .map_err(failed("asking for the destination address (IP_PKTINFO)"))?;
+        if self.receive_times {
+            option::set(socket, libc::SOL_SOCKET, control::SO_TIMESTAMPNS_NEW, 1)
+                .map_err(failed("asking for receive times (SO_TIMESTAMPNS_NEW, Linux 5.1)"))?;
+        }
+        if self.traffic_class {
+            self.ask_for_traffic_class(socket, address)
+                .map_err(failed("asking for the traffic class (IP_RECVTOS, IPV6_RECVTCLASS)"))?;
+        }
+        if self.gro
+            && let Err(error) = option::set(socket, libc::SOL_UDP, libc::UDP_GRO, 1)
+        {
+            let what = "several datagrams at once (UDP_GRO, Linux 5.0); each comes alone".to_owned();
+            note(fallbacks, what, error.to_string());
+        }
+        self.set_path_mtu_discovery(socket, address).map_err(failed("setting IP_MTU_DISCOVER"))?;
+        self.set_buffers(socket, fallbacks).map_err(failed("setting the socket's buffers"))?;
+        self.set_busy_poll(socket, fallbacks).map_err(failed("setting SO_BUSY_POLL"))?;
+        self.set_prefer_busy_poll(socket, fallbacks);
+        Ok(())
     }
 
     /// Whether somebody else holds the port, even one who would share it. To be asked before joining by
@@ -173,6 +238,16 @@ impl Options {
         // On a dual-stack socket it says which local address answers a broadcast; IPV6_PKTINFO does not.
         if pktinfo == Pktinfo::V4 || pktinfo == Pktinfo::V6 && !self.only_v6 {
             option::set(socket, libc::IPPROTO_IP, libc::IP_PKTINFO, 1)?;
+        }
+        Ok(())
+    }
+
+    fn ask_for_traffic_class(&self, socket: &Socket, address: SocketAddr) -> io::Result<()> {
+        if address.is_ipv6() {
+            option::set(socket, libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, 1)?;
+        }
+        if address.is_ipv4() || !self.only_v6 {
+            option::set(socket, libc::IPPROTO_IP, libc::IP_RECVTOS, 1)?;
         }
         Ok(())
     }

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::backend::{self, Job};
 use crate::counters::Counters;
+use crate::deferred::ReplyPath;
 use crate::error::Error;
 use crate::overload::{Credit, Gate, Overload, Till};
 use crate::server::Backend;
@@ -198,6 +199,12 @@ impl<S: Service + 'static> Start<S> {
             shape: self.shape,
             deliver_truncated: self.deliver_truncated,
             service: &mut self.service,
+            path: Arc::new(ReplyPath {
+                socket: Arc::downgrade(&self.socket),
+                counters: Arc::clone(&self.counters),
+                family: self.shape.family,
+                asked: self.shape.asked,
+            }),
             counters: &self.counters,
             ending: Ending::new(&self.stop),
             gate: Gate::new(&self.overload, till),

@@ -1,5 +1,8 @@
 //! The examples do what they say.
 
+#[path = "../examples/deferred.rs"]
+#[allow(dead_code, unreachable_pub)] // Its main.
+mod deferred;
 #[path = "../examples/dns_stub.rs"]
 #[allow(dead_code, unreachable_pub)] // Its main.
 mod dns_stub;
@@ -25,6 +28,34 @@ fn echo_echoes() -> Outcome {
     let running = echo::start(ANY_PORT.parse()?)?;
     assert_eq!(ask(&client(ANY_PORT)?, running.local_addr(), b"hello")?.0, b"hello");
     assert_eq!(running.stop()?.total().answered, 1);
+    Ok(())
+}
+
+/// The programs in docs/embedding.md are the examples, which are built and run here.
+#[test]
+fn the_programs_in_the_manual_are_the_examples() {
+    let manual = include_str!("../../docs/embedding.md");
+    let programs: Vec<&str> =
+        manual.split("```rust\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+    let examples = [
+        include_str!("../examples/echo.rs"),
+        include_str!("../examples/deferred.rs"),
+        include_str!("../examples/tokio_steer.rs"),
+    ];
+    assert_eq!(programs.len(), examples.len());
+    for (program, example) in programs.into_iter().zip(examples) {
+        assert!(example.ends_with(program) && program.contains("fn main"), "{program}");
+    }
+}
+
+#[test]
+fn deferred_replies_come() -> Outcome {
+    let served = deferred::start(ANY_PORT.parse()?)?;
+    let client = client(ANY_PORT)?;
+    assert_eq!(ask(&client, served.running.local_addr(), b"hello")?.0, b"HELLO");
+    let total = served.running.stop()?.total();
+    assert_eq!((total.deferred, total.deferred_sent), (1, 1));
+    served.threads.into_iter().try_for_each(std::thread::JoinHandle::join).map_err(|_| "a panic")?;
     Ok(())
 }
 

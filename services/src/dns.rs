@@ -1,6 +1,7 @@
 //! Authoritative DNS from zone files (RFC 1034, 1035, 2181, 2308, 4592, 6891, 8482).
 //!
-//! Answers are, in meaning, those of NLnet Labs' NSD; `tests/dns_nsd` holds them against each other.
+//! Answers are, in meaning, those of NLnet Labs' NSD and of Knot DNS; `tests/dns_nsd` holds them against each other, and
+//! names the RFC behind each difference.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -43,12 +44,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use linerate_engine::{Action, Request, Service};
 
+use crate::refusals::{Refusal, Refusals};
+
 pub use limit::RateLimit;
 use limit::{Limiter, Verdict};
 use respond::Responder;
 pub use respond::Transport;
 pub use store::Zones;
 pub use tcp::{Admits, TcpCounts, TcpError, TcpServer, TcpSettings};
+use zonefile::Text;
 pub use zonefile::ZoneError;
 
 /// Longest answer over UDP, bytes, that goes through nearly everywhere without fragments (DNS flag day 2020).
@@ -60,8 +64,20 @@ impl Zones {
     /// # Errors
     /// The first thing that is wrong, with file, line and item.
     pub fn load<N: AsRef<str>, F: AsRef<Path>>(zones: &[(N, F)]) -> Result<Self, ZoneError> {
-        let read = |(name, file): &(N, F)| zonefile::read(name.as_ref(), file.as_ref());
-        Self::build(&zones.iter().map(read).collect::<Result<Vec<_>, _>>()?)
+        Self::read(&Self::files(zones), None)
+    }
+
+    /// Reads the files of the same zones again. What did not change is shared with these zones, so that both together take
+    /// little more memory than one of them.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load), and [`ZoneError::Changed`] if the files change while they are read.
+    pub fn reload<N: AsRef<str>, F: AsRef<Path>>(&self, zones: &[(N, F)]) -> Result<Self, ZoneError> {
+        Self::read(&Self::files(zones), Some(self))
+    }
+
+    fn files<N: AsRef<str>, F: AsRef<Path>>(zones: &[(N, F)]) -> Vec<(&str, Text<'_>)> {
+        zones.iter().map(|(name, file)| (name.as_ref(), Text::File(file.as_ref()))).collect()
     }
 
     /// Makes a zone from the text of a file.
@@ -69,7 +85,7 @@ impl Zones {
     /// # Errors
     /// As [`load`](Self::load).
     pub fn parse(name: &str, text: &str) -> Result<Self, ZoneError> {
-        Self::build(&[zonefile::parse(name, text, Path::new("text"))?])
+        Self::read(&[(name, Text::Here(text))], None)
     }
 }
 
@@ -95,7 +111,9 @@ impl Served {
         self.version.fetch_add(1, Ordering::Release);
     }
 
-    fn current(&self) -> Arc<Zones> {
+    /// The zones that are served now.
+    #[must_use]
+    pub fn current(&self) -> Arc<Zones> {
         Arc::clone(&self.zones.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -140,13 +158,14 @@ pub struct Dns {
     answerer: Answerer,
     udp_size: u16,
     limiter: Option<Limiter>,
+    refusals: Arc<Refusals>,
 }
 
 impl Dns {
     /// Answers from `served`, with at most [`UDP_SIZE`] bytes.
     #[must_use]
     pub fn new(served: Arc<Served>) -> Self {
-        Self { answerer: Answerer::new(served), udp_size: UDP_SIZE, limiter: None }
+        Self { answerer: Answerer::new(served), udp_size: UDP_SIZE, limiter: None, refusals: Arc::default() }
     }
 
     /// Answers with at most so many bytes, whatever a client offers; never less than 512.
@@ -163,6 +182,13 @@ impl Dns {
         self.limiter = limit.map(Limiter::new);
         self
     }
+
+    /// Counts what is limited or truncated in `refusals`.
+    #[must_use]
+    pub fn refusals(mut self, refusals: Arc<Refusals>) -> Self {
+        self.refusals = refusals;
+        self
+    }
 }
 
 impl Dns {
@@ -175,9 +201,19 @@ impl Dns {
             None => Verdict::Send,
             Some(limiter) => limiter.verdict(source, query.len(), &written),
         };
+        let refusal = match verdict {
+            Verdict::Send if written.truncated => Some(Refusal::SizeTruncated),
+            Verdict::Send => None,
+            Verdict::Slip => Some(Refusal::RateTruncated),
+            Verdict::Cut => Some(Refusal::SurplusTruncated),
+            Verdict::Drop => Some(Refusal::RateLimited),
+        };
+        if let Some(refusal) = refusal {
+            self.refusals.add(refusal);
+        }
         match verdict {
             Verdict::Send => Some(written.length),
-            Verdict::Cut => Some(respond::cut(reply, written.length)),
+            Verdict::Slip | Verdict::Cut => Some(respond::cut(reply, written.length)),
             Verdict::Drop => None,
         }
     }

@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use linerate_engine::{Action, Request, Service};
 use linerate_networks::Net;
 
+use crate::refusals::{Refusal, Refusals};
+
 /// Ports below this are servers' (IANA system ports): an answer to one of them could be answered
 /// in turn, for ever.
 const FIRST_CLIENT_PORT: u16 = 1024;
@@ -20,12 +22,20 @@ pub struct Guarded<S> {
     servers: bool,
     /// Told after the start, where the kernel chose it.
     own_port: Arc<AtomicU16>,
+    refusals: Arc<Refusals>,
 }
 
 impl<S> Guarded<S> {
     /// Answers loopback, lab, private and link-local sources, or only `allowed` if there are any.
     pub fn new(inner: S, allowed: Vec<Net>, own_port: Arc<AtomicU16>) -> Self {
-        Self { inner, allowed, servers: false, own_port }
+        Self { inner, allowed, servers: false, own_port, refusals: Arc::default() }
+    }
+
+    /// Counts what is not answered in `refusals`.
+    #[must_use]
+    pub fn with_refusals(mut self, refusals: Arc<Refusals>) -> Self {
+        self.refusals = refusals;
+        self
     }
 
     /// Answers servers' ports, too. For protocols that never take an answer for a request, whose servers ask each other:
@@ -36,7 +46,7 @@ impl<S> Guarded<S> {
         self
     }
 
-    fn admits(&self, source: SocketAddr) -> bool {
+    fn refusal(&self, source: SocketAddr) -> Option<Refusal> {
         let known = if self.allowed.is_empty() {
             linerate_networks::near(source.ip())
         } else {
@@ -44,13 +54,23 @@ impl<S> Guarded<S> {
         };
         let client =
             source.port() >= FIRST_CLIENT_PORT && source.port() != self.own_port.load(Ordering::Relaxed);
-        known && (client || self.servers)
+        match (known, client || self.servers) {
+            (false, _) => Some(Refusal::Network),
+            (true, false) => Some(Refusal::Port),
+            (true, true) => None,
+        }
     }
 }
 
 impl<S: Service> Service for Guarded<S> {
     fn answer(&mut self, request: &Request<'_>, reply: &mut [u8]) -> Action {
-        if self.admits(request.source()) { self.inner.answer(request, reply) } else { Action::Drop }
+        match self.refusal(request.source()) {
+            None => self.inner.answer(request, reply),
+            Some(refusal) => {
+                self.refusals.add(refusal);
+                Action::Drop
+            }
+        }
     }
 }
 
@@ -62,18 +82,20 @@ mod tests {
     #[test]
     fn strangers_and_servers_get_nothing() {
         let guard = Guarded::new(Echo, Vec::new(), Arc::new(AtomicU16::new(7000)));
-        let admits = |text: &str| guard.admits(text.parse().expect("an address"));
-        assert!(admits("127.0.0.1:40000") && admits("198.18.0.100:2000") && admits("[fd00::1]:2000"));
-        assert!(!admits("8.8.8.8:40000"), "a public address");
-        assert!(!admits("127.0.0.1:7"), "another echo service");
-        assert!(!admits("127.0.0.1:7000"), "another one of us");
+        let refusal = |text: &str| guard.refusal(text.parse().expect("an address"));
+        for near in ["127.0.0.1:40000", "198.18.0.100:2000", "[fd00::1]:2000"] {
+            assert_eq!(refusal(near), None, "{near}");
+        }
+        assert_eq!(refusal("8.8.8.8:40000"), Some(Refusal::Network), "a public address");
+        assert_eq!(refusal("127.0.0.1:7"), Some(Refusal::Port), "another echo service");
+        assert_eq!(refusal("127.0.0.1:7000"), Some(Refusal::Port), "another one of us");
     }
 
     #[test]
     fn servers_are_answered_where_that_cannot_go_on_for_ever() {
         let guard = Guarded::new(Echo, Vec::new(), Arc::new(AtomicU16::new(123))).with_servers();
-        assert!(guard.admits("127.0.0.1:123".parse().expect("an address")));
-        assert!(!guard.admits("8.8.8.8:123".parse().expect("an address")));
+        assert_eq!(guard.refusal("127.0.0.1:123".parse().expect("an address")), None);
+        assert!(guard.refusal("8.8.8.8:123".parse().expect("an address")).is_some());
     }
 
     #[test]
@@ -83,7 +105,7 @@ mod tests {
             vec!["192.0.2.0/24".parse().expect("a network")],
             Arc::new(AtomicU16::new(7000)),
         );
-        assert!(guard.admits("192.0.2.9:4000".parse().expect("an address")));
-        assert!(!guard.admits("127.0.0.1:4000".parse().expect("an address")));
+        assert_eq!(guard.refusal("192.0.2.9:4000".parse().expect("an address")), None);
+        assert!(guard.refusal("127.0.0.1:4000".parse().expect("an address")).is_some());
     }
 }

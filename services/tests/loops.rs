@@ -4,13 +4,15 @@ use std::io::Write as _;
 use std::net::{SocketAddr, UdpSocket};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
+use std::sync::atomic::AtomicU16;
 use std::time::{Duration, Instant};
 
 use etherparse::PacketBuilder;
-use linerate_engine::{Echo, LoopBreaker, Running, Server, Service};
-use linerate_lab::{Lab, LabHost};
+use linerate_engine::{Backend, Echo, Running, Server, Service, Xdp};
+use linerate_lab::Lab;
+use linerate_networks::echo::{HEADER_BYTES, REPLY, REQUEST};
 use linerate_services::dns::{Dns, Served, Zones};
+use linerate_services::echo::RequestEcho;
 use linerate_services::guarded::Guarded;
 use linerate_services::ntp::{Ntp, Settings};
 use linerate_services::radius::{Port, Radius, Users, sign};
@@ -19,9 +21,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 /// Datagrams that show that all before them was read.
 const MARKS: u64 = 50;
 /// Most that a server may get of a conversation that dies.
-const FEW: u64 = 3;
-/// The same where an answer cannot be told from a request: until it is noticed that the same comes back again and again.
-const NOTICED: u64 = 300;
+const FEW: u64 = 4;
 
 struct Pair {
     /// Near the forger, and far from him.
@@ -35,16 +35,25 @@ fn pair<S: Service + 'static>(
     ports: [u16; 2],
     service: impl Fn() -> S + Clone + Send + Sync + 'static,
 ) -> Pair {
+    pair_with(lab, Backend::Mmsg { batch: 64 }, ports, service.clone(), service)
+}
+
+/// The same with a service for each and a way to call the kernel.
+fn pair_with<N: Service + 'static, F: Service + 'static>(
+    lab: &Lab,
+    backend: Backend,
+    ports: [u16; 2],
+    near: impl Fn() -> N + Send + 'static,
+    far: impl Fn() -> F + Send + 'static,
+) -> Pair {
     let link = &lab.links()[0];
-    let start = |host: &LabHost, address: SocketAddr| {
-        let service = service.clone();
-        let server = Server::builder().bind(address).workers(1);
-        host.run(move || server.start(move |_| service()).expect("a server in the lab")).expect("a host")
-    };
-    Pair {
-        near: start(&lab.senders()[0], (link.sender.ipv4[0], ports[0]).into()),
-        far: start(lab.receiver(), (link.receiver.ipv4[0], ports[1]).into()),
-    }
+    let bound = |address: SocketAddr| Server::builder().bind(address).workers(1).backend(backend);
+    let server = bound((link.sender.ipv4[0], ports[0]).into());
+    let start = move || server.start(move |_| near()).expect("a server in the lab");
+    let near = lab.senders()[0].run(start).expect("a host");
+    let server = bound((link.receiver.ipv4[0], ports[1]).into());
+    let start = move || server.start(move |_| far()).expect("a server in the lab");
+    Pair { near, far: lab.receiver().run(start).expect("a host") }
 }
 
 /// Sends `payload` to the far server as if the near one had sent it.
@@ -94,33 +103,59 @@ fn dies<S: Service + 'static>(
     payload: &[u8],
     service: impl Fn() -> S + Clone + Send + Sync + 'static,
 ) {
-    let pair = pair(lab, ports, service);
-    forge(lab, &pair, payload);
-    await_more(&pair.far, 1);
-    let got = settled(lab, &pair);
+    dies_between(what, lab, &pair(lab, ports, service), payload);
+}
+
+/// Two datagrams are forged, of which a server would have to remember both to notice that they come back.
+fn dies_between(what: &str, lab: &Lab, pair: &Pair, payload: &[u8]) {
+    let mut other = payload.to_vec();
+    forge(lab, pair, payload);
+    *other.last_mut().expect("a payload") ^= 1;
+    forge(lab, pair, &other);
+    await_more(&pair.far, 2);
+    let got = settled(lab, pair);
     println!("{what}: the near server got {}, the far one {}", got[0], got[1]);
     assert!(got.iter().all(|got| *got <= FEW), "{what}: {got:?}");
     assert!(got[1] > 0, "{what}: the forgery arrived");
 }
 
-/// Two echoes at ports that clients might have, as `serve echo` makes them.
-fn an_echo_notices(lab: &Lab) {
-    let broken = Arc::default();
-    let count = Arc::clone(&broken);
-    let service =
-        move || LoopBreaker::new(Guarded::new(Echo, Vec::new(), Arc::default()), Arc::clone(&count));
-    let pair = pair(lab, [7007, 7008], service);
-    forge(lab, &pair, b"hello");
-    // It is over when one was not answered.
-    let started = Instant::now();
-    while broken.load(Relaxed) == 0 {
-        assert!(started.elapsed() < Duration::from_secs(20), "{:?}", pair.far.total());
-        std::thread::yield_now();
+/// The echo as `serve echo` makes it, at a port that clients might have, too.
+fn guarded(any: bool) -> Guarded<RequestEcho> {
+    Guarded::new(RequestEcho::new(any, Arc::default()), Vec::new(), Arc::new(AtomicU16::new(7007)))
+}
+
+/// A payload that begins so and has the length of a request.
+fn headed(start: [u8; 4]) -> Vec<u8> {
+    [&start[..], &[0; HEADER_BYTES]].concat()
+}
+
+/// An echo does not go on with another, nor with one that returns everything as it is, whoever was asked first, by
+/// whatever was forged, as often as it was.
+fn echoes_end(lab: &Lab, backend: Backend) {
+    for payload in [headed(REQUEST), headed(REPLY), b"hello".to_vec()] {
+        let what = format!("echo, {}, {:?}", backend_name(backend), &payload[..4]);
+        let both = pair_with(lab, backend, [7007, 7008], || guarded(false), || guarded(false));
+        dies_between(&format!("{what}, two"), lab, &both, &payload);
+        drop(both);
+        let plain = pair_with(lab, backend, [7008, 7007], || Echo, || guarded(false));
+        dies_between(&format!("{what}, one that returns everything near"), lab, &plain, &payload);
+        drop(plain);
+        let plain = pair_with(lab, backend, [7007, 7008], || guarded(false), || Echo);
+        dies_between(&format!("{what}, one that returns everything far"), lab, &plain, &payload);
     }
-    let got = settled(lab, &pair);
-    println!("echo, at two high ports: the near server got {}, the far one {}", got[0], got[1]);
-    assert!(got.iter().all(|got| (1..=NOTICED).contains(got)), "{got:?}");
-    assert_eq!(broken.load(Relaxed), 1);
+    // What anybody may ask is kept apart by ports, and replies are known even so.
+    dies_at(lab, backend, [7007, 7007], b"hello");
+    dies_at(lab, backend, [7, 7007], b"hello");
+    dies_at(lab, backend, [7007, 7008], &headed(REQUEST));
+}
+
+fn dies_at(lab: &Lab, backend: Backend, ports: [u16; 2], payload: &[u8]) {
+    let pair = pair_with(lab, backend, ports, || guarded(true), || guarded(true));
+    dies_between(&format!("echo of anything, {}, {ports:?}", backend_name(backend)), lab, &pair, payload);
+}
+
+fn backend_name(backend: Backend) -> &'static str {
+    if matches!(backend, Backend::Xdp(_)) { "AF_XDP" } else { "mmsg" }
 }
 
 #[test]
@@ -139,10 +174,8 @@ fn a_conversation_of_servers_dies_at_once() {
     await_more(&careless.far, 1_000);
     drop(careless);
 
-    let guarded = || Guarded::new(Echo, Vec::new(), Arc::new(AtomicU16::new(7007)));
-    dies("echo, at one port", &lab, [7007, 7007], b"hello", guarded);
-    dies("echo, at a port below 1024", &lab, [7, 7007], b"hello", guarded);
-    an_echo_notices(&lab);
+    echoes_end(&lab, Backend::Mmsg { batch: 64 });
+    echoes_end(&lab, Backend::Xdp(Xdp::default()));
 
     let ntp = || Ntp::new(Settings { local_stratum: Some(3), ..Settings::default() });
     let request = [&[0x23][..], &[0; 47]].concat();

@@ -1,6 +1,7 @@
 //! `linerate serve` against clients that Debian has.
 
 mod advice;
+mod limits;
 mod ntp;
 mod radius;
 

@@ -5,7 +5,7 @@ use std::io;
 use super::{Job, Receive, Tally, decide, judge};
 use crate::overload::{Open, Policy};
 use crate::service::Service;
-use crate::sys::batch::{Batch, Kind, Off, Outgoing, Timed, V4, V6};
+use crate::sys::batch::{Batch, Kind, More, Off, Outgoing, V4, V6};
 use crate::sys::control::{Filled, Pktinfo};
 use crate::worker::Phase;
 
@@ -19,7 +19,7 @@ pub(crate) fn run<S: Service>(mut job: Job<'_, S>) -> io::Result<()> {
 
 fn run_by<S: Service, P: Policy>(policy: P, job: Job<'_, S>) -> io::Result<()> {
     match job.shape.asked.pktinfo {
-        _ if job.shape.asked.times => run_with(Batch::<Timed>::new(job.shape), policy, job),
+        _ if job.shape.asked.is_more() => run_with(Batch::<More>::new(job.shape), policy, job),
         Pktinfo::Off => run_with(Batch::<Off>::new(job.shape), policy, job),
         Pktinfo::V4 => run_with(Batch::<V4>::new(job.shape), policy, job),
         Pktinfo::V6 => run_with(Batch::<V6>::new(job.shape), policy, job),
@@ -76,11 +76,11 @@ pub(super) fn answer<S: Service, K: Kind, P: Policy>(
     tally.counts.batches += 1;
     tally.counts.received += received as u64;
     let deliver_truncated = job.deliver_truncated;
-    let service = &mut *job.service;
+    let (service, path) = (&mut *job.service, &job.path);
     batch.process(|incoming| {
         policy.arrived(|| incoming.control.as_ref().and_then(Filled::received_ns));
         if policy.admits(incoming.name) {
-            return decide(service, deliver_truncated, tally, incoming);
+            return decide(service, path, deliver_truncated, tally, incoming);
         }
         tally.shed();
         Outgoing::Nothing

@@ -6,8 +6,8 @@ use std::io;
 
 use super::{Job, Receive, Tally, judge, too_long};
 use crate::overload::{Open, Policy};
-use crate::service::{Action, Request, Service};
-use crate::sys::control::{Control, Filled, Pktinfo};
+use crate::service::{Action, ReplyOptions, Request, Service};
+use crate::sys::control::{Control, Extras, Filled};
 use crate::sys::name::Name;
 use crate::sys::single::{Received, receive_from, receive_message, send_message, send_to};
 use crate::worker::Phase;
@@ -95,23 +95,37 @@ fn answer<S: Service, P: Policy>(
         return;
     }
     let payload = &request[..received.length.min(request.len())];
-    let seen = Request::new(payload, name, came, truncated);
-    let mut filled = received.control;
-    let outgoing = match job.service.answer(&seen, reply) {
+    let seen = Request::new(payload, name, came, truncated, &job.path);
+    let (mut filled, mut extras) = (received.control, Extras::NONE);
+    let segment = came.as_ref().and_then(Filled::segment);
+    let action = job.service.answer(&seen, reply);
+    let mut otherwise = |tally: &mut Tally<'_>, options: ReplyOptions| {
+        tally.otherwise(0, options);
+        extras = options.extras();
+        let Some(to) = options.to else { return };
+        if to.is_ipv4() != name.is_ipv4() {
+            filled = 0;
+        }
+        *name = Name::encode(to, job.shape.family).unwrap_or(Name::ZERO);
+    };
+    let outgoing = match action {
         Action::Drop => {
             tally.counts.dropped += 1;
             tally.rest = true;
             return;
         }
-        Action::Echo => Some(payload),
+        Action::Defer => return tally.deferred(),
+        Action::Echo => {
+            extras.segment = segment;
+            Some(payload)
+        }
         Action::Reply(length) => reply.get(..length),
         Action::ReplyTo { length, to } => {
-            tally.counts.redirected += 1;
-            tally.rest = true;
-            if to.is_ipv4() != name.is_ipv4() {
-                filled = 0;
-            }
-            *name = Name::encode(to, job.shape.family).unwrap_or(Name::ZERO);
+            otherwise(tally, ReplyOptions { to: Some(to), ..ReplyOptions::default() });
+            reply.get(..length)
+        }
+        Action::ReplyWith { length, options } => {
+            otherwise(tally, options);
             reply.get(..length)
         }
     };
@@ -119,12 +133,13 @@ fn answer<S: Service, P: Policy>(
         tally.send_failed(&too_long());
         return;
     };
-    let control_length = control.make_reply(asked, filled);
+    let length = control.make_reply(asked, filled);
+    let length = if extras.is_none() { length } else { control.append(length, name.is_ipv4(), extras) };
     loop {
         tally.counts.syscalls += 1;
-        let sent = match asked.pktinfo {
-            Pktinfo::Off => send_to(job.socket, outgoing, name, job.shape.family),
-            _ => send_message(job.socket, outgoing, name, job.shape.family, control, control_length),
+        let sent = match length {
+            0 => send_to(job.socket, outgoing, name, job.shape.family),
+            _ => send_message(job.socket, outgoing, name, job.shape.family, control, length),
         };
         match sent {
             Ok(()) => tally.counts.answered += 1,

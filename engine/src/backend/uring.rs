@@ -209,17 +209,23 @@ impl Work<'_> {
                     }
                     let Self { ring, tally, gate } = &mut *self;
                     tally.counts.received += 1;
-                    let (service, deliver) = (&mut *job.service, job.deliver_truncated);
+                    let (service, path, deliver) = (&mut *job.service, &job.path, job.deliver_truncated);
                     let queued = ring.process(buffer, |incoming| {
                         let admits = gate.as_mut().is_none_or(|gate| {
                             gate.arrived(|| incoming.control.as_ref().and_then(Filled::received_ns));
                             gate.admits(incoming.name)
                         });
-                        if admits {
-                            return decide(service, deliver, tally, incoming);
+                        if !admits {
+                            tally.shed();
+                            return Outgoing::Nothing;
                         }
-                        tally.shed();
-                        Outgoing::Nothing
+                        match decide(service, path, deliver, tally, incoming) {
+                            Outgoing::With(_, options) if !options.extras().is_none() => {
+                                tally.send_failed(&io::Error::from_raw_os_error(libc::EOPNOTSUPP));
+                                Outgoing::Nothing
+                            }
+                            outgoing => outgoing,
+                        }
                     });
                     if queued {
                         tally.counts.answered += 1;

@@ -19,6 +19,12 @@ pub struct Advice {
     pub remedy: String,
 }
 
+impl std::fmt::Display for Advice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}; {}", self.what, self.remedy)
+    }
+}
+
 /// Who serves, where, and how.
 pub(crate) struct Serving<'a> {
     pub(crate) address: SocketAddr,

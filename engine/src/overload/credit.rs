@@ -1,60 +1,140 @@
 //! How many requests the guard may admit: what workers tell it.
+//!
+//! A limit in time takes a rate. Each worker measures its own while it is busy: from taking one batch to taking the next,
+//! or to finding nothing more. Time that it sleeps is left out, since what matters is how fast it gets rid of what waits.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 use crate::sys::guard::Mapped;
 use crate::sys::stamp;
 
-/// Who took nothing for so long does not run, or is stuck in its service: what waits for it does not keep others from theirs.
+/// A worker that took nothing for this long does not run, or is stuck in its service: the requests that wait for it do not
+/// keep other workers from theirs.
 const STUCK_NS: u64 = 20_000_000;
 
 /// A worker that waits for a request.
 const WAITING: u64 = 0;
 
+/// Requests that may wait for a worker that has not served yet: a batch.
+const FIRST_REQUESTS: u64 = 64;
+
+/// How long that counts among what the worker measures, nanoseconds.
+const FIRST_NS: f64 = 1e6;
+
+/// The work of a worker that its rate is the mean of, nanoseconds: this long to twice as long.
+const RATE_WINDOW_NS: f64 = 10e6;
+
+/// While one worker has more to do than it can, this part of the requests that may wait for one without work.
+const IDLE_PART: u64 = 8;
+
 /// What all workers of a server tell its guard's program.
 #[derive(Debug)]
 pub(crate) struct Credit {
     state: Mapped,
-    limit: u64,
-    /// When each worker last took requests, in nanoseconds.
-    taking: Box<[Taking]>,
+    wait_ns: u64,
+    /// Requests that a worker's receive buffer holds, and those of all.
+    room: u64,
+    room_of_all: u64,
+    workers: Box<[WorkerState]>,
 }
 
-/// Of one worker, apart from the others'.
+/// What one worker tells the others. Apart from theirs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Taking(AtomicU64);
+struct WorkerState {
+    /// When it last took requests, nanoseconds.
+    took_ns: AtomicU64,
+    /// Requests that may wait for it.
+    allowance: AtomicU64,
+}
 
 impl Credit {
-    /// At the start `limit` may wait for so many workers.
-    pub(super) fn new(state: Mapped, limit: u32, workers: usize) -> Self {
-        let taking = (0..workers).map(|_| Taking::default()).collect();
-        let credit = Self { state, limit: limit.into(), taking };
+    /// For so many workers, whose sockets' buffers hold so many requests.
+    pub(super) fn new(state: Mapped, wait: Duration, rooms: &[u64], workers: usize) -> Self {
+        let room = rooms.iter().copied().min().unwrap_or(1);
+        let worker = || WorkerState {
+            took_ns: AtomicU64::new(WAITING),
+            allowance: AtomicU64::new(FIRST_REQUESTS.min(room)),
+        };
+        let credit = Self {
+            state,
+            wait_ns: u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX).max(1),
+            room,
+            room_of_all: rooms.iter().sum(),
+            workers: (0..workers).map(|_| worker()).collect(),
+        };
+        // Not what the program begins with: it is to count from its first refusal.
+        credit.state.taken.store(1, Relaxed);
         credit.start_anew();
         credit
     }
 
-    /// How many may wait.
-    pub(super) fn limit(&self) -> u32 {
-        u32::try_from(self.limit).unwrap_or(u32::MAX)
+    pub(super) fn wait(&self) -> Duration {
+        Duration::from_nanos(self.wait_ns)
     }
 
-    fn ceiling(&self) -> u64 {
-        self.state.admitted.load(Relaxed).wrapping_add(self.limit)
+    /// How many may wait now.
+    pub(super) fn limit(&self) -> u32 {
+        u32::try_from(self.state.limit.load(Relaxed)).unwrap_or(u32::MAX)
+    }
+
+    /// Sets how many may wait; returns how many may be admitted in all then.
+    fn ceiling(&self, limit: u64) -> u64 {
+        let limit = limit.clamp(1, self.room_of_all.max(1));
+        self.state.limit.store(limit, Relaxed);
+        self.state.admitted.load(Relaxed).wrapping_add(limit)
+    }
+
+    fn allowances(&self) -> impl Iterator<Item = u64> {
+        self.workers.iter().map(|worker| worker.allowance.load(Relaxed))
     }
 
     /// Nothing waits: packets that were admitted and did not arrive are forgotten.
     fn start_anew(&self) {
-        self.state.granted.fetch_max(self.ceiling(), Relaxed);
+        self.state.granted.fetch_max(self.ceiling(self.allowances().sum()), Relaxed);
     }
 
-    fn taken(&self, count: usize) {
-        let ceiling = self.ceiling();
+    fn taken(&self, count: usize, limit: u64) {
+        let ceiling = self.ceiling(limit);
         let _ = self.state.granted.fetch_update(Relaxed, Relaxed, |granted| {
             // What came while the program let everything through was taken without having been admitted.
             Some((granted.wrapping_add(count as u64)).min(ceiling).max(granted))
         });
+    }
+}
+
+/// The rate at which a worker takes requests while it is busy.
+#[derive(Debug)]
+struct ServiceRate {
+    requests: f64,
+    busy_ns: f64,
+    /// When the worker took what it works on, and how many requests that were.
+    batch: Option<(u64, usize)>,
+}
+
+impl ServiceRate {
+    fn new(wait_ns: u64) -> Self {
+        Self { requests: FIRST_REQUESTS as f64 * FIRST_NS / wait_ns as f64, busy_ns: FIRST_NS, batch: None }
+    }
+
+    /// The batch at hand is done with.
+    fn end_batch(&mut self, now_ns: u64) {
+        let Some((since_ns, count)) = self.batch.take() else { return };
+        self.requests += count as f64;
+        self.busy_ns += now_ns.saturating_sub(since_ns).max(1) as f64;
+        if self.busy_ns > 2.0 * RATE_WINDOW_NS {
+            // One long batch is as much of the mean as several short ones of the same time.
+            let kept = RATE_WINDOW_NS / self.busy_ns;
+            self.requests *= kept;
+            self.busy_ns *= kept;
+        }
+    }
+
+    /// Requests that the worker takes in so long a time.
+    fn requests_in(&self, wait_ns: u64) -> u64 {
+        (self.requests * wait_ns as f64 / self.busy_ns).round() as u64
     }
 }
 
@@ -63,43 +143,64 @@ impl Credit {
 pub(crate) struct Till {
     credit: Arc<Credit>,
     worker: usize,
+    rate: ServiceRate,
 }
 
 impl Till {
     pub(crate) fn new(credit: Arc<Credit>, worker: usize) -> Self {
-        Self { credit, worker }
+        let rate = ServiceRate::new(credit.wait_ns);
+        Self { credit, worker, rate }
     }
 
     /// The worker took so many requests, all there were for it if `all`.
-    pub(super) fn took(&self, count: usize, all: bool) {
-        let now_ns = stamp::monotonic_ns().max(1);
-        self.note(now_ns);
-        // Else another worker's requests may wait, which are not to be forgotten.
-        if all && !self.others_take(now_ns) {
-            self.credit.start_anew();
-        } else {
-            self.credit.taken(count);
+    pub(super) fn took(&mut self, count: usize, all: bool) {
+        let now_ns = stamp::precise_ns().max(1);
+        self.rate.end_batch(now_ns);
+        if count > 0 {
+            self.rate.batch = Some((now_ns, count));
         }
+        let Self { credit, worker, rate } = self;
+        let Some(own) = credit.workers.get(*worker) else { return };
+        own.took_ns.store(now_ns, Relaxed);
+        // The replies of a batch leave together, so those at hand belong to the time, too.
+        let in_time = rate.requests_in(credit.wait_ns);
+        let allowance = in_time.saturating_sub(count as u64).max(in_time / 2).clamp(1, credit.room);
+        own.allowance.store(allowance, Relaxed);
+        credit.state.taken.fetch_add(count as u64, Relaxed);
+        // Else another worker's requests may wait, which are not to be forgotten.
+        if all && !self.others(now_ns).any(|(takes, _)| takes) {
+            self.credit.start_anew();
+            return;
+        }
+        // More wait for this worker than it took: what the others have no use for is not for it to fill.
+        let others = self.others(now_ns).map(|(takes, allowance)| match takes || all {
+            true => allowance,
+            false => allowance.div_ceil(IDLE_PART),
+        });
+        let limit = allowance + others.sum::<u64>();
+        self.credit.taken(count, limit);
     }
 
     /// The worker is about to wait for a request.
-    pub(super) fn waits(&self) {
-        self.note(WAITING);
-    }
-
-    fn note(&self, what: u64) {
-        if let Some(Taking(own)) = self.credit.taking.get(self.worker) {
-            own.store(what, Relaxed);
+    pub(super) fn waits(&mut self) {
+        if self.rate.batch.is_some() {
+            self.rate.end_batch(stamp::precise_ns());
+        }
+        if let Some(own) = self.credit.workers.get(self.worker) {
+            own.took_ns.store(WAITING, Relaxed);
         }
     }
 
-    fn others_take(&self, now_ns: u64) -> bool {
-        let takes = |taking: &Taking| match taking.0.load(Relaxed) {
-            WAITING => false,
-            last => now_ns.saturating_sub(last) < STUCK_NS,
-        };
-        let others = self.credit.taking.iter().enumerate().filter(|(worker, _)| *worker != self.worker);
-        others.map(|(_, taking)| taking).any(takes)
+    /// Whether each other worker takes requests, and how many may wait for it.
+    fn others(&self, now_ns: u64) -> impl Iterator<Item = (bool, u64)> {
+        let others = self.credit.workers.iter().enumerate().filter(|(worker, _)| *worker != self.worker);
+        others.map(move |(_, worker)| {
+            let takes = match worker.took_ns.load(Relaxed) {
+                WAITING => false,
+                last => now_ns.saturating_sub(last) < STUCK_NS,
+            };
+            (takes, worker.allowance.load(Relaxed))
+        })
     }
 }
 
@@ -107,5 +208,46 @@ impl Drop for Till {
     /// Also of a worker that panicked.
     fn drop(&mut self) {
         self.waits();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WAIT_NS: u64 = 5_000_000;
+
+    /// What may wait for a worker after so much work, in batches that each take so long.
+    fn requests(rate: &mut ServiceRate, batches: u64, count: usize, each_ns: u64) -> u64 {
+        for batch in 0..batches {
+            rate.batch = Some((batch * each_ns * 10, count));
+            rate.end_batch(batch * each_ns * 10 + each_ns);
+        }
+        rate.requests_in(WAIT_NS)
+    }
+
+    #[test]
+    fn as_many_may_wait_as_are_taken_in_the_time() {
+        // A request in 2, 25 and 1000 us, however long the worker slept in between.
+        for (cost_ns, expected) in [(2_000, 2500), (25_000, 200), (1_000_000, 5)] {
+            let mut rate = ServiceRate::new(WAIT_NS);
+            let found = requests(&mut rate, 64_000_000 / (cost_ns * 64) + 1, 64, cost_ns * 64);
+            assert!(found.abs_diff(expected) <= 1 + expected / 5, "{cost_ns} ns: {found}");
+        }
+    }
+
+    #[test]
+    fn a_worker_that_has_not_served_has_room_for_a_batch() {
+        assert_eq!(ServiceRate::new(WAIT_NS).requests_in(WAIT_NS), FIRST_REQUESTS);
+    }
+
+    #[test]
+    fn a_rate_that_changes_is_known_after_some_batches() {
+        let mut rate = ServiceRate::new(WAIT_NS);
+        requests(&mut rate, 1000, 64, 128_000);
+        let slow = requests(&mut rate, 4, 64, 64_000_000);
+        assert!(slow <= 10, "{slow}");
+        let fast = requests(&mut rate, 400, 64, 128_000);
+        assert!((2000..=2500).contains(&fast), "{fast}");
     }
 }

@@ -116,7 +116,7 @@ impl Policy for Gate {
     #[inline]
     fn looks(&mut self) -> bool {
         if !self.filled
-            && let Some(till) = &self.till
+            && let Some(till) = &mut self.till
         {
             till.waits();
         }
@@ -125,7 +125,7 @@ impl Policy for Gate {
 
     fn received(&mut self, socket: &socket2::Socket, count: usize, filled: bool) {
         self.filled = filled;
-        if let Some(till) = &self.till {
+        if let Some(till) = &mut self.till {
             till.took(count, !filled);
         }
         if let Some(oldest) = &mut self.oldest {
@@ -138,7 +138,7 @@ impl Policy for Gate {
 
     fn nothing(&mut self) {
         self.filled = false;
-        if let Some(till) = &self.till {
+        if let Some(till) = &mut self.till {
             till.took(0, true);
         }
         if let Some((_, shares)) = &mut self.fair {

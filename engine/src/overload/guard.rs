@@ -1,9 +1,10 @@
 //! The guard: its program loaded and attached, what workers tell it, and what it counted.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 use aya::maps::{Map, MapData, PerCpuArray};
 use aya::programs::Xdp;
@@ -60,12 +61,14 @@ pub struct GuardCounts {
 }
 
 /// A guard at work.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct GuardReport {
     /// Where it is attached.
     pub interfaces: Vec<GuardedInterface>,
-    /// Most requests that may wait, for all workers together.
+    /// [`Guard::wait`], seconds.
+    pub wait_seconds: f64,
+    /// Most requests that may wait now, for all workers together: what they take in that time.
     pub outstanding: u32,
     /// What it did so far.
     pub counts: GuardCounts,
@@ -80,28 +83,34 @@ pub(crate) struct Attached {
     credit: Arc<Credit>,
 }
 
-/// Bytes of receive buffer, as the system is asked for it, in which so many requests can wait. The kernel doubles it, and
-/// may give a quarter back late (net/ipv4/udp.c, `udp_rmem_release`).
-pub(crate) fn receive_buffer(outstanding: u32) -> usize {
-    (outstanding as usize * REQUEST_MEMORY * 4).div_ceil(3).div_ceil(2) + REQUEST_MEMORY
+/// Requests per second of one worker that its receive buffer has room for.
+const PEAK_RATE: f64 = 500e3;
+
+/// Requests that the receive buffer has room for, whatever the time.
+const ROOM: std::ops::RangeInclusive<usize> = 256..=1 << 16;
+
+/// Bytes of receive buffer, as the system is asked for it, in which the requests of so long a time can wait. The kernel
+/// doubles it, and may give a quarter back late (net/ipv4/udp.c, `udp_rmem_release`).
+pub(crate) fn receive_buffer(wait: Duration) -> usize {
+    let requests = ((wait.as_secs_f64() * PEAK_RATE) as usize).clamp(*ROOM.start(), *ROOM.end());
+    (requests * REQUEST_MEMORY * 4).div_ceil(3).div_ceil(2) + REQUEST_MEMORY
 }
 
 impl Attached {
-    /// Attaches a guard for the sockets on `address` that have such buffers, and their workers. The error says why there is
+    /// Attaches a guard for the sockets on `addresses` that have such buffers, and their workers. The error says why there is
     /// none.
     pub(crate) fn start(
         guard: &Guard,
         fairness: Option<Fairness>,
-        address: SocketAddr,
+        addresses: &[SocketAddr],
         buffers_bytes: &[usize],
         workers: usize,
     ) -> Result<Self, String> {
         let entries = interface::entries().map_err(|error| format!("cannot list the interfaces: {error}"))?;
-        let place = place::find(&entries, address, &guard.interfaces)?;
-        let limit = limit(guard, buffers_bytes);
-        let mut object = load(guard, fairness, address, limit)?;
+        let place = place::find_all(&entries, addresses, &guard.interfaces)?;
+        let mut object = load(guard, fairness, addresses)?;
         fill_addresses(&mut object, &place)?;
-        let credit = Credit::new(state(&object)?, limit, workers);
+        let credit = Credit::new(state(&object)?, guard.wait, &rooms(buffers_bytes), workers);
         let program: &mut Xdp = object
             .program_mut(PROGRAM)
             .ok_or_else(|| missing(PROGRAM))?
@@ -133,6 +142,7 @@ impl Attached {
     pub(crate) fn report(&self) -> GuardReport {
         GuardReport {
             interfaces: self.interfaces.clone(),
+            wait_seconds: self.credit.wait().as_secs_f64(),
             outstanding: self.credit.limit(),
             counts: self.counts().unwrap_or_default(),
         }
@@ -151,21 +161,22 @@ impl Attached {
     }
 }
 
-/// How many requests may wait in all.
-fn limit(guard: &Guard, buffers_bytes: &[usize]) -> u32 {
-    let room = |bytes: &usize| u32::try_from(bytes * 3 / 4 / REQUEST_MEMORY).unwrap_or(u32::MAX);
-    buffers_bytes.iter().map(|bytes| room(bytes).min(guard.outstanding).max(1)).fold(0, u32::saturating_add)
+/// How many requests each receive buffer holds.
+fn rooms(buffers_bytes: &[usize]) -> Vec<u64> {
+    buffers_bytes.iter().map(|bytes| (bytes * 3 / 4 / REQUEST_MEMORY).max(1) as u64).collect()
 }
 
-fn load(guard: &Guard, fairness: Option<Fairness>, address: SocketAddr, limit: u32) -> Result<Ebpf, String> {
-    let ip = address.ip().to_canonical();
+fn load(guard: &Guard, fairness: Option<Fairness>, addresses: &[SocketAddr]) -> Result<Ebpf, String> {
+    let mut ports: Vec<u16> = addresses.iter().map(SocketAddr::port).collect();
+    ports.dedup();
+    let port = if let [port] = ports[..] { port } else { 0 };
+    let ip = addresses.first().map_or(Ipv4Addr::UNSPECIFIED.into(), |address| address.ip().to_canonical());
     let open_after = u64::try_from(guard.open_after.as_nanos()).unwrap_or(u64::MAX / 4);
     let (v4_mask, v6_mask) = fairness.unwrap_or_default().masks();
     EbpfLoader::new()
-        .override_global("port", &address.port().to_be(), true)
-        .override_global("any_address", &u8::from(ip.is_unspecified()), true)
+        .override_global("port", &port.to_be(), true)
+        .override_global("any_address", &u8::from(ip.is_unspecified() || addresses.len() > 1), true)
         .override_global("address", &place::words(ip), true)
-        .override_global("limit", &limit, true)
         .override_global("open_after", &open_after, true)
         .override_global("fair", &u8::from(fairness.is_some()), true)
         .override_global("v4_mask", &v4_mask, true)
@@ -177,11 +188,11 @@ fn load(guard: &Guard, fairness: Option<Fairness>, address: SocketAddr, limit: u
 
 fn fill_addresses(object: &mut Ebpf, place: &Place) -> Result<(), String> {
     let map = object.map_mut("guard_addresses").ok_or_else(|| missing("guard_addresses"))?;
-    let mut table: aya::maps::HashMap<&mut MapData, [u32; 4], u8> =
+    let mut table: aya::maps::HashMap<&mut MapData, [u32; 5], u8> =
         map.try_into().map_err(|error| chain(&error))?;
     for address in &place.addresses {
         // What has no room passes the guard.
-        let _ = table.insert(place::words(IpAddr::to_canonical(address)), 1, 0);
+        let _ = table.insert(place::key(*address), 1, 0);
     }
     Ok(())
 }

@@ -10,10 +10,34 @@ use crate::sys::interface::Entry;
 pub(super) struct Place {
     pub(super) interfaces: Vec<String>,
     /// Empty where the server has one.
-    pub(super) addresses: Vec<IpAddr>,
+    pub(super) addresses: Vec<SocketAddr>,
 }
 
-/// The place of the guard of a server on `address`; `wanted` are the interfaces asked for.
+/// The place of the guard of a server on `addresses`; `wanted` are the interfaces asked for. Addresses that no interface has
+/// need none, unless it is so with all.
+pub(super) fn find_all(
+    entries: &[Entry],
+    addresses: &[SocketAddr],
+    wanted: &[String],
+) -> Result<Place, String> {
+    let (places, why): (Vec<_>, Vec<_>) =
+        addresses.iter().map(|address| find(entries, *address, wanted)).partition(Result::is_ok);
+    let mut places: Vec<Place> = places.into_iter().flatten().collect();
+    match (places.len(), addresses) {
+        (0, _) => Err(why.into_iter().find_map(Result::err).unwrap_or_default()),
+        (1, [_]) => Ok(places.remove(0)),
+        _ => {
+            let interfaces: BTreeSet<String> =
+                places.iter_mut().flat_map(|place| place.interfaces.drain(..)).collect();
+            let single = addresses.iter().filter(|address| !address.ip().to_canonical().is_unspecified());
+            let mut all: BTreeSet<SocketAddr> = single.copied().collect();
+            all.extend(places.into_iter().flat_map(|place| place.addresses));
+            Ok(Place { interfaces: interfaces.into_iter().collect(), addresses: all.into_iter().collect() })
+        }
+    }
+}
+
+/// The place of the guard of a server on one address.
 pub(super) fn find(entries: &[Entry], address: SocketAddr, wanted: &[String]) -> Result<Place, String> {
     let served = address.ip().to_canonical();
     let has = |entry: &&Entry| {
@@ -33,7 +57,15 @@ pub(super) fn find(entries: &[Entry], address: SocketAddr, wanted: &[String]) ->
         true => entries.iter().filter_map(|entry| entry.address).collect(),
         false => BTreeSet::new(),
     };
-    Ok(Place { interfaces: interfaces.into_iter().collect(), addresses: addresses.into_iter().collect() })
+    let with_port = |ip| SocketAddr::new(ip, address.port());
+    let addresses = addresses.into_iter().map(with_port).collect();
+    Ok(Place { interfaces: interfaces.into_iter().collect(), addresses })
+}
+
+/// An address and a port as the program looks them up.
+pub(super) fn key(address: SocketAddr) -> [u32; 5] {
+    let [first, second, third, fourth] = words(address.ip());
+    [first, second, third, fourth, address.port().to_be().into()]
 }
 
 /// An address as the program compares it: words as on the wire, IPv4 mapped.
@@ -86,6 +118,18 @@ mod tests {
         for address in ["127.0.0.1:53", "203.0.113.1:53", "192.0.2.9:53"] {
             assert!(find(&entries(), address.parse()?, &[]).is_err(), "{address}");
         }
+        Ok(())
+    }
+
+    #[test]
+    fn a_guard_of_several_addresses_goes_where_any_of_them_is() -> Result<(), Box<dyn std::error::Error>> {
+        let (first, second): (SocketAddr, SocketAddr) =
+            ("192.0.2.1:53".parse()?, "198.51.100.1:5353".parse()?);
+        let place = find_all(&entries(), &[first, second], &[])?;
+        assert_eq!((place.interfaces.len(), place.addresses), (2, vec![first, second]));
+        let local = "127.0.0.1:53".parse()?;
+        assert_eq!(find_all(&entries(), &[local, second], &[])?.interfaces, ["eth1"]);
+        assert!(find_all(&entries(), &[local], &[]).is_err());
         Ok(())
     }
 

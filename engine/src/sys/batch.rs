@@ -13,13 +13,13 @@
 
 use std::io;
 use std::marker::PhantomData;
-use std::net::SocketAddr;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd};
 use std::{ptr, slice};
 
-use super::control::{Asked, Control, Filled, Pktinfo};
+use super::control::{Asked, Control, Extras, Filled, Pktinfo};
 use super::name::{Family, Name};
+use crate::service::ReplyOptions;
 
 /// The shape of a batch.
 #[derive(Debug, Clone, Copy)]
@@ -61,8 +61,8 @@ pub(crate) enum Outgoing {
     Same,
     /// So many bytes of the reply buffer, cut to its size.
     Reply(usize),
-    /// The same, to elsewhere. An address the socket cannot send to becomes one the kernel refuses.
-    ReplyTo(usize, SocketAddr),
+    /// The same in another way. An address the socket cannot send to becomes one the kernel refuses.
+    With(usize, ReplyOptions),
 }
 
 /// Headers, names, control data and buffers for one worker. Allocates when made and never again.
@@ -78,6 +78,8 @@ pub(crate) struct Batch<K> {
     replies: Range<usize>,
     /// Whether a reply buffer took the place of a request's since the last rearming.
     moved: bool,
+    /// Whether a message without control data was given some since then.
+    extended: bool,
     kind: PhantomData<K>,
 }
 
@@ -93,28 +95,28 @@ pub(crate) struct Off;
 pub(crate) struct V4;
 /// [`Pktinfo::V6`].
 pub(crate) struct V6;
-/// Receive times, and any of the others, which is looked up for each message.
-pub(crate) struct Timed;
+/// More than addresses. What it is, is looked up for each message.
+pub(crate) struct More;
 
 impl Kind for Off {
     #[inline(always)]
     fn asked(_: &Shape) -> Asked {
-        Asked { pktinfo: Pktinfo::Off, times: false }
+        Asked::NOTHING
     }
 }
 impl Kind for V4 {
     #[inline(always)]
     fn asked(_: &Shape) -> Asked {
-        Asked { pktinfo: Pktinfo::V4, times: false }
+        Asked::only(Pktinfo::V4)
     }
 }
 impl Kind for V6 {
     #[inline(always)]
     fn asked(_: &Shape) -> Asked {
-        Asked { pktinfo: Pktinfo::V6, times: false }
+        Asked::only(Pktinfo::V6)
     }
 }
-impl Kind for Timed {
+impl Kind for More {
     #[inline(always)]
     fn asked(shape: &Shape) -> Asked {
         shape.asked
@@ -183,6 +185,7 @@ impl<K: Kind> Batch<K> {
             received: 0..0,
             replies: 0..0,
             moved: false,
+            extended: false,
             kind: PhantomData,
         }
     }
@@ -246,7 +249,7 @@ impl<K: Kind> Batch<K> {
                 )
             };
             let came = control_length(header);
-            let mut filled = came;
+            let (mut filled, mut extras) = (came, Extras::NONE);
             let outgoing = decide(Incoming {
                 payload,
                 name: &slot.name,
@@ -259,19 +262,27 @@ impl<K: Kind> Batch<K> {
                     skipped += 1;
                     continue;
                 }
-                Outgoing::Same => header.msg_len as usize,
+                Outgoing::Same => {
+                    if asked.gro {
+                        extras.segment = Filled { control: &slot.control, length: filled }.segment();
+                    }
+                    header.msg_len as usize
+                }
                 Outgoing::Reply(length) => {
                     slot.iov.iov_base = slot.request.wrapping_add(reply_offset).cast();
                     self.moved = true;
                     length.min(reply_length)
                 }
-                Outgoing::ReplyTo(length, to) => {
+                Outgoing::With(length, options) => {
                     slot.iov.iov_base = slot.request.wrapping_add(reply_offset).cast();
                     self.moved = true;
-                    if to.is_ipv4() != slot.name.is_ipv4() {
-                        filled = 0;
+                    if let Some(to) = options.to {
+                        if to.is_ipv4() != slot.name.is_ipv4() {
+                            filled = 0;
+                        }
+                        slot.name = Name::encode(to, self.shape.family).unwrap_or(Name::ZERO);
                     }
-                    slot.name = Name::encode(to, self.shape.family).unwrap_or(Name::ZERO);
+                    extras = options.extras();
                     length.min(reply_length)
                 }
             };
@@ -281,6 +292,13 @@ impl<K: Kind> Batch<K> {
                 if length != came {
                     header.msg_hdr.msg_controllen = length as _;
                 }
+            }
+            if !extras.is_none() {
+                let end = if asked.is_nothing() { 0 } else { control_length(header) };
+                let end = slot.control.append(end, slot.name.is_ipv4(), extras);
+                header.msg_hdr.msg_control = slot.control.as_mut_ptr();
+                header.msg_hdr.msg_controllen = end as _;
+                self.extended = true;
             }
             if skipped > 0 {
                 // SAFETY: both are headers of ours, since that many passed since the first received, and `header` is
@@ -329,6 +347,9 @@ impl<K: Kind> Batch<K> {
     pub(crate) fn rearm(&mut self) {
         if std::mem::take(&mut self.moved) {
             self.each(|_, slot| slot.iov.iov_base = slot.request.cast());
+        }
+        if std::mem::take(&mut self.extended) {
+            self.each(|header, _| header.msg_hdr.msg_controllen = 0);
         }
         let (request, asked) = (self.shape.request, K::asked(&self.shape));
         self.each(|header, slot| {

@@ -1,5 +1,5 @@
-//! Control data that tells when a request was received and which address it came to, rewritten so that the reply leaves from
-//! there.
+//! Control data that tells what is known of a request beside its payload, rewritten so that the reply leaves from the address
+//! that the request came to, and in the way that the service wants it to.
 //!
 //! The layout is the kernel's `cmsghdr`: a `size_t` length that includes the header, level and type as `int`, then
 //! the data, each aligned to `size_t` (include/linux/socket.h).
@@ -10,21 +10,54 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Asked {
     pub(crate) pktinfo: Pktinfo,
-    /// Whether each message has its receive time (`SO_TIMESTAMPNS_NEW`), which comes before everything else
-    /// (net/ipv4/udp.c, udp_recvmsg; net/ipv6/udp.c, udpv6_recvmsg: `sock_recv_cmsgs` is called first).
+    /// Whether each message has its receive time (`SO_TIMESTAMPNS_NEW`).
     pub(crate) times: bool,
+    /// Whether it has its TOS or traffic class (`IP_RECVTOS`, `IPV6_RECVTCLASS`).
+    pub(crate) traffic_class: bool,
+    /// Whether it may hold several datagrams (`UDP_GRO`).
+    pub(crate) gro: bool,
 }
 
 impl Asked {
-    pub(crate) const NOTHING: Self = Self { pktinfo: Pktinfo::Off, times: false };
+    pub(crate) const NOTHING: Self = Self::only(Pktinfo::Off);
+
+    pub(crate) const fn only(pktinfo: Pktinfo) -> Self {
+        Self { pktinfo, times: false, traffic_class: false, gro: false }
+    }
+
+    /// Whether there is more than addresses.
+    pub(crate) const fn is_more(self) -> bool {
+        self.times || self.traffic_class || self.gro
+    }
 
     pub(crate) const fn is_nothing(self) -> bool {
-        matches!(self.pktinfo, Pktinfo::Off) && !self.times
+        matches!(self.pktinfo, Pktinfo::Off) && !self.is_more()
     }
 
     /// Bytes to offer the kernel on every receive.
     pub(crate) const fn capacity(self) -> usize {
-        self.pktinfo.capacity() + if self.times { TIME_SPACE } else { 0 }
+        self.pktinfo.capacity()
+            + if self.times { TIME_SPACE } else { 0 }
+            + if self.traffic_class { INT_SPACE } else { 0 }
+            + if self.gro { INT_SPACE } else { 0 }
+    }
+}
+
+/// How a message leaves, if not as the socket has it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Extras {
+    /// `IP_TOS` or `IPV6_TCLASS`.
+    pub(crate) traffic_class: Option<u8>,
+    /// `UDP_SEGMENT`: bytes of each datagram that the kernel makes of it.
+    pub(crate) segment: Option<u16>,
+}
+
+impl Extras {
+    pub(crate) const NONE: Self = Self { traffic_class: None, segment: None };
+
+    #[inline]
+    pub(crate) fn is_none(&self) -> bool {
+        *self == Self::NONE
     }
 }
 
@@ -57,7 +90,9 @@ const fn space(data: usize) -> usize {
 const V4_SPACE: usize = space(IPV4.data);
 const V6_SPACE: usize = space(IPV6.data);
 const TIME_SPACE: usize = space(TIME.data);
-const CAPACITY: usize = TIME_SPACE + V6_SPACE + V4_SPACE;
+/// Of an `int`, and of what is shorter.
+const INT_SPACE: usize = space(4);
+const CAPACITY: usize = TIME_SPACE + V6_SPACE + V4_SPACE + 2 * INT_SPACE;
 
 /// Room for the control data of one message.
 #[derive(Debug, Clone, Copy)]
@@ -77,25 +112,39 @@ impl Filled<'_> {
     /// The address the request came to, from its IP header.
     pub(crate) fn destination(&self) -> Option<IpAddr> {
         let Self { control, length } = *self;
-        let at = if control.holds(0, length, TIME) { TIME_SPACE } else { 0 };
-        if control.holds(at, length, IPV4) {
-            return Some(Ipv4Addr::from(control.take::<4>(at + HEADER + 8)).into());
+        if let Some(at) = control.find(length, IPV4) {
+            return Some(Ipv4Addr::from(control.take::<4>(at + 8)).into());
         }
-        if control.holds(at, length, IPV6) {
-            return Some(Ipv6Addr::from(control.take::<16>(at + HEADER)).to_canonical());
-        }
-        None
+        let at = control.find(length, IPV6)?;
+        Some(Ipv6Addr::from(control.take::<16>(at)).to_canonical())
     }
 
     /// When the kernel received it, in nanoseconds of the real-time clock; none where that was not asked for.
     #[inline]
     pub(crate) fn received_ns(&self) -> Option<i64> {
         let Self { control, length } = *self;
-        control.holds(0, length, TIME).then(|| {
-            let seconds = i64::from_ne_bytes(control.take(HEADER));
-            let nanoseconds = i64::from_ne_bytes(control.take(HEADER + 8));
-            seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds)
-        })
+        let at = control.find(length, TIME)?;
+        let seconds = i64::from_ne_bytes(control.take(at));
+        let nanoseconds = i64::from_ne_bytes(control.take(at + 8));
+        Some(seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds))
+    }
+
+    /// TOS of IPv4, or traffic class of IPv6; none where that was not asked for.
+    pub(crate) fn traffic_class(&self) -> Option<u8> {
+        let Self { control, length } = *self;
+        if let Some(at) = control.find(length, TOS) {
+            return Some(u8::from_ne_bytes(control.take(at)));
+        }
+        let class = i32::from_ne_bytes(control.take(control.find(length, TRAFFIC_CLASS)?));
+        u8::try_from(class).ok()
+    }
+
+    /// Bytes of each of the datagrams it holds but the last, which may be shorter; none if it is one.
+    #[inline]
+    pub(crate) fn segment(&self) -> Option<u16> {
+        let Self { control, length } = *self;
+        let bytes = i32::from_ne_bytes(control.take(control.find(length, GRO)?));
+        u16::try_from(bytes).ok().filter(|bytes| *bytes > 0)
     }
 }
 
@@ -118,6 +167,14 @@ const TIME: Kind = Kind { level: libc::SOL_SOCKET, kind: SO_TIMESTAMPNS_NEW, dat
 /// Has the kernel tell when it received each message. Its own message's type, too.
 pub(crate) const SO_TIMESTAMPNS_NEW: i32 = 64;
 
+/// One byte (net/ipv4/ip_sockglue.c, `ip_cmsg_recv_tos`); on the way out an `int` will do.
+const TOS: Kind = Kind { level: libc::IPPROTO_IP, kind: libc::IP_TOS, data: 1 };
+const TRAFFIC_CLASS: Kind = Kind { level: libc::IPPROTO_IPV6, kind: libc::IPV6_TCLASS, data: 4 };
+/// An `int` (include/linux/udp.h, `udp_cmsg_recv`; Linux 5.0).
+const GRO: Kind = Kind { level: libc::SOL_UDP, kind: libc::UDP_GRO, data: 4 };
+/// A `__u16` (net/ipv4/udp.c, `__udp_cmsg_send`; Linux 4.18).
+const SEGMENT: Kind = Kind { level: libc::SOL_UDP, kind: libc::UDP_SEGMENT, data: 2 };
+
 impl Kind {
     /// Level and type as they lie side by side, to compare them at once.
     const fn both(self) -> u64 {
@@ -131,6 +188,27 @@ impl Control {
 
     pub(super) fn as_mut_ptr(&mut self) -> *mut libc::c_void {
         self.bytes.as_mut_ptr().cast()
+    }
+
+    /// Adds `extras` for a message to an IPv4 address, or to an IPv6 one, after so many bytes; returns how many it are then.
+    pub(crate) fn append(&mut self, mut at: usize, ipv4: bool, extras: Extras) -> usize {
+        let mut begin = |control: &mut Self, kind: Kind| {
+            control.put(at, (HEADER + kind.data).to_ne_bytes());
+            control.put(at + WORD, kind.both().to_ne_bytes());
+            let data = at + HEADER;
+            at += space(kind.data);
+            data
+        };
+        if let Some(class) = extras.traffic_class {
+            let kind = if ipv4 { Kind { data: 4, ..TOS } } else { TRAFFIC_CLASS };
+            let data = begin(self, kind);
+            self.put(data, i32::from(class).to_ne_bytes());
+        }
+        if let Some(bytes) = extras.segment {
+            let data = begin(self, SEGMENT);
+            self.put(data, bytes.to_ne_bytes());
+        }
+        at
     }
 
     /// What has a message leave from `source`, an address of this host, and how many bytes of it to send. An interface is
@@ -171,7 +249,7 @@ impl Control {
     /// kernel (net/ipv4/ip_sockglue.c, ipv4_pktinfo_prepare); in IPv6 the source is left to routing.
     #[inline]
     pub(crate) fn make_reply(&mut self, asked: Asked, filled: usize) -> usize {
-        let filled = if asked.times { self.drop_time(filled) } else { filled };
+        let filled = if asked.is_more() { self.keep_addresses(asked, filled) } else { filled };
         match asked.pktinfo {
             Pktinfo::Off => 0,
             Pktinfo::V4 => {
@@ -185,16 +263,23 @@ impl Control {
         }
     }
 
-    /// Moves what follows the receive time to the front, since a message sent with one is refused (net/core/sock.c,
-    /// `__sock_cmsg_send`); returns how many bytes that are.
-    #[inline]
-    fn drop_time(&mut self, filled: usize) -> usize {
-        if !self.holds(0, filled, TIME) {
-            return filled;
+    /// Moves the addresses to the front and leaves the rest out, since a message sent with a receive time, for one, is refused
+    /// (net/core/sock.c, `__sock_cmsg_send`); returns how many bytes that are.
+    fn keep_addresses(&mut self, asked: Asked, filled: usize) -> usize {
+        let received = *self;
+        let mut end = 0;
+        let kept = match asked.pktinfo {
+            Pktinfo::Off => &[][..],
+            Pktinfo::V4 => &[IPV4],
+            Pktinfo::V6 => &[IPV6, IPV4],
+        };
+        for kind in kept {
+            let Some(data) = received.find(filled, *kind) else { continue };
+            let (from, bytes) = (data - HEADER, HEADER + kind.data);
+            self.bytes[end..end + bytes].copy_from_slice(&received.bytes[from..from + bytes]);
+            end += space(kind.data);
         }
-        let filled = filled.min(CAPACITY);
-        self.bytes.copy_within(TIME_SPACE..filled, 0);
-        filled - TIME_SPACE
+        end
     }
 
     #[inline]
@@ -222,6 +307,25 @@ impl Control {
         V6_SPACE
     }
 
+    /// Where the data of this kind is, in `filled` bytes. Their order is the kernel's, and so is which of them there are.
+    #[inline]
+    fn find(&self, filled: usize, kind: Kind) -> Option<usize> {
+        let (mut at, end) = (0usize, filled.min(CAPACITY));
+        loop {
+            if self.holds(at, end, kind) {
+                return Some(at + HEADER);
+            }
+            if at + HEADER > end {
+                return None;
+            }
+            let length = usize::from_ne_bytes(self.take(at));
+            if !(HEADER..=CAPACITY).contains(&length) {
+                return None;
+            }
+            at += length.next_multiple_of(WORD);
+        }
+    }
+
     /// Whether a message of this kind starts at `offset` of `filled` bytes. Its own length needs no look: on a socket
     /// that asks for these only, the kernel puts nothing else there, and cuts the whole when it cuts.
     #[inline]
@@ -233,7 +337,7 @@ impl Control {
     /// without optimisation across crates.
     #[inline]
     fn take<const N: usize>(&self, offset: usize) -> [u8; N] {
-        self.bytes[offset..].first_chunk().copied().unwrap_or([0; N])
+        self.bytes.get(offset..).and_then(|rest| rest.first_chunk()).copied().unwrap_or([0; N])
     }
 
     /// Writes what is within.
@@ -264,7 +368,7 @@ mod tests {
 
     fn reply_v6(address: &str) -> Result<(Ipv6Addr, u32), std::net::AddrParseError> {
         let mut control = v6(address.parse::<Ipv6Addr>()?.octets(), 7);
-        let asked = Asked { pktinfo: Pktinfo::V6, times: false };
+        let asked = Asked::only(Pktinfo::V6);
         assert_eq!(control.make_reply(asked, V6_SPACE), V6_SPACE);
         Ok((control.take::<16>(HEADER).into(), u32::from_ne_bytes(control.take(HEADER + 16))))
     }
@@ -277,8 +381,9 @@ mod tests {
         Ok(())
     }
 
-    fn all_kinds() -> impl Iterator<Item = (Pktinfo, bool)> {
-        [Pktinfo::Off, Pktinfo::V4, Pktinfo::V6].into_iter().flat_map(|kind| [(kind, false), (kind, true)])
+    fn all_kinds() -> impl Iterator<Item = Asked> {
+        let kinds = [Pktinfo::Off, Pktinfo::V4, Pktinfo::V6].into_iter().map(Asked::only);
+        kinds.flat_map(|kind| [kind, Asked { times: true, traffic_class: true, gro: true, ..kind }])
     }
 
     #[test]
@@ -297,21 +402,37 @@ mod tests {
         assert_eq!(seen.destination(), Some(Ipv4Addr::new(192, 0, 2, 2).into()));
         let seen = Filled { control: &control, length: TIME_SPACE - 1 };
         assert_eq!((seen.received_ns(), seen.destination()), (None, None));
-        assert_eq!(control.make_reply(Asked { pktinfo: Pktinfo::V4, times: true }, length), V4_SPACE);
+        assert_eq!(control.make_reply(Asked { times: true, ..Asked::only(Pktinfo::V4) }, length), V4_SPACE);
         assert!(control.holds(0, V4_SPACE, IPV4));
         assert_eq!(control.take(HEADER + 4), [192, 0, 2, 1]);
+    }
+
+    #[test]
+    fn what_a_reply_is_sent_with_follows_the_address() {
+        let extras = Extras { traffic_class: Some(3), segment: Some(1200) };
+        let (mut control, length) = Control::leaving(Pktinfo::V4, Ipv4Addr::LOCALHOST.into(), 0);
+        let length = control.append(length, true, extras);
+        assert_eq!(length, V4_SPACE + 2 * INT_SPACE);
+        let seen = Filled { control: &control, length };
+        assert_eq!(seen.traffic_class(), Some(3));
+        assert_eq!(control.find(length, SEGMENT).map(|at| control.take(at)), Some(1200u16.to_ne_bytes()));
+        let (mut control, length) = Control::leaving(Pktinfo::V6, Ipv6Addr::LOCALHOST.into(), 0);
+        let length = control.append(length, false, extras);
+        assert_eq!(Filled { control: &control, length }.traffic_class(), Some(3));
     }
 
     proptest! {
         #[test]
         fn any_bytes_are_survived(bytes: [u8; CAPACITY], filled in 0..=CAPACITY) {
-            for (pktinfo, times) in all_kinds() {
-                let asked = Asked { pktinfo, times };
+            for asked in all_kinds() {
                 let filled = filled.min(asked.capacity());
                 let mut control = Control { bytes };
                 let seen = Filled { control: &control, length: filled };
-                let _ = (seen.destination(), seen.received_ns());
-                prop_assert!(control.make_reply(asked, filled) <= asked.capacity());
+                let _ = (seen.destination(), seen.received_ns(), seen.traffic_class(), seen.segment());
+                let length = control.make_reply(asked, filled);
+                prop_assert!(length <= asked.capacity());
+                let extras = Extras { traffic_class: Some(1), segment: Some(1200) };
+                prop_assert!(control.append(length, true, extras) <= CAPACITY);
             }
         }
     }

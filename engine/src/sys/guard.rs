@@ -12,7 +12,11 @@ use std::sync::atomic::AtomicU64;
 pub(crate) struct State {
     /// How many requests may be admitted in all.
     pub(crate) granted: AtomicU64,
-    _apart: [u64; 15],
+    /// How many may wait at once.
+    pub(crate) limit: AtomicU64,
+    /// How many the workers took.
+    pub(crate) taken: AtomicU64,
+    _apart: [u64; 13],
     /// How many were.
     pub(crate) admitted: AtomicU64,
 }

@@ -32,8 +32,17 @@ pub(crate) fn about_now_ns() -> i64 {
     time.tv_sec.saturating_mul(1_000_000_000).saturating_add(time.tv_nsec)
 }
 
-/// The monotonic clock, in nanoseconds.
+/// The monotonic clock as of the last tick of the kernel, in nanoseconds.
 pub(crate) fn monotonic_ns() -> u64 {
-    let time = clock_gettime(ClockId::MonotonicCoarse);
+    elapsed_ns(ClockId::MonotonicCoarse)
+}
+
+/// The monotonic clock, in nanoseconds.
+pub(crate) fn precise_ns() -> u64 {
+    elapsed_ns(ClockId::Monotonic)
+}
+
+fn elapsed_ns(clock: ClockId) -> u64 {
+    let time = clock_gettime(clock);
     (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64)
 }

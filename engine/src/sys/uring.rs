@@ -315,7 +315,7 @@ impl<'a> Ring<'a> {
                 return false;
             }
             Outgoing::Same => message.payload_length(),
-            Outgoing::Reply(length) | Outgoing::ReplyTo(length, _) => length,
+            Outgoing::Reply(length) | Outgoing::With(length, _) => length,
         };
         let release = match self.zero_copy {
             Some(from) if length >= from && self.sends.may_hold() => Release::Notified,

@@ -6,8 +6,8 @@
 
 use std::net::UdpSocket;
 use std::process::Command;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use linerate_engine::{Action, Guard, Overload, Pinning, Request, Running, Server, Service};
@@ -24,8 +24,8 @@ const COST: Duration = Duration::from_micros(50);
 /// Who asked waits no longer for an answer.
 const DEADLINE: Duration = Duration::from_millis(200);
 
-/// Requests that may wait with the policy: enough for as long as who asks does not get its CPU, few enough to be in time.
-const OUTSTANDING: u32 = 1024;
+/// How long a request may wait with the policy: as long as who asks may be without its CPU on a busy machine.
+const WAIT: Duration = Duration::from_millis(20);
 
 /// Receive buffer of the server without a policy: more requests than are answered in five deadlines. The kernel doubles it, and takes
 /// some 770 bytes for a short one.
@@ -44,6 +44,8 @@ struct Costly {
     began: Instant,
     in_time: Arc<AtomicU64>,
     late: Arc<AtomicU64>,
+    /// How long each request took until it was decided about.
+    waits: Arc<Mutex<Vec<Duration>>>,
 }
 
 impl Service for Costly {
@@ -57,11 +59,19 @@ impl Service for Costly {
         };
         let waited = self.began.elapsed().saturating_sub(Duration::from_nanos(sent));
         if waited <= DEADLINE { &self.in_time } else { &self.late }.fetch_add(1, Relaxed);
+        self.waits.lock().unwrap_or_else(PoisonError::into_inner).push(waited);
         Action::Echo
     }
 }
 
 impl Costly {
+    /// The median since the last look.
+    fn median_wait(&self) -> Duration {
+        let mut waits = std::mem::take(&mut *self.waits.lock().unwrap_or_else(PoisonError::into_inner));
+        waits.sort_unstable();
+        waits.get(waits.len() / 2).copied().unwrap_or_default()
+    }
+
     /// A request as of now.
     fn request(&self) -> [u8; 8] {
         (self.began.elapsed().as_nanos() as u64).to_ne_bytes()
@@ -90,6 +100,8 @@ struct Seen {
     asked: f64,
     /// Answered in time then.
     goodput: f64,
+    /// The median time of a request until it was decided about then.
+    wait: Duration,
 }
 
 /// Where the test runs.
@@ -123,7 +135,12 @@ impl Place<'_> {
     }
 
     fn measure(&self, overload: Overload) -> Result<Seen, Box<dyn std::error::Error>> {
-        let service = Costly { began: Instant::now(), in_time: Arc::default(), late: Arc::default() };
+        let service = Costly {
+            began: Instant::now(),
+            in_time: Arc::default(),
+            late: Arc::default(),
+            waits: Arc::default(),
+        };
         let running = self.serve(&service, overload)?;
         prefer(running.thread_ids()[0])?;
         let client = client_at(self.lab, 0)?;
@@ -136,18 +153,20 @@ impl Place<'_> {
             },
         )?;
         let sent = AtomicU64::new(0);
-        let (asked, goodput) = self.beside(
+        let (asked, goodput, wait) = self.beside(
             |over| flood(&client, &service, &sent, over),
             || {
                 // Until what waits is as much as can, and its first is late.
                 service.rate(DEADLINE * 7 / 4);
+                service.median_wait();
                 let (begun, before) = (Instant::now(), sent.load(Relaxed));
                 let goodput = service.rate(Duration::from_millis(400));
-                ((sent.load(Relaxed) - before) as f64 / begun.elapsed().as_secs_f64(), goodput)
+                let asked = (sent.load(Relaxed) - before) as f64 / begun.elapsed().as_secs_f64();
+                (asked, goodput, service.median_wait())
             },
         )?;
         running.stop()?;
-        Ok(Seen { capacity, asked, goodput })
+        Ok(Seen { capacity, asked, goodput, wait })
     }
 
     /// What `look` sees while `ask` asks, on the CPU for that, until told that it is over.
@@ -220,7 +239,7 @@ fn far_above_its_capacity_a_server_goes_on_answering() -> Outcome {
         skip(test, format!("real-time scheduling: {error}"));
         return Ok(());
     }
-    let guard = Guard { outstanding: OUTSTANDING, ..Guard::default() };
+    let guard = Guard { wait: WAIT, ..Guard::default() };
     let policy = Overload { shed_after: DEADLINE, guard: Some(guard), ..Overload::protect() };
     let (mut without, mut with) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
@@ -238,5 +257,10 @@ fn far_above_its_capacity_a_server_goes_on_answering() -> Outcome {
     // On a quiet machine it is all of it.
     assert!(protected >= 0.7, "the policy does not keep it answering: {seen}");
     assert!(protected >= 2.0 * unprotected, "the policy gains nothing: {seen}");
+    // The guard's limit is a time, whatever a request costs. A count of 1024 was 51 ms here.
+    let mut waits: Vec<Duration> = with.iter().map(|seen| seen.wait).collect();
+    waits.sort_unstable();
+    let wait = waits[waits.len() / 2];
+    assert!(wait <= 2 * WAIT, "requests wait longer than they may: {wait:?} of {seen}");
     Ok(())
 }

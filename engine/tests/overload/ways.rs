@@ -6,7 +6,7 @@ use std::time::Duration;
 use linerate_engine::{Action, GuardMode, Request, Running, Service};
 use linerate_lab::Lab;
 
-use crate::guard::{FOREVER, OUTSTANDING, counts, guarded, lab, serve_at};
+use crate::guard::{FIRST, FOREVER, counts, guarded, lab, serve_at};
 use crate::support::{Outcome, PATIENCE, ask, client, skip};
 use crate::{Held, Hold, until};
 
@@ -14,17 +14,17 @@ use crate::{Held, Hold, until};
 fn refuses_what_is_too_much(running: &Running, hold: &Hold, client: &UdpSocket, to: SocketAddr) -> Outcome {
     client.send_to(b"first", to)?;
     hold.until_held()?;
-    for _ in 0..50 {
+    for _ in 0..100 {
         client.send_to(b"more", to)?;
     }
-    until("all have come", || counts(running).admitted + counts(running).refused == 51)?;
-    assert_eq!(counts(running).admitted, u64::from(OUTSTANDING) + 1, "{:?}", counts(running));
+    until("all have come", || counts(running).admitted + counts(running).refused == 101)?;
+    assert_eq!(counts(running).admitted, u64::from(FIRST), "{:?}", counts(running));
     Ok(())
 }
 
 /// What was admitted, once it is held no more.
 fn all_are_answered(client: &UdpSocket, to: SocketAddr) -> Outcome {
-    for _ in 0..=OUTSTANDING {
+    for _ in 0..FIRST {
         client.recv(&mut [0; 16])?;
     }
     assert_eq!(ask(client, to, b"fresh")?.0, b"fresh");
@@ -125,12 +125,12 @@ fn a_worker_that_is_stuck_does_not_keep_others_from_answering() -> Outcome {
     let overload = guarded(Duration::from_millis(50));
     let running = serve_at(&lab, bind, 2, &overload, HeldBySome(held))?;
     let to = running.local_addr();
-    assert_eq!(running.guard().ok_or("no guard")?.outstanding, 2 * OUTSTANDING);
+    assert_eq!(running.guard().ok_or("no guard")?.outstanding, 2 * FIRST);
     let [stuck, free] = one_of_each(&lab, &running)?;
     stuck.send_to(b"hold", to)?;
     hold.until_held()?;
-    // Less than may wait.
-    let flood = || (0..OUTSTANDING / 2).all(|_| stuck.send_to(b"more", to).is_ok());
+    // Few of those that may wait.
+    let flood = || (0..4).all(|_| stuck.send_to(b"more", to).is_ok());
     until("its requests fill what may wait", || flood() && counts(&running).refused > 0)?;
     // The other one's are let through when nobody took any, and by then it is known who is stuck.
     free.set_read_timeout(Some(Duration::from_millis(20)))?;

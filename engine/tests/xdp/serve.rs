@@ -5,7 +5,7 @@ use std::sync::mpsc::channel;
 use std::time::SystemTime;
 
 use etherparse::{PacketBuilder, VlanId};
-use linerate_engine::{Action, Backend, Echo, Request, Server, Xdp, XdpMode};
+use linerate_engine::{Action, Backend, Echo, ReplyOptions, Request, Server, Xdp, XdpMode};
 
 use crate::scene::{Outcome, PATIENCE, PORT, Scene, ask};
 use crate::sys;
@@ -132,6 +132,7 @@ pub(crate) fn long_and_elsewhere() -> Outcome {
                     .bind(SocketAddr::new(bind, PORT))
                     .workers(1)
                     .max_reply(4000)
+                    .receive_traffic_class(true)
                     .backend(linerate_engine::Backend::Xdp(Xdp::default()));
                 scene.lab.receiver().run(|| {
                     builder.start(move |_| {
@@ -139,6 +140,17 @@ pub(crate) fn long_and_elsewhere() -> Outcome {
                             b"long" => {
                                 reply[..3001].fill(7);
                                 Action::Reply(3001)
+                            }
+                            b"later" => {
+                                let later = request.defer();
+                                std::thread::spawn(move || later.send(b"now"));
+                                Action::Defer
+                            }
+                            b"class" => {
+                                reply[0] = request.traffic_class().unwrap_or(255);
+                                let options =
+                                    ReplyOptions { traffic_class: Some(0x2e << 2), ..Default::default() };
+                                Action::ReplyWith { length: 1, options }
                             }
                             _ => {
                                 reply[..5].copy_from_slice(b"hello");
@@ -152,12 +164,15 @@ pub(crate) fn long_and_elsewhere() -> Outcome {
             let client = scene.client(address)?;
             let (answer, from) = ask(&client, server, b"long")?;
             assert_eq!((answer, from), (vec![7; 3001], server), "{bind}");
+            assert_eq!(ask(&client, server, b"later")?, (b"now".to_vec(), server), "{bind}");
+            assert_eq!(ask(&client, server, b"class")?, (vec![0], server), "{bind}");
             client.send_to(b"tell them", server)?;
             let mut answer = [0; 16];
             let (length, from) = third.recv_from(&mut answer)?;
             assert_eq!((&answer[..length], from), (b"hello".as_slice(), server), "{bind}");
             let total = running.stop()?.total();
-            assert_eq!((total.received, total.frames, total.answered, total.redirected), (2, 2, 2, 1));
+            assert_eq!((total.received, total.frames, total.answered, total.redirected), (4, 4, 3, 1));
+            assert_eq!((total.deferred, total.deferred_sent), (1, 1));
         }
     }
     Ok(())

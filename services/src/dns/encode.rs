@@ -2,33 +2,35 @@
 
 use super::query::HEADER;
 use super::rtype;
-use super::store::{NO_NAME, NameId, ROOT, SetId, Zones};
+use super::store::{Name, Place, Zones};
 
 /// The highest place a pointer can name (RFC 1035, section 4.1.4).
 const FARTHEST: usize = 0x3fff;
-/// Names whose places are remembered in one message; further ones are written out.
+/// Ends of names whose places are remembered in one message; further ones are written out.
 const SLOTS: usize = 4096;
 
 /// Whose name a record has in an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Owner {
-    /// The name that was asked for, which is not in the tree.
+    /// The name that was asked for, which may not be in the zone.
     Question,
-    Name(NameId),
+    Name(Place),
 }
 
-/// Where names are in the message so far.
+/// Where ends of names are in the message so far.
 #[derive(Debug)]
 pub(crate) struct Places {
-    /// Message, name and place of each; those of other messages are free.
-    slots: Box<[(u32, NameId, u16)]>,
+    /// Message, hash and place of each; those of other messages are free.
+    slots: Box<[(u32, u32, u16)]>,
     message: u32,
     used: Vec<usize>,
+    name: Name,
 }
 
 impl Places {
     pub(crate) fn new() -> Self {
-        Self { slots: vec![(0, 0, 0); SLOTS].into(), message: 0, used: Vec::with_capacity(SLOTS / 2) }
+        let used = Vec::with_capacity(SLOTS / 2);
+        Self { slots: vec![(0, 0, 0); SLOTS].into(), message: 0, used, name: Name::default() }
     }
 
     fn clear(&mut self) {
@@ -40,25 +42,19 @@ impl Places {
         }
     }
 
-    /// The slot of a name, or the free one where it would be.
-    fn slot(&self, name: NameId) -> usize {
-        let mut at = name.wrapping_mul(0x9e37_79b9) as usize >> 20 & (SLOTS - 1);
-        while self.slots[at].0 == self.message && self.slots[at].1 != name {
-            at = (at + 1) & (SLOTS - 1);
-        }
-        at
+    /// The slots that may have a hash, and the free one behind them.
+    fn probe(hash: u32) -> impl Iterator<Item = usize> + use<> {
+        let first = hash.wrapping_mul(0x9e37_79b9) as usize >> 20 & (SLOTS - 1);
+        (0..SLOTS).map(move |step| (first + step) & (SLOTS - 1))
     }
 
-    fn find(&self, name: NameId) -> Option<u16> {
-        let (message, _, place) = self.slots[self.slot(name)];
-        (message == self.message && place != 0).then_some(place)
-    }
-
-    fn put(&mut self, name: NameId, place: usize) {
+    fn put(&mut self, hash: u32, place: usize) {
         if place <= FARTHEST && self.used.len() < SLOTS / 2 {
-            let slot = self.slot(name);
-            self.slots[slot] = (self.message, name, place as u16);
-            self.used.push(slot);
+            let free = Self::probe(hash).find(|slot| self.slots[*slot].0 != self.message);
+            if let Some(slot) = free {
+                self.slots[slot] = (self.message, hash, place as u16);
+                self.used.push(slot);
+            }
         }
     }
 
@@ -83,26 +79,21 @@ pub(crate) struct Encoder<'a> {
 }
 
 impl<'a> Encoder<'a> {
-    /// Goes on behind `at` bytes, up to `limit`.
+    /// Goes on behind the question, whose name is `question`, up to `limit`.
     pub(crate) fn new(
         zones: &'a Zones,
         places: &'a mut Places,
         message: &'a mut [u8],
         at: usize,
         limit: usize,
+        question: &Name,
     ) -> Self {
         places.clear();
+        for labels in 1..=question.labels {
+            places.put(question.hash(labels), HEADER + question.start(labels));
+        }
         let limit = limit.min(message.len());
         Self { zones, places, message, at, limit, over: false }
-    }
-
-    /// Tells that the question ends with `name` and where.
-    pub(crate) fn question_ends_with(&mut self, mut name: NameId, name_length: usize) {
-        while name != ROOT {
-            let length = self.zones.name(name).len();
-            self.places.put(name, HEADER + name_length - length);
-            name = self.zones.entry(name).parent;
-        }
     }
 
     pub(crate) fn position(&self) -> usize {
@@ -117,12 +108,12 @@ impl<'a> Encoder<'a> {
     }
 
     /// Writes one set's records: how many, and whether all fitted.
-    pub(crate) fn set(&mut self, owner: Owner, set: SetId) -> (u16, bool) {
+    pub(crate) fn set(&mut self, owner: Owner, set: Place, ttl: Option<u32>) -> (u16, bool) {
         let (zones, mut added) = (self.zones, 0);
         let set = zones.set(set);
-        for record in set.records.clone() {
+        for (_, data) in set.records() {
             let mark = self.at;
-            self.record(owner, set.rtype, set.ttl, record);
+            self.record(owner, set.rtype, ttl.unwrap_or(set.ttl), data);
             if self.over {
                 self.cut(mark);
                 return (added, false);
@@ -132,48 +123,75 @@ impl<'a> Encoder<'a> {
         (added, true)
     }
 
-    fn record(&mut self, owner: Owner, rtype: u16, ttl: u32, record: u32) {
+    fn record(&mut self, owner: Owner, rtype: u16, ttl: u32, data: &[u8]) {
         match owner {
             Owner::Question => self.write(&(0xc000 | HEADER as u16).to_be_bytes()),
-            Owner::Name(name) => self.name(name),
+            Owner::Name(name) => self.name(self.zones.name(name)),
         }
         self.write(&rtype.to_be_bytes());
         self.write(&super::query::CLASS_IN.to_be_bytes());
         self.write(&ttl.to_be_bytes());
         let length_at = self.at;
         self.write(&[0; 2]);
-        let zones = self.zones;
-        let data = &zones.records[record as usize];
-        let bytes = &zones.data[data.bytes.start as usize..data.bytes.end as usize];
+        let mut written = 0;
         if rtype::is_compressed(rtype) {
-            let (before, after) =
-                (usize::from(data.names_at), usize::from(data.names_at + data.names_length));
-            self.write(&bytes[..before]);
-            for name in data.names.into_iter().filter(|name| *name != NO_NAME) {
-                self.name(name);
+            for name in rtype::names(rtype, data).into_iter().flatten() {
+                self.write(&data[written..name.start]);
+                written = name.end;
+                self.name(&data[name]);
             }
-            self.write(&bytes[after..]);
-        } else {
-            self.write(bytes);
         }
+        self.write(&data[written..]);
         if !self.over {
             let length = (self.at - length_at - 2) as u16;
             self.message[length_at..length_at + 2].copy_from_slice(&length.to_be_bytes());
         }
     }
 
-    fn name(&mut self, mut name: NameId) {
-        let zones = self.zones;
-        while name != ROOT {
-            if let Some(place) = self.places.find(name) {
+    fn name(&mut self, name: &[u8]) {
+        self.places.name.set(name);
+        for labels in (1..=self.places.name.labels).rev() {
+            if self.over {
+                return;
+            }
+            if let Some(place) = self.find(labels) {
                 return self.write(&(0xc000 | place).to_be_bytes());
             }
-            self.places.put(name, self.at);
-            let bytes = zones.name(name);
-            self.write(&bytes[..usize::from(bytes[0]) + 1]);
-            name = zones.entry(name).parent;
+            let (start, end) = (self.places.name.start(labels), self.places.name.start(labels - 1));
+            self.places.put(self.places.name.hash(labels), self.at);
+            self.write(&name[start..end]);
         }
         self.write(&[0]);
+    }
+
+    /// Where the end of the name in hand with so many labels is in the message.
+    fn find(&self, labels: usize) -> Option<u16> {
+        let (hash, end) = (self.places.name.hash(labels), self.places.name.end(labels));
+        let of_message = Places::probe(hash).map(|slot| self.places.slots[slot]);
+        let mut of_message = of_message.take_while(|(message, ..)| *message == self.places.message);
+        let same =
+            |(_, other, place): &(u32, u32, u16)| *other == hash && *place != 0 && self.is_at(*place, end);
+        of_message.find(same).map(|(_, _, place)| place)
+    }
+
+    /// Whether the message has a name at a place, in letters of any case.
+    fn is_at(&self, place: u16, mut name: &[u8]) -> bool {
+        let mut at = usize::from(place);
+        loop {
+            let length = self.message[at];
+            if length & 0xc0 == 0xc0 {
+                at = usize::from(u16::from_be_bytes([length & 0x3f, self.message[at + 1]]));
+                continue;
+            }
+            let label = usize::from(length) + 1;
+            let same = name
+                .get(..label)
+                .is_some_and(|of_name| of_name.eq_ignore_ascii_case(&self.message[at..at + label]));
+            if !same || length == 0 {
+                return same;
+            }
+            (at, name) = (at + label, &name[label..]);
+        }
     }
 
     fn write(&mut self, bytes: &[u8]) {

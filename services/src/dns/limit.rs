@@ -53,6 +53,9 @@ impl Default for RateLimit {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Send,
+    /// Above the rate limit, but told to come by TCP.
+    Slip,
+    /// The network has no surplus left.
     Cut,
     Drop,
 }
@@ -157,7 +160,7 @@ impl Limiter {
         let over = bucket.count.max(bucket.before / 2);
         match (over > self.limit.per_second, self.limit.slip) {
             (false, _) => Verdict::Send,
-            (true, slip) if slip != 0 && bucket.count.is_multiple_of(slip) => Verdict::Cut,
+            (true, slip) if slip != 0 && bucket.count.is_multiple_of(slip) => Verdict::Slip,
             (true, _) => Verdict::Drop,
         }
     }
@@ -204,7 +207,7 @@ mod tests {
         let all = verdicts(&mut limiter, "192.0.2.1", 30, Duration::ZERO);
         assert!(all[..10].iter().all(|verdict| *verdict == Verdict::Send));
         let count = |wanted| all[10..].iter().filter(|verdict| **verdict == wanted).count();
-        assert_eq!((count(Verdict::Cut), count(Verdict::Drop)), (10, 10));
+        assert_eq!((count(Verdict::Slip), count(Verdict::Drop)), (10, 10));
     }
 
     #[test]
@@ -230,7 +233,7 @@ mod tests {
         assert_eq!(sent("192.0.2.200", Duration::ZERO), 0, "the same network");
         assert_eq!(sent("192.0.2.200", SECOND / 2), 5, "half of it, and what was left");
         assert_eq!(sent("192.0.2.200", 100 * SECOND), 11, "no more than a second's worth is saved up");
-        let written = |length| Written { length, kind: Kind::Positive, subject: 7 };
+        let written = |length| Written { length, kind: Kind::Positive, subject: 7, truncated: false };
         let verdict = |limiter: &mut Limiter, source: &str, length| {
             limiter.verdict(source.parse().expect("an address"), 40, &written(length))
         };

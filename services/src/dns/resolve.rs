@@ -5,13 +5,16 @@
 use super::encode::Owner;
 use super::query::{self, rcode};
 use super::rtype;
-use super::store::{NO_NAME, NO_ZONE, NameId, SetId, Zones};
+use super::store::{Found, Name, Place, Set, Zones, name_places};
+use super::zonefile::is_below;
 
 /// Sections in the order in which they are written, and given up when there is no room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Section {
     Answer,
     Authority,
+    /// Addresses of servers whose names are in the zone that is referred to: without them nobody gets there (RFC 9471).
+    Glue,
     /// The zone's servers beside an answer: the first to be left out.
     Servers,
     /// IPv4 addresses of hosts that the answer names.
@@ -20,8 +23,28 @@ pub(crate) enum Section {
 }
 
 impl Section {
-    pub(crate) const ALL: [Section; 5] =
-        [Section::Answer, Section::Authority, Section::Servers, Section::AddressesV4, Section::AddressesV6];
+    pub(crate) const ALL: [Section; 6] = [
+        Section::Answer,
+        Section::Authority,
+        Section::Glue,
+        Section::Servers,
+        Section::AddressesV4,
+        Section::AddressesV6,
+    ];
+
+    /// Whether an answer without it is truncated (TC).
+    pub(crate) fn is_required(self) -> bool {
+        self <= Section::Glue
+    }
+
+    /// Which count of the header it is in.
+    pub(crate) fn count(self) -> usize {
+        match self {
+            Section::Answer => 0,
+            Section::Authority | Section::Servers => 1,
+            Section::Glue | Section::AddressesV4 | Section::AddressesV6 => 2,
+        }
+    }
 }
 
 /// A set of records in an answer.
@@ -29,7 +52,9 @@ impl Section {
 pub(crate) struct Part {
     pub(crate) section: Section,
     pub(crate) owner: Owner,
-    pub(crate) set: SetId,
+    pub(crate) set: Place,
+    /// Where it is not that of the set.
+    pub(crate) ttl: Option<u32>,
 }
 
 /// Extended errors (RFC 8914).
@@ -48,11 +73,13 @@ pub(crate) struct Answer {
     pub(crate) parts: Vec<Part>,
     pub(crate) rcode: u16,
     pub(crate) authoritative: bool,
-    /// Whether it refers to servers of another zone, whose addresses it must not lack.
+    /// Whether it refers to servers of another zone.
     pub(crate) referral: bool,
     pub(crate) extended: Option<u16>,
-    /// The wildcard it was made from, if any.
-    pub(crate) wildcard: Option<NameId>,
+    /// The same for all names that get the same answer.
+    pub(crate) subject: u32,
+    /// Whether it was made from a wildcard.
+    pub(crate) wildcard: bool,
 }
 
 impl Answer {
@@ -60,186 +87,135 @@ impl Answer {
         self.parts.clear();
         *self = Answer { parts: std::mem::take(&mut self.parts), ..Answer::default() };
     }
-
-    /// Whether the set was not there yet. One that was keeps the earlier of its sections.
-    fn add(&mut self, new: Part) -> bool {
-        if let Some(part) = self.parts.iter_mut().find(|part| part.set == new.set && part.owner == new.owner)
-        {
-            let earlier = new.section < part.section;
-            part.section = part.section.min(new.section);
-            return earlier;
-        }
-        if self.parts.len() == MOST_PARTS {
-            return false;
-        }
-        self.parts.push(new);
-        true
-    }
 }
 
-/// The part of a name that is in the tree.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Found {
-    pub(crate) name: NameId,
-    /// Whether it is the whole name.
-    pub(crate) exact: bool,
-}
+/// Room for a name that is lent while it is in use.
+pub(crate) type Room = Option<Box<Name>>;
 
 pub(crate) struct Resolver<'a> {
     pub(crate) zones: &'a Zones,
     pub(crate) answer: &'a mut Answer,
     pub(crate) qtype: u16,
     pub(crate) qclass: u16,
+    /// The name that is asked for.
+    pub(crate) question: &'a Name,
+    /// Room for the names that it leads to.
+    pub(crate) alias: &'a mut Room,
+    pub(crate) host: &'a mut Room,
 }
 
-/// A zone and the deepest name in it that exists.
-#[derive(Clone, Copy)]
-struct Standing {
-    zone: u16,
-    name: NameId,
-    exact: bool,
-}
-
-impl Resolver<'_> {
-    pub(crate) fn resolve(&mut self, found: Found) {
+impl<'a> Resolver<'a> {
+    pub(crate) fn resolve(&mut self) {
         self.answer.clear();
-        let mut next = Some((Owner::Question, found));
-        let mut followed = 0;
-        while let Some((owner, found)) = next {
-            next = self.step(owner, found, followed).map(|target| {
-                followed += 1;
-                (Owner::Name(target), Found { name: target, exact: true })
-            });
+        let question = self.question;
+        let mut next = self.step(Owner::Question, question, false);
+        while let Some(target) = next {
+            let mut name = self.alias.take().unwrap_or_default();
+            name.set(self.zones.name(target));
+            next = self.step(Owner::Name(target), &name, true);
+            *self.alias = Some(name);
         }
     }
 
     /// Answers for one name; returns the next one, if this is an alias.
-    fn step(&mut self, owner: Owner, found: Found, followed: usize) -> Option<NameId> {
-        let Some(standing) = self.stand(found) else {
-            if followed == 0 {
+    fn step(&mut self, owner: Owner, name: &Name, followed: bool) -> Option<Place> {
+        // DS at a cut is the parent's (RFC 4035, section 3.1.4.1).
+        let is_apex = self.qtype == rtype::DS && self.zones.is_apex(name);
+        let above = if is_apex { self.zones.zone_of(name, true) } else { None };
+        let Some(zone) = above.or_else(|| self.zones.zone_of(name, false)) else {
+            if !followed {
                 self.answer.rcode = rcode::REFUSED;
                 self.answer.extended = Some(extended::NOT_AUTHORITATIVE);
             }
             return None;
         };
-        let Standing { zone, name, exact } = standing;
+        let found = self.zones.find(name, zone);
+        if !followed {
+            self.answer.subject = found.subject;
+        }
         let authoritative = self.qclass != query::CLASS_ANY;
-        let is_apex = name == self.zones.zones[usize::from(zone)].apex;
-        if exact && self.qtype == rtype::DS && is_apex {
+        if is_apex && above.is_none() {
             self.answer.authoritative = authoritative;
             self.negative(zone);
             return None;
         }
-        match self.cut_above(name, zone) {
-            Some((cut, set)) if !(exact && self.qtype == rtype::DS && cut == name) => {
-                self.answer.authoritative = followed > 0;
+        match self.cut_above(name, &found) {
+            Some((cut, set)) if !(found.exact && self.qtype == rtype::DS && cut == found.node) => {
+                self.answer.authoritative = followed;
                 self.answer.referral = true;
+                let cut = self.zones.node_name(cut);
                 self.add(Section::Authority, Owner::Name(cut), set, zone);
                 None
             }
             _ => {
                 self.answer.authoritative = authoritative;
-                self.own(owner, standing)
+                self.own(owner, name, &found)
             }
         }
     }
 
-    /// The zone that answers for a name, which for DS at a cut is the parent's (RFC 4035, section 3.1.4.1).
-    fn stand(&self, found: Found) -> Option<Standing> {
-        let zone = self.zone_of(found.name)?;
-        let (mut name, mut exact) = (found.name, found.exact);
-        while !self.zones.entry(name).exists {
-            name = self.zones.entry(name).parent;
-            exact = false;
-        }
-        let apex = self.zones.zones[usize::from(zone)].apex;
-        if exact && self.qtype == rtype::DS && name == apex {
-            let above = self.zones.entry(apex).parent;
-            if let Some(zone) = (above != NO_NAME).then(|| self.zone_of(above)).flatten() {
-                return Some(Standing { zone, name, exact });
-            }
-        }
-        Some(Standing { zone, name, exact })
-    }
-
-    fn zone_of(&self, mut name: NameId) -> Option<u16> {
-        while name != NO_NAME {
-            let entry = self.zones.entry(name);
-            if entry.apex_of != NO_ZONE {
-                return Some(entry.apex_of);
-            }
-            name = entry.parent;
-        }
-        None
-    }
-
-    /// The highest cut at or above a name, and its servers.
-    fn cut_above(&self, mut name: NameId, zone: u16) -> Option<(NameId, SetId)> {
-        let apex = self.zones.zones[usize::from(zone)].apex;
-        let mut cut = None;
-        while name != NO_NAME && name != apex {
-            if let Some(set) = self.zones.find_set(name, zone, rtype::NS) {
-                cut = Some((name, set));
-            }
-            name = self.zones.entry(name).parent;
-        }
-        cut
+    /// The highest cut at or above what was found of a name, and its servers.
+    fn cut_above(&self, name: &Name, found: &Found) -> Option<(Place, Set<'a>)> {
+        let apex = super::store::label_count(&self.zones.zones[usize::from(found.zone)].apex);
+        (apex + 1..=found.labels).find_map(|labels| {
+            let node = if labels == found.labels {
+                found.node
+            } else {
+                self.zones.node(found.zone, name, labels)?
+            };
+            Some((node, self.zones.find_set(node, rtype::NS)?))
+        })
     }
 
     /// Answers from the zone's own data; returns the target of an alias.
-    fn own(&mut self, owner: Owner, standing: Standing) -> Option<NameId> {
-        let Standing { zone, name, exact } = standing;
-        let wildcard = self.zones.entry(name).wildcard;
-        let (owner, name) = match (exact, wildcard) {
-            (true, _) => (Owner::Name(name), name),
-            (false, NO_NAME) => {
-                self.answer.rcode = rcode::NXDOMAIN;
-                self.negative(zone);
-                return None;
-            }
-            (false, wildcard) => {
-                self.answer.wildcard.get_or_insert(wildcard);
-                (owner, wildcard)
-            }
+    fn own(&mut self, owner: Owner, name: &Name, found: &Found) -> Option<Place> {
+        let zone = found.zone;
+        let node = if found.exact {
+            found.node
+        } else if let Some(wildcard) = self.zones.wildcard(zone, name, found.labels, found.node) {
+            self.answer.wildcard = true;
+            wildcard
+        } else {
+            self.answer.rcode = rcode::NXDOMAIN;
+            self.negative(zone);
+            return None;
         };
         if self.qtype == rtype::NSEC3 {
             // Its names are hashes, which exist for proofs only.
             self.negative(zone);
             return None;
         }
-        let of_type = if self.qtype == rtype::ANY {
-            self.any(name, zone)
-        } else {
-            self.zones.find_set(name, zone, self.qtype)
-        };
+        let of_type =
+            if self.qtype == rtype::ANY { self.any(node) } else { self.zones.find_set(node, self.qtype) };
         if let Some(set) = of_type {
             self.add(Section::Answer, owner, set, zone);
             let large = matches!(self.qtype, rtype::DNSKEY | rtype::DS | rtype::ANY);
-            let of = &self.zones.zones[usize::from(zone)];
-            if let Some(servers) = of.authority.filter(|_| self.qclass != query::CLASS_ANY && !large) {
-                self.add(Section::Servers, Owner::Name(of.apex), servers, zone);
+            let apex = self.zones.zones[usize::from(zone)].node;
+            let servers = self.zones.find_set(apex, rtype::NS);
+            if let Some(servers) = servers.filter(|_| self.qclass != query::CLASS_ANY && !large) {
+                self.add(Section::Servers, Owner::Name(self.zones.node_name(apex)), servers, zone);
             }
             return None;
         }
-        if let Some(set) = self.zones.find_set(name, zone, rtype::CNAME) {
+        if let Some(set) = self.zones.find_set(node, rtype::CNAME) {
             // One that is there already closes a circle.
             let new = self.add(Section::Answer, owner, set, zone);
-            let record = self.zones.set(set).records.start;
-            return new.then(|| self.zones.records[record as usize].names[0]);
+            let (place, data) = set.records().next()?;
+            return name_places(rtype::CNAME, place, data)[0].filter(|_| new);
         }
         self.negative(zone);
         None
     }
 
     /// One set stands for all (RFC 8482, section 4.1): a small and common one if there is any.
-    fn any(&self, name: NameId, zone: u16) -> Option<SetId> {
+    fn any(&self, node: Place) -> Option<Set<'a>> {
         let (mut usual, mut large) = (None, None);
-        for (id, set) in self.zones.sets_of(name, zone) {
+        for set in self.zones.sets_of(node) {
             match set.rtype {
-                rtype::A | rtype::AAAA | rtype::SOA | rtype::MX | rtype::PTR => return Some(id),
+                rtype::A | rtype::AAAA | rtype::SOA | rtype::MX | rtype::PTR => return Some(set),
                 rtype::NSEC3 => {}
-                rtype::DNSKEY | rtype::RRSIG | rtype::NSEC => large = Some(id),
-                _ => usual = Some(id),
+                rtype::DNSKEY | rtype::RRSIG | rtype::NSEC => large = Some(set),
+                _ => usual = Some(set),
             }
         }
         usual.or(large)
@@ -247,41 +223,84 @@ impl Resolver<'_> {
 
     fn negative(&mut self, zone: u16) {
         if self.qclass != query::CLASS_ANY {
-            let zone = &self.zones.zones[usize::from(zone)];
-            self.answer.add(Part {
-                section: Section::Authority,
-                owner: Owner::Name(zone.apex),
-                set: zone.negative,
-            });
+            let (set, ttl) = self.zones.negative(zone);
+            let owner = Owner::Name(self.zones.node_name(self.zones.zones[usize::from(zone)].node));
+            self.part(Part { section: Section::Authority, owner, set, ttl: Some(ttl) });
         }
+    }
+
+    /// Whether the part was not there yet. One that was keeps the earlier of its sections.
+    fn part(&mut self, new: Part) -> bool {
+        let (zones, question) = (self.zones, self.question);
+        let name = |owner: Owner| match owner {
+            Owner::Question => question.end(question.labels),
+            Owner::Name(place) => zones.name(place),
+        };
+        let same = |part: &&mut Part| {
+            part.set == new.set
+                && (part.owner == new.owner || name(part.owner).eq_ignore_ascii_case(name(new.owner)))
+        };
+        if let Some(part) = self.answer.parts.iter_mut().find(same) {
+            let earlier = new.section < part.section;
+            part.section = part.section.min(new.section);
+            return earlier;
+        }
+        if self.answer.parts.len() == MOST_PARTS {
+            return false;
+        }
+        self.answer.parts.push(new);
+        true
     }
 
     /// Adds a set, and addresses of the hosts it names.
-    fn add(&mut self, section: Section, owner: Owner, set: SetId, zone: u16) -> bool {
-        let new = self.answer.add(Part { section, owner, set });
-        let Some(of) = Some(self.zones.set(set)).filter(|set| rtype::names_host(set.rtype)) else {
+    fn add(&mut self, section: Section, owner: Owner, set: Set<'a>, zone: u16) -> bool {
+        let new = self.part(Part { section, owner, set: set.place, ttl: None });
+        if !rtype::names_host(set.rtype) {
             return new;
-        };
-        for record in of.records.clone() {
-            let host = self.zones.records[record as usize].names[0];
-            // Glue is for referrals.
-            if of.rtype == rtype::NS || self.cut_above(host, zone).is_none() {
-                self.addresses(host, zone);
+        }
+        let mut host = self.host.take().unwrap_or_default();
+        for (place, data) in set.records() {
+            let Some(at) = name_places(set.rtype, place, data)[0] else { continue };
+            let bytes = self.zones.name(at);
+            if self.zones.is_in(zone, bytes) {
+                host.set(bytes);
+                let cut = match owner {
+                    Owner::Name(cut) if self.answer.referral && section == Section::Authority => {
+                        Some(self.zones.name(cut))
+                    }
+                    _ => None,
+                };
+                self.addresses(
+                    &host,
+                    at,
+                    zone,
+                    set.rtype == rtype::NS,
+                    cut.is_some_and(|cut| is_below(bytes, cut)),
+                );
             }
         }
+        *self.host = Some(host);
         new
     }
 
-    fn addresses(&mut self, host: NameId, zone: u16) {
-        let mut closest = host;
-        while !self.zones.entry(closest).exists {
-            closest = self.zones.entry(closest).parent;
+    /// Adds the addresses of a host; `below_cuts`: also where they are glue, which is for referrals; `required`: the
+    /// answer is of no use without.
+    fn addresses(&mut self, host: &Name, at: Place, zone: u16, below_cuts: bool, required: bool) {
+        let found = self.zones.find(host, zone);
+        if !below_cuts && self.cut_above(host, &found).is_some() {
+            return;
         }
-        let wildcard = self.zones.entry(closest).wildcard;
-        let source = if closest != host && wildcard != NO_NAME { wildcard } else { host };
+        let source = if found.exact {
+            found.node
+        } else if let Some(wildcard) = self.zones.wildcard(zone, host, found.labels, found.node) {
+            wildcard
+        } else {
+            return;
+        };
         for (section, rtype) in [(Section::AddressesV4, rtype::A), (Section::AddressesV6, rtype::AAAA)] {
-            if let Some(set) = self.zones.find_set(source, zone, rtype) {
-                self.answer.add(Part { section, owner: Owner::Name(host), set });
+            if let Some(set) = self.zones.find_set(source, rtype) {
+                let section = if required { Section::Glue } else { section };
+                self.part(Part { section, owner: Owner::Name(at), set: set.place, ttl: None });
             }
         }
     }

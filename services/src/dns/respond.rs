@@ -1,10 +1,10 @@
 //! From the bytes of a query to those of its answer.
 
 use super::encode::{Encoder, Places};
-use super::query::{self, Edns, HEADER, LONGEST_NAME, Query, Question, flag, rcode};
-use super::resolve::{Answer, Found, Resolver, Section, extended};
+use super::query::{self, Edns, HEADER, Query, Question, flag, rcode};
+use super::resolve::{Answer, Resolver, Room, Section, extended};
 use super::rtype;
-use super::store::{HASH_START, NameId, ROOT, Zones, hash_back};
+use super::store::{Name, Zones};
 
 /// The longest answer over UDP where the query has no EDNS (RFC 1035, section 4.2.1).
 const PLAIN_UDP: usize = 512;
@@ -47,7 +47,15 @@ pub(crate) struct Written {
     pub(crate) length: usize,
     pub(crate) kind: Kind,
     /// What the answer is about: the same for all names that get the same answer.
-    pub(crate) subject: NameId,
+    pub(crate) subject: u32,
+    /// Whether something was left out for want of room (TC).
+    pub(crate) truncated: bool,
+}
+
+impl Written {
+    fn error(length: usize) -> Self {
+        Self { length, kind: Kind::Error, subject: 0, truncated: false }
+    }
 }
 
 /// Answers queries from zones. Holds what it needs for one answer, and uses it again: no answer allocates.
@@ -55,8 +63,10 @@ pub(crate) struct Written {
 pub(crate) struct Responder {
     places: Places,
     answer: Answer,
-    /// The name that was asked for, in lower case.
-    name: [u8; LONGEST_NAME],
+    /// The name that was asked for.
+    name: Name,
+    alias: Room,
+    host: Room,
 }
 
 impl Responder {
@@ -64,7 +74,9 @@ impl Responder {
         Self {
             places: Places::new(),
             answer: Answer { parts: Vec::with_capacity(64), ..Answer::default() },
-            name: [0; LONGEST_NAME],
+            name: Name::default(),
+            alias: Some(Box::default()),
+            host: Some(Box::default()),
         }
     }
 
@@ -84,16 +96,15 @@ impl Responder {
             put(to, 2, flags);
             put(to, 10, u16::from(edns.is_some()));
             put_options(to, HEADER, transport, edns, None, None);
-            Some(Written { length, kind: Kind::Error, subject: ROOT })
+            Some(Written::error(length))
         };
         match query::parse(query) {
             Query::Silence => None,
             Query::Header(flags) => header(flags, None, reply),
             Query::Bare(flags, edns) => header(flags, Some(edns), reply),
             Query::Notify(name_length) => {
-                let found = self.find(zones, query, name_length);
-                let known = found.exact && zones.entry(found.name).apex_of != super::store::NO_ZONE;
-                let code = if known { rcode::REFUSED } else { rcode::NXDOMAIN };
+                self.name.set(&query[HEADER..HEADER + name_length]);
+                let code = if zones.is_apex(&self.name) { rcode::REFUSED } else { rcode::NXDOMAIN };
                 header(with_code(word(query, 2), code), None, reply)
             }
             Query::BadVersion(name_length) => {
@@ -103,7 +114,7 @@ impl Responder {
                 put(to, 2, with_code(word(query, 2), 0));
                 [1, 0, 0, 1].into_iter().zip([4, 6, 8, 10]).for_each(|(count, at)| put(to, at, count));
                 put_options(to, end, transport, Some(Edns::default()), Some(1), None);
-                Some(Written { length: end + OPT_LENGTH, kind: Kind::Error, subject: ROOT })
+                Some(Written::error(end + OPT_LENGTH))
             }
             Query::Ask(question) => self.ask(zones, query, &question, reply, transport),
         }
@@ -127,14 +138,14 @@ impl Responder {
             let counts = [u16::from(keep_question), 0, 0, u16::from(question.edns.is_some())];
             counts.into_iter().zip([4, 6, 8, 10]).for_each(|(count, at)| put(to, at, count));
             put_options(to, end, transport, question.edns, None, why);
-            Some(Written { length, kind: Kind::Error, subject: ROOT })
+            Some(Written::error(length))
         };
-        let found = self.find(zones, query, question.name_length);
+        self.name.set(&query[HEADER..HEADER + question.name_length]);
         match question.qclass {
             query::CLASS_IN | query::CLASS_ANY => {}
             // Who and what answers is nobody's business.
             query::CLASS_CH => {
-                let name = &self.name[..question.name_length];
+                let name = self.name.end(self.name.labels);
                 let identity = matches!(question.qtype, rtype::TXT | rtype::ANY)
                     && IDENTITY_NAMES.iter().any(|identity| **identity == *name);
                 let why = if identity { extended::PROHIBITED } else { extended::NOT_SUPPORTED };
@@ -147,15 +158,24 @@ impl Responder {
             return refuse(rcode::NOTIMP, None, true);
         }
         if transfer {
-            let ours = found.exact && zones.entry(found.name).apex_of != super::store::NO_ZONE;
-            let (code, why) =
-                if ours { (rcode::REFUSED, Some(extended::PROHIBITED)) } else { (rcode::NOTAUTH, None) };
+            let (code, why) = if zones.is_apex(&self.name) {
+                (rcode::REFUSED, Some(extended::PROHIBITED))
+            } else {
+                (rcode::NOTAUTH, None)
+            };
             return refuse(code, why, true);
         }
-        let mut resolver =
-            Resolver { zones, answer: &mut self.answer, qtype: question.qtype, qclass: question.qclass };
-        resolver.resolve(found);
-        self.write(zones, query, question, found, reply, transport)
+        let mut resolver = Resolver {
+            zones,
+            answer: &mut self.answer,
+            qtype: question.qtype,
+            qclass: question.qclass,
+            question: &self.name,
+            alias: &mut self.alias,
+            host: &mut self.host,
+        };
+        resolver.resolve();
+        self.write(zones, query, question, reply, transport)
     }
 
     /// Writes the answer that was found.
@@ -164,7 +184,6 @@ impl Responder {
         zones: &Zones,
         query: &[u8],
         question: &Question,
-        found: Found,
         reply: &mut [u8],
         transport: Transport,
     ) -> Option<Written> {
@@ -178,67 +197,31 @@ impl Responder {
             flags |= flag::AA;
         }
         reply[..end].copy_from_slice(&query[..end]);
-        let mut encoder = Encoder::new(zones, &mut self.places, reply, end, most.saturating_sub(tail));
-        encoder.question_ends_with(found.name, question.name_length);
-        let counts = sections(&mut encoder, &self.answer, transport, &mut flags);
+        let limit = most.saturating_sub(tail);
+        let mut encoder = Encoder::new(zones, &mut self.places, reply, end, limit, &self.name);
+        let (counts, truncated) = sections(&mut encoder, &self.answer, transport);
+        if truncated {
+            flags |= flag::TC;
+        }
         let end = encoder.position();
         put(reply, 2, flags);
-        let counts =
-            [1, counts[0], counts[1] + counts[2], counts[3] + counts[4] + u16::from(question.edns.is_some())];
+        let counts = [1, counts[0], counts[1], counts[2] + u16::from(question.edns.is_some())];
         counts.into_iter().zip([4, 6, 8, 10]).for_each(|(count, at)| put(reply, at, count));
         put_options(reply, end, transport, question.edns, None, self.answer.extended);
-        let (kind, subject) = self.kind(question, found);
-        Some(Written { length: end + tail, kind, subject })
+        let (kind, subject) = (self.kind(question), self.answer.subject);
+        Some(Written { length: end + tail, kind, subject, truncated })
     }
 
-    fn kind(&self, question: &Question, found: Found) -> (Kind, NameId) {
-        let first = self.answer.parts.first();
-        let kind = match first {
+    fn kind(&self, question: &Question) -> Kind {
+        match self.answer.parts.first() {
             _ if self.answer.rcode == rcode::NXDOMAIN => Kind::NoName,
             _ if self.answer.rcode != 0 => Kind::Error,
             _ if self.answer.referral => Kind::Referral,
             _ if question.qtype == rtype::ANY => Kind::Any,
-            Some(part) if part.section == Section::Answer => {
-                if let Some(wildcard) = self.answer.wildcard {
-                    return (Kind::Wildcard, wildcard);
-                }
-                Kind::Positive
-            }
+            Some(part) if part.section == Section::Answer && self.answer.wildcard => Kind::Wildcard,
+            Some(part) if part.section == Section::Answer => Kind::Positive,
             _ => Kind::NoData,
-        };
-        (kind, found.name)
-    }
-
-    /// The longest part of the name that is in the tree. Leaves the name in lower case in `self.name`.
-    fn find(&mut self, zones: &Zones, query: &[u8], name_length: usize) -> Found {
-        let name = &mut self.name[..name_length];
-        name.copy_from_slice(&query[HEADER..HEADER + name_length]);
-        // Lengths of labels are below the letters.
-        name.make_ascii_lowercase();
-        let mut starts = [0u8; LONGEST_NAME / 2 + 2];
-        let (mut labels, mut at) = (0, 0);
-        while name[at] != 0 {
-            starts[labels] = at as u8;
-            labels += 1;
-            at += usize::from(name[at]) + 1;
         }
-        // Hashes of the name's ends, from the root on; no name in the tree has more labels.
-        let deepest = labels.min(usize::from(zones.most_labels));
-        let mut hashes = [0u32; LONGEST_NAME / 2 + 2];
-        let (mut hash, mut end) = (hash_back(HASH_START, &name[at..]), at);
-        for depth in 1..=deepest {
-            let start = usize::from(starts[labels - depth]);
-            hash = hash_back(hash, &name[start..end]);
-            hashes[depth] = hash;
-            end = start;
-        }
-        for depth in (1..=deepest).rev() {
-            let start = usize::from(starts[labels - depth]);
-            if let Some(found) = zones.lookup(hashes[depth], &name[start..]) {
-                return Found { name: found, exact: depth == labels };
-            }
-        }
-        Found { name: ROOT, exact: labels == 0 }
     }
 }
 
@@ -260,40 +243,35 @@ pub(crate) fn cut(reply: &mut [u8], length: usize) -> usize {
 const IDENTITY_NAMES: [&[u8]; 4] =
     [b"\x02id\x06server\0", b"\x08hostname\x04bind\0", b"\x07version\x06server\0", b"\x07version\x04bind\0"];
 
-/// Writes all sections; returns how many records each has.
-fn sections(encoder: &mut Encoder<'_>, answer: &Answer, transport: Transport, flags: &mut u16) -> [u16; 5] {
-    let mut counts = [0; 5];
-    for (section, count) in Section::ALL.into_iter().zip(&mut counts) {
+/// Writes all sections; returns how many records those of the header have, and whether the answer is truncated.
+fn sections(encoder: &mut Encoder<'_>, answer: &Answer, transport: Transport) -> ([u16; 3], bool) {
+    let mut counts = [0; 3];
+    for section in Section::ALL {
         let mut left_out = false;
         for part in answer.parts.iter().filter(|part| part.section == section) {
             let mark = encoder.position();
-            let (added, all) = encoder.set(part.owner, part.set);
+            let (added, all) = encoder.set(part.owner, part.set, part.ttl);
             if all {
-                *count += added;
+                counts[section.count()] += added;
                 continue;
             }
             // A set goes as a whole. Where it was asked for, the client is to come again by TCP.
-            if section <= Section::Authority {
+            if section.is_required() {
                 encoder.cut(mark);
-                *flags |= flag::TC;
-                return counts;
+                return (counts, true);
             }
             if transport == Transport::Tcp {
-                *count += added;
+                counts[section.count()] += added;
             } else {
                 encoder.cut(mark);
-                left_out = true;
             }
+            left_out = true;
         }
         if left_out {
-            // A referral to nowhere would be of no use.
-            if section == Section::AddressesV4 && *count == 0 && answer.referral {
-                *flags |= flag::TC;
-            }
             break;
         }
     }
-    counts
+    (counts, false)
 }
 
 /// Bytes of the longest answer that may be sent.

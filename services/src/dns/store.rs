@@ -1,79 +1,173 @@
-//! Zones in the shape that questions are answered from: a tree of names with a hash table over it.
+//! Zones in the shape that questions are answered from: buckets of names by hash, each one piece of memory.
+//!
+//! A bucket is not changed once it is made. Zones that are read again share those in which nothing changed.
 
-use std::collections::HashMap;
 use std::ops::Range;
+use std::sync::Arc;
 
 use super::rtype;
-use super::zonefile::{Parsed, ZoneError, ZoneRecords};
+use super::zonefile::is_below;
 
-/// A name's place in [`Zones`]; the root has 0.
-pub(crate) type NameId = u32;
-pub(crate) const ROOT: NameId = 0;
-pub(crate) const NO_NAME: NameId = u32::MAX;
-/// A set's place in [`Zones`].
-pub(crate) type SetId = u32;
+mod build;
+
 pub(crate) const NO_ZONE: u16 = u16::MAX;
 
-/// A name that owns records, or that records mention, or a parent of such.
-#[derive(Debug)]
-pub(crate) struct Entry {
-    /// Where it is in the names' bytes.
+/// A place in a bucket: of a node, a set or a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    bucket: u32,
     at: u32,
-    length: u8,
-    pub(crate) labels: u8,
-    pub(crate) parent: NameId,
-    /// Whether it or a name below owns records (RFC 4592, section 2.2.2).
-    pub(crate) exists: bool,
-    /// `*` below it, if that exists.
-    pub(crate) wildcard: NameId,
-    /// The zone whose name this is.
-    pub(crate) apex_of: u16,
-    sets: Range<SetId>,
+}
+
+impl Place {
+    fn behind(self, bytes: usize) -> Self {
+        Self { at: self.at + bytes as u32, ..self }
+    }
 }
 
 /// The records of a name and a type in a zone.
-#[derive(Debug)]
-pub(crate) struct Set {
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Set<'a> {
+    pub(crate) place: Place,
     pub(crate) rtype: u16,
-    pub(crate) zone: u16,
     pub(crate) ttl: u32,
-    pub(crate) records: Range<u32>,
+    /// Each with two bytes of length before it.
+    bytes: &'a [u8],
 }
 
-/// A record's data.
-#[derive(Debug)]
-pub(crate) struct Data {
-    /// Where it is in the data's bytes, as a whole.
-    pub(crate) bytes: Range<u32>,
-    /// Its names, by place in it: at most two, one after the other.
-    pub(crate) names: [NameId; 2],
-    /// Where the first name begins.
-    pub(crate) names_at: u16,
-    /// How many bytes the names take.
-    pub(crate) names_length: u16,
+impl<'a> Set<'a> {
+    /// Data of each record, and its place.
+    pub(crate) fn records(&self) -> impl Iterator<Item = (Place, &'a [u8])> + use<'a> {
+        let (start, all) = (self.place.behind(SET_HEADER), self.bytes);
+        let mut at = 0;
+        std::iter::from_fn(move || {
+            let length = usize::from(u16_at(all, at)?);
+            let data = at + 2;
+            at = data + length;
+            Some((start.behind(data), all.get(data..at)?))
+        })
+    }
 }
 
 #[derive(Debug)]
 pub(crate) struct Zone {
-    pub(crate) apex: NameId,
-    /// The SOA as negative answers have it: with the lesser of its TTL and its minimum (RFC 2308, section 3).
-    pub(crate) negative: SetId,
-    pub(crate) authority: Option<SetId>,
+    pub(crate) apex: Box<[u8]>,
+    /// Of the apex.
+    pub(crate) node: Place,
+    soa: Place,
+    /// The TTL of the SOA in negative answers: the lesser of its TTL and its minimum (RFC 2308, section 3).
+    negative_ttl: u32,
 }
+
+/// A part of the memory for names, which does not change.
+#[derive(Debug)]
+struct Bucket {
+    bytes: Box<[u8]>,
+    records: u32,
+    /// Something of it was told to the operator, and will be again when it is read again.
+    noted: bool,
+}
+
+// A bucket: the number of nodes, and of each its hash and where it is (4 bytes each). A node: zone, flags, name, number of
+// sets. A set: type, TTL, bytes of its records; each record with its length before it.
+const COUNT: usize = 4;
+const SLOT: usize = 8;
+const NODE_HEADER: usize = 3;
+const SET_HEADER: usize = 10;
+const FLAG_WILDCARD: u8 = 1;
 
 /// All zones that are served.
 #[derive(Debug)]
 pub struct Zones {
-    bytes: Vec<u8>,
-    entries: Vec<Entry>,
-    pub(crate) sets: Vec<Set>,
-    pub(crate) records: Vec<Data>,
-    pub(crate) data: Vec<u8>,
+    buckets: Vec<Arc<Bucket>>,
+    /// Of what the files have for each bucket.
+    sums: Vec<u64>,
+    /// Bits of a hash that are not the bucket's number.
+    shift: u32,
     pub(crate) zones: Vec<Zone>,
-    table: Table,
-    /// Labels of the longest name.
+    /// Zones by the hash of their names; at most half full.
+    table: Vec<(u32, u16)>,
+    /// Labels of the longest name, and of the longest name of a zone.
     pub(crate) most_labels: u8,
+    apex_labels: u8,
+    keys: std::hash::RandomState,
+    records: usize,
     notes: Vec<String>,
+}
+
+/// A name in wire form and lower case, with where its labels begin and the hash of each end of it.
+#[derive(Debug, Clone)]
+pub(crate) struct Name {
+    bytes: [u8; LONGEST],
+    length: usize,
+    pub(crate) labels: usize,
+    /// By labels from the root.
+    starts: [u8; LABELS],
+    hashes: [u32; LABELS],
+}
+
+const LONGEST: usize = super::query::LONGEST_NAME;
+const LABELS: usize = LONGEST / 2 + 2;
+
+impl Default for Name {
+    fn default() -> Self {
+        Self { bytes: [0; LONGEST], length: 1, labels: 0, starts: [0; LABELS], hashes: [HASH_START; LABELS] }
+    }
+}
+
+impl Name {
+    /// Takes over a name in wire form that is complete.
+    pub(crate) fn set(&mut self, name: &[u8]) {
+        let length = name.len().min(LONGEST);
+        let bytes = &mut self.bytes[..length];
+        bytes.copy_from_slice(&name[..length]);
+        // Lengths of labels are below the letters.
+        bytes.make_ascii_lowercase();
+        let mut starts = [0u8; LABELS];
+        let (mut labels, mut at) = (0, 0);
+        while bytes[at] != 0 {
+            starts[labels] = at as u8;
+            labels += 1;
+            at += usize::from(bytes[at]) + 1;
+        }
+        (self.length, self.labels) = (at + 1, labels);
+        self.starts[0] = at as u8;
+        let (mut hash, mut end) = (HASH_START, at);
+        self.hashes[0] = hash;
+        for depth in 1..=labels {
+            let start = usize::from(starts[labels - depth]);
+            hash = hash_back(hash, &bytes[start..end]);
+            self.starts[depth] = start as u8;
+            self.hashes[depth] = hash;
+            end = start;
+        }
+    }
+
+    /// The end of it that has so many labels.
+    pub(crate) fn end(&self, labels: usize) -> &[u8] {
+        &self.bytes[usize::from(self.starts[labels])..self.length]
+    }
+
+    pub(crate) fn hash(&self, labels: usize) -> u32 {
+        self.hashes[labels]
+    }
+
+    pub(crate) fn start(&self, labels: usize) -> usize {
+        usize::from(self.starts[labels])
+    }
+}
+
+/// The longest end of a name that is in a zone.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Found {
+    pub(crate) zone: u16,
+    pub(crate) node: Place,
+    /// Its labels.
+    pub(crate) labels: usize,
+    /// Whether it is the whole name.
+    pub(crate) exact: bool,
+    /// The same for all names that have the same end.
+    pub(crate) subject: u32,
 }
 
 impl Zones {
@@ -86,49 +180,167 @@ impl Zones {
     /// How many records there are, in all zones.
     #[must_use]
     pub fn record_count(&self) -> usize {
-        self.records.len()
+        self.records
     }
 
-    pub(crate) fn entry(&self, id: NameId) -> &Entry {
-        &self.entries[id as usize]
+    fn bytes(&self, place: Place) -> &[u8] {
+        &self.buckets[place.bucket as usize].bytes[place.at as usize..]
     }
 
-    /// A name in wire form, lower case.
-    pub(crate) fn name(&self, id: NameId) -> &[u8] {
-        let entry = self.entry(id);
-        &self.bytes[entry.at as usize..entry.at as usize + usize::from(entry.length)]
+    /// A name in wire form.
+    pub(crate) fn name(&self, place: Place) -> &[u8] {
+        let bytes = self.bytes(place);
+        &bytes[..name_length(bytes)]
     }
 
-    pub(crate) fn set(&self, id: SetId) -> &Set {
-        &self.sets[id as usize]
+    pub(crate) fn node_name(&self, node: Place) -> Place {
+        node.behind(NODE_HEADER)
     }
 
-    pub(crate) fn sets_of(&self, id: NameId, zone: u16) -> impl Iterator<Item = (SetId, &Set)> {
-        let sets = self.entry(id).sets.clone();
-        sets.map(|set| (set, self.set(set))).filter(move |(_, set)| set.zone == zone)
+    pub(crate) fn set(&self, place: Place) -> Set<'_> {
+        set_at(self.bytes(place), place)
     }
 
-    pub(crate) fn find_set(&self, id: NameId, zone: u16, rtype: u16) -> Option<SetId> {
-        self.sets_of(id, zone).find(|(_, set)| set.rtype == rtype).map(|(id, _)| id)
+    pub(crate) fn sets_of(&self, node: Place) -> impl Iterator<Item = Set<'_>> {
+        let all = self.bytes(node);
+        let mut at = NODE_HEADER + name_length(&all[NODE_HEADER..]);
+        let count = u16_at(all, at).unwrap_or(0);
+        at += 2;
+        (0..count).map(move |_| {
+            let set = set_at(&all[at..], node.behind(at));
+            at += SET_HEADER + set.bytes.len();
+            set
+        })
     }
 
-    /// The name in the tree whose hash and bytes these are.
-    pub(crate) fn lookup(&self, hash: u32, name: &[u8]) -> Option<NameId> {
-        self.table.candidates(hash).find(|id| self.name(*id) == name)
+    pub(crate) fn find_set(&self, node: Place, rtype: u16) -> Option<Set<'_>> {
+        self.sets_of(node).find(|set| set.rtype == rtype)
     }
 
-    /// Puts zones together. A name may be in several: at a cut, the parent's records and the child's.
-    pub(crate) fn build(zones: &[ZoneRecords]) -> Result<Self, ZoneError> {
-        let mut building = Building::default();
-        building.insert(&[0]);
-        for (number, zone) in zones.iter().enumerate() {
-            building.zone(number as u16, zone)?;
+    /// The SOA of a zone as negative answers have it, and its TTL there.
+    pub(crate) fn negative(&self, zone: u16) -> (Place, u32) {
+        let zone = &self.zones[usize::from(zone)];
+        (zone.soa, zone.negative_ttl)
+    }
+
+    /// The zone with the longest name at the end of `name`; `below`: not one whose name it is.
+    pub(crate) fn zone_of(&self, name: &Name, below: bool) -> Option<u16> {
+        let most = name.labels.checked_sub(usize::from(below))?.min(usize::from(self.apex_labels));
+        (0..=most).rev().find_map(|labels| self.zone_named(name.end(labels), name.hash(labels)))
+    }
+
+    fn zone_named(&self, name: &[u8], hash: u32) -> Option<u16> {
+        let mask = self.table.len() - 1;
+        let mut at = mixed(hash, 0) as usize & mask;
+        loop {
+            let (other, zone) = self.table[at];
+            if zone == NO_ZONE {
+                return None;
+            }
+            if other == hash && *self.zones[usize::from(zone)].apex == *name {
+                return Some(zone);
+            }
+            at = (at + 1) & mask;
         }
-        Ok(building.finish())
+    }
+
+    /// The zone whose name it is.
+    pub(crate) fn is_apex(&self, name: &Name) -> bool {
+        self.zone_named(name.end(name.labels), name.hash(name.labels)).is_some()
+    }
+
+    /// The longest end of `name` that is in a zone, to which it belongs.
+    pub(crate) fn find(&self, name: &Name, zone: u16) -> Found {
+        let of = &self.zones[usize::from(zone)];
+        let deepest = name.labels.min(usize::from(self.most_labels));
+        let apex = label_count(&of.apex);
+        for labels in (apex + 1..=deepest).rev() {
+            if let Some(node) = self.node(zone, name, labels) {
+                let subject = mixed(name.hash(labels), zone);
+                return Found { zone, node, labels, exact: labels == name.labels, subject };
+            }
+        }
+        let subject = mixed(name.hash(apex), zone);
+        Found { zone, node: of.node, labels: apex, exact: apex == name.labels, subject }
+    }
+
+    /// The node of the end of a name with so many labels.
+    pub(crate) fn node(&self, zone: u16, name: &Name, labels: usize) -> Option<Place> {
+        self.lookup(zone, name.hash(labels), |bytes| bytes.starts_with(name.end(labels)))
+    }
+
+    /// The node of `*` below the end of a name with so many labels, whose node is `parent`.
+    pub(crate) fn wildcard(&self, zone: u16, name: &Name, labels: usize, parent: Place) -> Option<Place> {
+        if self.bytes(parent)[2] & FLAG_WILDCARD == 0 {
+            return None;
+        }
+        let end = name.end(labels);
+        let hash = hash_back(name.hash(labels), b"\x01*");
+        self.lookup(zone, hash, |bytes| {
+            bytes.strip_prefix(b"\x01*").is_some_and(|rest| rest.starts_with(end))
+        })
+    }
+
+    /// A node by its hash; `is` sees bytes that begin with its name.
+    #[inline]
+    fn lookup(&self, zone: u16, hash: u32, is: impl Fn(&[u8]) -> bool) -> Option<Place> {
+        let hash = mixed(hash, zone);
+        let bucket = bucket_of(hash, self.shift);
+        let bytes = &*self.buckets[bucket as usize].bytes;
+        let count = u32_at(bytes, 0) as usize;
+        let slots = bytes[COUNT..COUNT + count * SLOT].as_chunks::<SLOT>().0;
+        slots.iter().find_map(|slot| {
+            let at = u32::from_ne_bytes([slot[4], slot[5], slot[6], slot[7]]);
+            let node = &bytes[at as usize..];
+            let same = u32::from_ne_bytes([slot[0], slot[1], slot[2], slot[3]]) == hash
+                && u16_at(node, 0) == Some(zone)
+                && is(&node[NODE_HEADER..]);
+            same.then_some(Place { bucket, at })
+        })
+    }
+
+    pub(crate) fn is_in(&self, zone: u16, name: &[u8]) -> bool {
+        is_below(name, &self.zones[usize::from(zone)].apex)
     }
 }
 
-/// Continues a hash from the end of a name towards its beginning.
+fn set_at(bytes: &[u8], place: Place) -> Set<'_> {
+    let length = u32_at(bytes, 6) as usize;
+    Set {
+        place,
+        rtype: u16_at(bytes, 0).unwrap_or(0),
+        ttl: u32_at(bytes, 2),
+        bytes: &bytes[SET_HEADER..SET_HEADER + length],
+    }
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    bytes.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_ne_bytes)
+}
+
+/// Bytes of the name that begins here.
+fn name_length(bytes: &[u8]) -> usize {
+    let mut at = 0;
+    while bytes[at] != 0 {
+        at += usize::from(bytes[at]) + 1;
+    }
+    at + 1
+}
+
+pub(crate) fn label_count(name: &[u8]) -> usize {
+    let (mut labels, mut at) = (0, 0);
+    while name[at] != 0 {
+        (labels, at) = (labels + 1, at + usize::from(name[at]) + 1);
+    }
+    labels
+}
+
+/// Continues a hash from the end of a name towards its beginning. Only zone files put names in, so nobody can fill one
+/// bucket by queries.
 #[inline]
 pub(crate) fn hash_back(mut hash: u32, bytes: &[u8]) -> u32 {
     for byte in bytes.iter().rev() {
@@ -137,223 +349,21 @@ pub(crate) fn hash_back(mut hash: u32, bytes: &[u8]) -> u32 {
     hash
 }
 
-pub(crate) const HASH_START: u32 = 0x811c_9dc5;
+const HASH_START: u32 = 0x811c_9dc5;
 
-/// Open addressing, at most half full. Only zone files put names in, so nobody can fill one place of it by queries.
-#[derive(Debug)]
-struct Table {
-    slots: Vec<(u32, NameId)>,
+/// The hash of a name in a zone. The low bits of that of the name are those of the first letters alone.
+#[inline]
+fn mixed(hash: u32, zone: u16) -> u32 {
+    let hash = (hash ^ (hash >> 15) ^ u32::from(zone).wrapping_mul(0x85eb_ca6b)).wrapping_mul(0x9e37_79b1);
+    hash ^ hash >> 16
 }
 
-impl Table {
-    fn of(names: impl ExactSizeIterator<Item = (u32, NameId)>) -> Self {
-        let size = (names.len() * 2).next_power_of_two();
-        let mut slots = vec![(0, NO_NAME); size];
-        for (hash, id) in names {
-            let mut at = Self::first(hash, size);
-            while slots[at].1 != NO_NAME {
-                at = (at + 1) & (size - 1);
-            }
-            slots[at] = (hash, id);
-        }
-        Self { slots }
-    }
-
-    /// The low bits of the hash are those of the first letters alone.
-    fn first(hash: u32, size: usize) -> usize {
-        (hash ^ (hash >> 15)) as usize & (size - 1)
-    }
-
-    #[inline]
-    fn candidates(&self, hash: u32) -> impl Iterator<Item = NameId> {
-        let size = self.slots.len();
-        let first = Self::first(hash, size);
-        (0..size)
-            .map(move |step| self.slots[(first + step) & (size - 1)])
-            .take_while(|(_, id)| *id != NO_NAME)
-            .filter(move |(other, _)| *other == hash)
-            .map(|(_, id)| id)
-    }
+#[inline]
+fn bucket_of(hash: u32, shift: u32) -> u32 {
+    hash.checked_shr(shift).unwrap_or(0)
 }
 
-#[derive(Default)]
-struct Building {
-    bytes: Vec<u8>,
-    entries: Vec<Entry>,
-    by_name: HashMap<Vec<u8>, NameId>,
-    /// By owner, sets in the order of the file; each with its zone, type, TTL and records.
-    sets: HashMap<NameId, Vec<(Set, Vec<Data>)>>,
-    data: Vec<u8>,
-    zones: Vec<Zone>,
-    notes: Vec<String>,
-}
-
-impl Building {
-    /// The name's place, made with those of its parents if it is new.
-    fn insert(&mut self, name: &[u8]) -> NameId {
-        if let Some(id) = self.by_name.get(name) {
-            return *id;
-        }
-        let (parent, labels) = match name {
-            [0] => (NO_NAME, 0),
-            _ => {
-                let parent = self.insert(&name[usize::from(name[0]) + 1..]);
-                (parent, self.entries[parent as usize].labels + 1)
-            }
-        };
-        let id = self.entries.len() as NameId;
-        self.entries.push(Entry {
-            at: self.bytes.len() as u32,
-            length: name.len() as u8,
-            labels,
-            parent,
-            exists: false,
-            wildcard: NO_NAME,
-            apex_of: NO_ZONE,
-            sets: 0..0,
-        });
-        self.bytes.extend_from_slice(name);
-        self.by_name.insert(name.to_vec(), id);
-        id
-    }
-
-    fn zone(&mut self, number: u16, zone: &ZoneRecords) -> Result<(), ZoneError> {
-        let apex = self.insert(&zone.apex);
-        if self.entries[apex as usize].apex_of != NO_ZONE {
-            return Err(ZoneError::Twice { zone: zone.name.clone() });
-        }
-        self.entries[apex as usize].apex_of = number;
-        for record in &zone.records {
-            self.record(number, zone, record)?;
-        }
-        let signed = zone.records.iter().any(|record| {
-            record.owner == zone.apex && record.rtype == rtype::RRSIG && record.data.starts_with(&[0, 48])
-        });
-        if signed {
-            self.notes.push(format!(
-                "zone {} is signed, but signatures and proofs are only given to who asks for them by type: validating \
-                 resolvers will not accept its answers",
-                zone.name
-            ));
-        }
-        self.zones.push(Zone { apex, negative: 0, authority: None });
-        Ok(())
-    }
-
-    fn record(&mut self, number: u16, zone: &ZoneRecords, record: &Parsed) -> Result<(), ZoneError> {
-        let owner = self.insert(&record.owner);
-        let data = self.data(record);
-        let sets = self.sets.entry(owner).or_default();
-        let in_zone = |set: &&mut (Set, Vec<Data>)| set.0.zone == number;
-        let alias = |rtype: u16| rtype == rtype::CNAME;
-        let beside = |rtype: u16| matches!(rtype, rtype::RRSIG | rtype::NSEC | rtype::NSEC3);
-        for (other, _) in sets.iter_mut().filter(in_zone) {
-            let differ = other.rtype != record.rtype;
-            if differ
-                && (alias(other.rtype) && !beside(record.rtype)
-                    || alias(record.rtype) && !beside(other.rtype))
-            {
-                return Err(zone.complaint(record, "a CNAME has no other records beside it"));
-            }
-        }
-        match sets.iter_mut().filter(in_zone).find(|(set, _)| set.rtype == record.rtype) {
-            None => {
-                let set = Set { rtype: record.rtype, zone: number, ttl: record.ttl, records: 0..0 };
-                sets.push((set, vec![data]));
-            }
-            Some((set, records)) => {
-                let same = |other: &Data| {
-                    self.data[other.bytes.start as usize..other.bytes.end as usize] == record.data[..]
-                };
-                if records.iter().any(same) {
-                    return Ok(());
-                }
-                if matches!(record.rtype, rtype::CNAME | rtype::SOA) {
-                    return Err(
-                        zone.complaint(record, "there is another record of this type, and may be one only")
-                    );
-                }
-                if set.ttl != record.ttl && record.rtype != rtype::RRSIG {
-                    self.notes.push(
-                        zone.complaint(
-                            record,
-                            &format!(
-                                "its TTL is not that of the others of its type, {} s, which is served",
-                                set.ttl
-                            ),
-                        )
-                        .to_string(),
-                    );
-                }
-                records.push(data);
-            }
-        }
-        let mut id = owner;
-        while id != NO_NAME && !self.entries[id as usize].exists {
-            self.entries[id as usize].exists = true;
-            id = self.entries[id as usize].parent;
-        }
-        Ok(())
-    }
-
-    fn data(&mut self, record: &Parsed) -> Data {
-        let found = rtype::names(record.rtype, &record.data);
-        let names = found.clone().map(|at| at.map_or(NO_NAME, |at| self.insert(&record.data[at])));
-        let start = self.data.len() as u32;
-        self.data.extend_from_slice(&record.data);
-        Data {
-            bytes: start..self.data.len() as u32,
-            names,
-            names_at: found[0].as_ref().map_or(0, |at| at.start as u16),
-            names_length: found.iter().flatten().map(|at| at.len() as u16).sum(),
-        }
-    }
-
-    fn finish(mut self) -> Zones {
-        let (mut sets, mut records) = (Vec::new(), Vec::new());
-        let mut negatives = Vec::new();
-        for id in 0..self.entries.len() as NameId {
-            let first = sets.len() as SetId;
-            for (set, data) in self.sets.remove(&id).unwrap_or_default() {
-                let number = sets.len() as SetId;
-                let zone = &mut self.zones[usize::from(set.zone)];
-                let start = records.len() as u32;
-                if set.rtype == rtype::NS && zone.apex == id {
-                    zone.authority = Some(number);
-                }
-                if set.rtype == rtype::SOA {
-                    let end = data[0].bytes.end as usize;
-                    let minimum =
-                        self.data[end - 4..end].iter().fold(0, |all, byte| all << 8 | u32::from(*byte));
-                    let ttl = set.ttl.min(minimum);
-                    negatives.push(Set { rtype: rtype::SOA, zone: set.zone, ttl, records: start..start + 1 });
-                }
-                records.extend(data);
-                sets.push(Set { records: start..records.len() as u32, ..set });
-            }
-            self.entries[id as usize].sets = first..sets.len() as SetId;
-        }
-        for negative in negatives {
-            self.zones[usize::from(negative.zone)].negative = sets.len() as SetId;
-            sets.push(negative);
-        }
-        for (name, id) in &self.by_name {
-            if name.starts_with(b"\x01*") && self.entries[*id as usize].exists {
-                let parent = self.entries[*id as usize].parent;
-                self.entries[parent as usize].wildcard = *id;
-            }
-        }
-        let hashed = self.by_name.iter().map(|(name, id)| (hash_back(HASH_START, name), *id));
-        Zones {
-            table: Table::of(hashed),
-            most_labels: self.entries.iter().map(|entry| entry.labels).max().unwrap_or(0),
-            bytes: self.bytes,
-            entries: self.entries,
-            sets,
-            records,
-            data: self.data,
-            zones: self.zones,
-            notes: self.notes,
-        }
-    }
+/// Where the names are in data at `place`.
+pub(crate) fn name_places(rtype: u16, place: Place, data: &[u8]) -> [Option<Place>; 2] {
+    rtype::names(rtype, data).map(|at: Option<Range<usize>>| at.map(|at| place.behind(at.start)))
 }

@@ -60,6 +60,16 @@ pub enum TcpError {
         /// What the system said.
         source: io::Error,
     },
+    /// The port needs a right.
+    #[error(
+        "not permitted to bind TCP on {address}: ports below net.ipv4.ip_unprivileged_port_start (1024) need \
+         CAP_NET_BIND_SERVICE; grant it (`setcap cap_net_bind_service=ep` on the program, or AmbientCapabilities= \
+         of its unit), or take a higher port"
+    )]
+    NotPermitted {
+        /// Where it was to listen.
+        address: SocketAddr,
+    },
 }
 
 /// What a TCP server did.
@@ -105,10 +115,11 @@ impl TcpServer {
         let mut address = settings.bind;
         let mut listeners = Vec::new();
         for _ in 0..threads {
-            let listener = listen(address, settings.only_v6).map_err(|(what, source)| TcpError::Listen {
-                address,
-                what,
-                source,
+            let listener = listen(address, settings.only_v6).map_err(|(what, source)| match what {
+                "bind" if source.kind() == io::ErrorKind::PermissionDenied => {
+                    TcpError::NotPermitted { address }
+                }
+                _ => TcpError::Listen { address, what, source },
             })?;
             let bound = listener.local_addr().map(|bound| bound.as_socket());
             address = bound.ok().flatten().unwrap_or(address);

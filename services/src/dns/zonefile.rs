@@ -1,14 +1,16 @@
-//! A zone file as records: read by the crate `domain`, checked here.
+//! A zone file as records: read line by line, checked one by one.
 
-use std::fmt::Write as _;
+mod lexer;
+mod rdata;
+mod value;
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
-use domain::base::iana::{Class, Rtype};
-use domain::base::name::{Name, ParsedName, ToName};
-use domain::base::rdata::{ComposeRecordData, ParseRecordData};
-use domain::dep::octseq::Parser;
-use domain::rdata::ZoneRecordData;
-use domain::zonefile::inplace::{Entry, ScannedRecord, Zonefile};
+use lexer::{Entry, LexError, Lexer, Word};
+use rdata::Words;
+pub(crate) use value::shown;
 
 use super::rtype;
 
@@ -16,13 +18,19 @@ use super::rtype;
 const LONGEST_ITEM: usize = 60;
 /// Files that include one another.
 const DEEPEST_INCLUDE: usize = 16;
+/// Records of one `$GENERATE`: the addresses of an IPv4 /8.
+const MOST_GENERATED: u64 = 1 << 24;
+/// RFC 2181, section 8.
+const LONGEST_TTL: u32 = i32::MAX as u32;
+/// Bytes that are read at a time.
+const BUFFER: usize = 1 << 16;
 
 /// Why a zone cannot be served.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ZoneError {
     /// The zone's name is not a domain name.
-    #[error("{name:?} is not a domain name: {why}")]
+    #[error("{name:?} is not a domain name: {why}; it should look like example.com")]
     Name {
         /// What was given.
         name: String,
@@ -52,7 +60,7 @@ pub enum ZoneError {
         line: usize,
         /// Owner and type of the record, or what the line begins with.
         item: String,
-        /// What is wrong with it.
+        /// What is wrong with it, and what it should look like.
         why: String,
     },
     /// The file as a whole is not a zone.
@@ -65,192 +73,435 @@ pub enum ZoneError {
         /// What is wrong.
         why: &'static str,
     },
+    /// The files were written while they were read.
+    #[error("the zone files changed while they were read; read them again when they are complete")]
+    Changed,
 }
 
-/// A record of a zone. Names are in wire form and lower case, also those in the data of types that have been known since RFC 1035.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Parsed {
-    pub(crate) owner: Vec<u8>,
+/// A record of a zone. Names are in wire form; the owner is in lower case, and so are those names in the data that are
+/// compressed or looked up.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Record<'a> {
+    pub(crate) owner: &'a [u8],
     pub(crate) rtype: u16,
     pub(crate) ttl: u32,
-    pub(crate) data: Vec<u8>,
-    /// Which of the zone's files it is from.
-    pub(crate) file: usize,
-    /// The line on which it ends, counted from 1.
-    pub(crate) line: usize,
+    pub(crate) data: &'a [u8],
+    /// Which of the zone's files it is from, and the line on which it ends, counted from 1.
+    pub(crate) file: u16,
+    pub(crate) line: u32,
 }
 
-/// A zone's records, checked one by one.
+/// Where a zone's text is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Text<'a> {
+    File(&'a Path),
+    Here(&'a str),
+}
+
+/// A zone that was read.
 #[derive(Debug)]
-pub(crate) struct ZoneRecords {
-    pub(crate) name: String,
+pub(crate) struct ZoneFiles {
     pub(crate) apex: Vec<u8>,
-    pub(crate) records: Vec<Parsed>,
     /// The zone's file, and those included.
     pub(crate) files: Vec<PathBuf>,
 }
 
-impl ZoneRecords {
+impl ZoneFiles {
     /// What is wrong with one of the records.
-    pub(crate) fn complaint(&self, record: &Parsed, why: &str) -> ZoneError {
-        let owner = Name::from_octets(&record.owner).map(|name| name.fmt_with_dot().to_string());
+    pub(crate) fn complaint(&self, record: &Record<'_>, why: &str) -> ZoneError {
         ZoneError::Record {
-            file: self.files[record.file].clone(),
-            line: record.line,
-            item: format!("{} {}", owner.unwrap_or_default(), Rtype::from_int(record.rtype)),
+            file: self.files[usize::from(record.file)].clone(),
+            line: record.line as usize,
+            item: item(record.owner, record.rtype),
             why: why.to_owned(),
         }
     }
 }
 
+fn item(owner: &[u8], rtype: u16) -> String {
+    format!("{} {}", shown(owner), rdata::shown(rtype))
+}
+
 /// A zone's name in wire form and lower case.
-pub(crate) fn apex(name: &str) -> Result<Name<bytes::Bytes>, ZoneError> {
-    let rooted = if name.ends_with('.') { name.to_owned() } else { format!("{name}.") };
-    rooted.to_ascii_lowercase().parse().map_err(|why: domain::base::name::FromStrError| ZoneError::Name {
-        name: name.to_owned(),
-        why: why.to_string(),
-    })
+pub(crate) fn apex(name: &str) -> Result<Vec<u8>, ZoneError> {
+    let mut apex = Vec::new();
+    value::name(name.as_bytes(), true, &[0], &mut apex)
+        .map_err(|why| ZoneError::Name { name: name.to_owned(), why: why.to_owned() })?;
+    apex.make_ascii_lowercase();
+    Ok(apex)
 }
 
-/// Reads the zone `name` from `file`.
-pub(crate) fn read(name: &str, file: &Path) -> Result<ZoneRecords, ZoneError> {
-    Reading::of(name)?.zone(|reading, origin| reading.file(file, origin))
+/// Reads a zone and hands each of its records to `take`.
+pub(crate) fn read(
+    name: &str,
+    text: Text<'_>,
+    take: &mut dyn FnMut(&Record<'_>),
+) -> Result<ZoneFiles, ZoneError> {
+    let apex = apex(name)?;
+    let mut reading =
+        Reading { apex: &apex, files: Vec::new(), depth: 0, ttl: None, last_ttl: None, soa: false, take };
+    match text {
+        Text::File(file) => reading.file(file, &apex)?,
+        Text::Here(text) => reading.text(text.as_bytes(), Path::new("text"), &apex)?,
+    }
+    if !reading.soa {
+        let why = "it has no SOA record at its name; add one like \
+                   \"@ 3600 IN SOA ns1.example.com. hostmaster.example.com. 1 2h 30m 2w 5m\"";
+        return Err(ZoneError::Zone { file: reading.files[0].clone(), zone: shown(&apex), why });
+    }
+    let files = reading.files;
+    Ok(ZoneFiles { apex, files })
 }
 
-/// The same from text, as if it were the content of `file`.
-pub(crate) fn parse(name: &str, text: &str, file: &Path) -> Result<ZoneRecords, ZoneError> {
-    Reading::of(name)?.zone(|reading, origin| reading.text(text.as_bytes(), file, origin))
-}
-
-struct Reading {
-    apex: Name<bytes::Bytes>,
-    records: Vec<Parsed>,
+struct Reading<'a> {
+    apex: &'a [u8],
     files: Vec<PathBuf>,
     /// How many files are being read, each included by the one before.
     depth: usize,
+    /// Of `$TTL`.
+    ttl: Option<u32>,
+    /// Of the last record that had one (RFC 1035, section 5.1).
+    last_ttl: Option<u32>,
+    soa: bool,
+    take: &'a mut dyn FnMut(&Record<'_>),
 }
 
-impl Reading {
-    fn of(name: &str) -> Result<Self, ZoneError> {
-        Ok(Self { apex: apex(name)?, records: Vec::new(), files: Vec::new(), depth: 0 })
+/// What entries of one file follow from those before.
+struct Place {
+    file: u16,
+    origin: Vec<u8>,
+    /// The owner of the last record.
+    owner: Vec<u8>,
+    data: Vec<u8>,
+}
+
+/// What is wrong with an entry, and which part of it, if not the whole.
+struct Wrong {
+    item: Option<String>,
+    why: String,
+}
+
+fn wrong(why: impl Into<String>) -> Wrong {
+    Wrong { item: None, why: why.into() }
+}
+
+impl Reading<'_> {
+    fn file(&mut self, file: &Path, origin: &[u8]) -> Result<(), ZoneError> {
+        let fail = |source| ZoneError::Read { file: file.to_owned(), source };
+        let opened = File::open(file).map_err(fail)?;
+        self.text(BufReader::with_capacity(BUFFER, opened), file, origin)
     }
 
-    fn zone(
-        mut self,
-        read: impl FnOnce(&mut Self, &Name<bytes::Bytes>) -> Result<(), ZoneError>,
-    ) -> Result<ZoneRecords, ZoneError> {
-        let origin = self.apex.clone();
-        read(&mut self, &origin)?;
-        let zone = ZoneRecords {
-            name: self.apex.fmt_with_dot().to_string(),
-            apex: self.apex.as_slice().to_vec(),
-            records: self.records,
-            files: self.files,
-        };
-        if zone.records.iter().all(|record| record.rtype != rtype::SOA) {
-            let why = "it has no SOA record at its name";
-            return Err(ZoneError::Zone { file: zone.files[0].clone(), zone: zone.name, why });
-        }
-        Ok(zone)
-    }
-
-    fn file(&mut self, file: &Path, origin: &Name<bytes::Bytes>) -> Result<(), ZoneError> {
-        let text = std::fs::read(file).map_err(|source| ZoneError::Read { file: file.to_owned(), source })?;
-        self.text(&text, file, origin)
-    }
-
-    fn text(&mut self, text: &[u8], file: &Path, origin: &Name<bytes::Bytes>) -> Result<(), ZoneError> {
-        let number = self.files.len();
+    fn text(&mut self, text: impl BufRead, file: &Path, origin: &[u8]) -> Result<(), ZoneError> {
+        let number = self.files.len() as u16;
         self.files.push(file.to_owned());
         self.depth += 1;
-        let mut source = Zonefile::with_capacity(text.len() + 1);
-        source.extend_from_slice(text);
-        // The last line may have been left open.
-        source.extend_from_slice(b"\n");
-        source.set_origin(origin.clone());
-        source.set_default_class(Class::IN);
-        let mut lines = Lines { text, offset: 0, line: 1 };
+        let mut place = Place { file: number, origin: origin.to_vec(), owner: Vec::new(), data: Vec::new() };
+        let mut lexer = Lexer::new(text);
+        let mut entry = Entry::default();
         loop {
-            let entry = source.next_entry().map_err(|error| syntax(file, text, &error.to_string()))?;
-            let line = lines.at(source.current_offset());
-            match entry {
-                None => break,
-                Some(Entry::Record(record)) => {
-                    let parsed = self.record(&record).map_err(|(item, why)| ZoneError::Record {
-                        file: file.to_owned(),
-                        line,
-                        item,
-                        why,
-                    })?;
-                    self.records.push(Parsed { file: number, line, ..parsed });
+            match lexer.next(&mut entry) {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(LexError::Read(source)) => return Err(ZoneError::Read { file: file.to_owned(), source }),
+                Err(LexError::Syntax { line, text, why }) => {
+                    return Err(complaint(file, line, &text, why.to_owned()));
                 }
-                Some(Entry::Include { path, origin: given }) => {
-                    if self.depth >= DEEPEST_INCLUDE {
-                        let why = "files include one another more than 16 deep".to_owned();
-                        return Err(ZoneError::Record {
-                            file: file.to_owned(),
-                            line,
-                            item: "$INCLUDE".into(),
-                            why,
-                        });
-                    }
-                    let path = file.parent().unwrap_or(Path::new("")).join(&*path);
-                    self.file(&path, given.as_ref().unwrap_or(origin))?;
+            }
+            let told = |wrong: Wrong, entry: &Entry| {
+                let item = wrong.item.unwrap_or_else(|| entry.shown());
+                complaint(file, entry.line(), &item, wrong.why)
+            };
+            let first = entry.words().next().filter(|word| !entry.blank && !word.quoted).map(|word| word.raw);
+            match first {
+                Some(raw) if raw.eq_ignore_ascii_case(b"$INCLUDE") => {
+                    let (included, origin) =
+                        self.include(&entry, &place, file).map_err(|why| told(why, &entry))?;
+                    self.file(&included, &origin)?;
                 }
+                Some(raw) if raw.eq_ignore_ascii_case(b"$GENERATE") => {
+                    self.generate(&entry, &mut place).map_err(|why| told(why, &entry))?;
+                }
+                Some(raw) if raw.starts_with(b"$") => {
+                    self.directive(&entry, &mut place).map_err(|why| told(why, &entry))?;
+                }
+                _ => self.record(&entry, &mut place).map_err(|why| told(why, &entry))?,
             }
         }
         self.depth -= 1;
         Ok(())
     }
 
-    fn record(&self, record: &ScannedRecord) -> Result<Parsed, (String, String)> {
-        let mut owner = record.owner().to_vec().as_slice().to_vec();
-        owner.make_ascii_lowercase();
-        let mut item = String::new();
-        let _ = write!(item, "{} {}", record.owner().fmt_with_dot(), record.rtype());
-        let mut data = Vec::new();
-        if record.data().compose_rdata(&mut data).is_err() || data.len() > usize::from(u16::MAX) {
-            return Err((item, "its data is longer than 65,535 bytes".into()));
+    fn include(&self, entry: &Entry, place: &Place, file: &Path) -> Result<(PathBuf, Vec<u8>), Wrong> {
+        let mut words = entry.words().skip(1);
+        let like = "it should look like \"$INCLUDE file\" or \"$INCLUDE file origin.example.com.\"";
+        let path = words.next().ok_or_else(|| wrong(format!("the file's name is missing; {like}")))?;
+        let mut origin = Vec::new();
+        match words.next() {
+            Some(word) => value::name(word.raw, word.quoted, &place.origin, &mut origin)
+                .map_err(|why| wrong(format!("{why}; {like}")))?,
+            None => origin.extend_from_slice(&place.origin),
         }
-        let rtype = record.rtype().to_int();
-        let wrong = if record.class() != Class::IN {
-            Some("only class IN is served")
-        } else if !is_below(&owner, self.apex.as_slice()) {
-            Some("it is not in the zone")
-        } else if rtype == rtype::SOA && owner != self.apex.as_slice() {
-            Some("a SOA belongs at the zone's own name")
+        if words.next().is_some() {
+            return Err(wrong(format!("there are too many words; {like}")));
+        }
+        if self.depth >= DEEPEST_INCLUDE {
+            return Err(wrong(
+                "files include one another more than 16 deep; write the records into fewer files",
+            ));
+        }
+        if self.files.len() > usize::from(u16::MAX - 1) {
+            return Err(wrong("too many files are included: at most 65,534"));
+        }
+        let mut name = Vec::new();
+        value::bytes(path.raw, &mut name).map_err(|why| wrong(format!("{why}; {like}")))?;
+        let name = String::from_utf8(name).map_err(|_| wrong("the file's name is not UTF-8"))?;
+        Ok((file.parent().unwrap_or(Path::new("")).join(name), origin))
+    }
+
+    fn directive(&mut self, entry: &Entry, place: &mut Place) -> Result<(), Wrong> {
+        let words: Vec<Word<'_>> = entry.words().collect();
+        let is = |name: &[u8]| words[0].raw.eq_ignore_ascii_case(name);
+        match &words[1..] {
+            [word] if is(b"$ORIGIN") => {
+                let mut origin = Vec::new();
+                value::name(word.raw, word.quoted, &place.origin, &mut origin)
+                    .map_err(|why| wrong(format!("{why}; it should look like \"$ORIGIN example.com.\"")))?;
+                place.origin = origin;
+                Ok(())
+            }
+            [word] if is(b"$TTL") => {
+                self.ttl = Some(ttl(word.raw).ok_or_else(|| {
+                    wrong("it should look like \"$TTL 3600\" or \"$TTL 1h\", up to 2147483647 s (RFC 2181)")
+                })?);
+                Ok(())
+            }
+            _ => Err(wrong(
+                "no directive that is known; there are \"$ORIGIN example.com.\", \"$TTL 1h\", \
+                 \"$INCLUDE file [origin]\" and \"$GENERATE 1-254 host-$ A 192.0.2.$\"",
+            )),
+        }
+    }
+
+    /// Makes records of a pattern, as BIND does.
+    fn generate(&mut self, entry: &Entry, place: &mut Place) -> Result<(), Wrong> {
+        let like = "it should look like \"$GENERATE 1-254 host-$ A 192.0.2.$\" or \"$GENERATE 0-255/2 $ PTR h${0,3,d}\"";
+        let words: Vec<Word<'_>> = entry.words().collect();
+        let range = words.get(1).and_then(|word| range(word.raw)).filter(|_| words.len() >= 5);
+        let (first, last, step) =
+            range.ok_or_else(|| wrong(format!("the range is missing or wrong; {like}")))?;
+        if (last - first) / step >= MOST_GENERATED {
+            return Err(wrong("it makes more than 16,777,216 records; write several of fewer"));
+        }
+        let mut made = Entry::default();
+        let mut text = Vec::new();
+        for number in (first..=last).step_by(step as usize) {
+            made.clear();
+            for word in &words[2..] {
+                text.clear();
+                substitute(word.raw, number, &mut text).ok_or_else(|| {
+                    let word = String::from_utf8_lossy(word.raw);
+                    wrong(format!("\"{word}\" has a wrong ${{offset,width,base}}; {like}"))
+                })?;
+                made.push(&text, word.quoted, word.line);
+            }
+            self.record(&made, place)?;
+        }
+        Ok(())
+    }
+
+    fn record(&mut self, entry: &Entry, place: &mut Place) -> Result<(), Wrong> {
+        let mut words = entry.words();
+        if !entry.blank {
+            let word = words.next().ok_or_else(|| wrong("nothing"))?;
+            place.owner.clear();
+            let made = value::name(word.raw, word.quoted, &place.origin, &mut place.owner);
+            made.map_err(|why| {
+                wrong(format!("{why}; a record should look like \"www 3600 IN A 192.0.2.1\""))
+            })?;
+            place.owner.make_ascii_lowercase();
+        } else if place.owner.is_empty() {
+            return Err(wrong(
+                "it has no owner, since no record is before it; it should look like \"www 3600 IN A 192.0.2.1\"",
+            ));
+        }
+        let (given, rtype) = self.head(&mut words)?;
+        let owner = &place.owner;
+        let named = |why: String| Wrong { item: Some(item(owner, rtype)), why };
+        let ttl = given.or(self.ttl).or(self.last_ttl).ok_or_else(|| {
+            wrong("it has no TTL; give it one, as in \"www 3600 IN A 192.0.2.1\", or write \"$TTL 1h\" above")
+        })?;
+        self.last_ttl = given.or(self.last_ttl);
+        let why = if !is_below(owner, self.apex) {
+            Some(format!(
+                "it is not in the zone; a name that does not end with a dot is below {}",
+                shown(&place.origin)
+            ))
+        } else if rtype == rtype::SOA && owner != self.apex {
+            Some("a SOA belongs at the zone's own name; serve this zone with a file of its own".into())
         } else if rtype == rtype::DNAME {
-            Some("DNAME is not supported: take it out, or serve the zone with a server that has it")
-        } else if matches!(rtype, rtype::OPT | 249..=255) {
-            Some("a type for queries only")
-        } else if !is_of_type(record.rtype(), &data) {
-            Some(
-                "its data cannot be that of the type: it is too short, too long, or has no name where one belongs",
-            )
+            Some("DNAME is not supported: take it out, or serve the zone with a server that has it".into())
+        } else if matches!(rtype, 0 | rtype::OPT | 249..=255) {
+            Some("a type for queries only; take the record out".into())
         } else {
             None
         };
-        if let Some(why) = wrong {
-            return Err((item, why.into()));
+        if let Some(why) = why {
+            return Err(named(why));
         }
-        for at in rtype::names(rtype, &data).into_iter().flatten() {
-            data[at].make_ascii_lowercase();
+        place.data.clear();
+        let known = rdata::by_number(rtype);
+        let bytes = words.clone().next().is_some_and(|word| word.raw == b"\\#" && !word.quoted);
+        let mut data = Words { words, origin: &place.origin, out: &mut place.data };
+        let made = if bytes {
+            data.words.next();
+            data.unknown()
+        } else if let Some(kind) = known {
+            data.data(kind)
+        } else {
+            Err(format!("{} has no words here", rdata::shown(rtype)))
+        };
+        let name = rdata::shown(rtype);
+        let like = || match known {
+            Some(kind) => format!("it should look like \"{name} {}\"", kind.example),
+            None => format!("it should look like \"{name} \\# 4 01020304\" (RFC 3597)"),
+        };
+        made.map_err(|why| wrong(format!("{why}; {}", like())))?;
+        if place.data.len() > usize::from(u16::MAX) {
+            return Err(named("its data is longer than 65,535 bytes; split it over several records".into()));
         }
-        Ok(Parsed { owner, rtype, ttl: record.ttl().as_secs(), data, file: 0, line: 0 })
+        if bytes && !(rdata::is_of_type(rtype, &place.data) && rtype::has_its_names(rtype, &place.data)) {
+            return Err(named(format!(
+                "its data cannot be that of the type: it is too short, too long, or has no name where one belongs; {}",
+                like()
+            )));
+        }
+        for at in rtype::names(rtype, &place.data).into_iter().flatten() {
+            place.data[at].make_ascii_lowercase();
+        }
+        self.soa |= rtype == rtype::SOA;
+        let line = entry.line();
+        (self.take)(&Record { owner, rtype, ttl, data: &place.data, file: place.file, line });
+        Ok(())
+    }
+
+    /// TTL, class and type, the first two in any order.
+    fn head<'a>(&self, words: &mut impl Iterator<Item = Word<'a>>) -> Result<(Option<u32>, u16), Wrong> {
+        let (mut given, mut class) = (None, false);
+        loop {
+            let word = words.next().ok_or_else(|| {
+                wrong("its type is missing; it should look like \"www 3600 IN A 192.0.2.1\"")
+            })?;
+            let raw = word.raw;
+            if given.is_none() && raw.first().is_some_and(u8::is_ascii_digit) {
+                let seconds = ttl(raw).ok_or_else(|| {
+                    let word = String::from_utf8_lossy(raw);
+                    wrong(format!(
+                        "\"{word}\" is no TTL; it should be 3600 or 1h, up to 2147483647 s (RFC 2181)"
+                    ))
+                })?;
+                given = Some(seconds);
+            } else if !class && (raw.eq_ignore_ascii_case(b"IN") || raw.eq_ignore_ascii_case(b"CLASS1")) {
+                class = true;
+            } else if [&b"CH"[..], b"HS", b"CS", b"NONE"].iter().any(|class| raw.eq_ignore_ascii_case(class))
+                || raw.len() > 5 && raw[..5].eq_ignore_ascii_case(b"CLASS")
+            {
+                return Err(wrong(
+                    "only class IN is served; it should look like \"www 3600 IN A 192.0.2.1\"",
+                ));
+            } else {
+                let rtype = rdata::number(raw).ok_or_else(|| {
+                    wrong(format!(
+                        "\"{}\" is no type that is known here; of another type it should look like \
+                         \"www 3600 IN TYPE4711 \\# 4 01020304\" (RFC 3597)",
+                        String::from_utf8_lossy(raw)
+                    ))
+                })?;
+                return Ok((given, rtype));
+            }
+        }
     }
 }
 
-/// Whether data can be of the type, if that is known. The parser takes what is given as bytes (RFC 3597, section 5) for data of
-/// any type, where a name may be missing, cut short, or a pointer into a message that there is none of.
-fn is_of_type(rtype: Rtype, data: &[u8]) -> bool {
-    let mut parser = Parser::from_ref(data);
-    let parsed = ZoneRecordData::<_, ParsedName<_>>::parse_rdata(rtype, &mut parser);
-    let mut again = Vec::new();
-    let same = parsed
-        .ok()
-        .flatten()
-        .is_some_and(|parsed| parsed.compose_rdata(&mut again).is_ok() && again.len() == data.len());
-    same && parser.remaining() == 0 && rtype::has_its_names(rtype.to_int(), data)
+fn complaint(file: &Path, line: u32, item: &str, why: String) -> ZoneError {
+    let item = item.chars().take(LONGEST_ITEM).collect();
+    ZoneError::Record { file: file.to_owned(), line: line as usize, item, why }
+}
+
+fn ttl(raw: &[u8]) -> Option<u32> {
+    value::period(raw).filter(|seconds| *seconds <= LONGEST_TTL)
+}
+
+/// First, last and step of `1-254` or `0-255/2`.
+fn range(raw: &[u8]) -> Option<(u64, u64, u64)> {
+    let text = std::str::from_utf8(raw).ok()?;
+    let (ends, step) = text.split_once('/').unwrap_or((text, "1"));
+    let (first, last) = ends.split_once('-')?;
+    let number = |text: &str| value::number::<u32>(text.as_bytes()).map(u64::from);
+    let (first, last, step) = (number(first)?, number(last)?, number(step)?);
+    (first <= last && step > 0).then_some((first, last, step))
+}
+
+/// Replaces `$` and `${offset,width,base}` by the number; `\$` and `$$` stay a dollar sign.
+fn substitute(raw: &[u8], number: u64, out: &mut Vec<u8>) -> Option<()> {
+    let mut at = 0;
+    while let Some(byte) = raw.get(at) {
+        match (byte, raw.get(at + 1)) {
+            (b'\\', Some(next)) => {
+                out.extend_from_slice(if *next == b'$' { b"$" } else { &raw[at..at + 2] });
+                at += 2;
+            }
+            (b'$', Some(b'$')) => {
+                out.push(b'$');
+                at += 2;
+            }
+            (b'$', Some(b'{')) => {
+                let end = at + raw[at..].iter().position(|byte| *byte == b'}')?;
+                let mut parts = std::str::from_utf8(&raw[at + 2..end]).ok()?.split(',');
+                let offset: i64 = parts.next()?.parse().ok()?;
+                let width: usize =
+                    parts.next().map_or(Some(0), |text| text.parse().ok()).filter(|width| *width < 256)?;
+                let value = u64::try_from(i64::try_from(number).ok()?.checked_add(offset)?).ok()?;
+                let made = match parts.next().unwrap_or("d") {
+                    "d" => format!("{value:0width$}"),
+                    "o" => format!("{value:0width$o}"),
+                    "x" => format!("{value:0width$x}"),
+                    "X" => format!("{value:0width$X}"),
+                    base @ ("n" | "N") => nibbles(value, width, base == "N"),
+                    _ => return None,
+                };
+                parts.next().is_none().then(|| out.extend_from_slice(made.as_bytes()))?;
+                at = end + 1;
+            }
+            (b'$', _) => {
+                out.extend_from_slice(number.to_string().as_bytes());
+                at += 1;
+            }
+            (byte, _) => {
+                out.push(*byte);
+                at += 1;
+            }
+        }
+    }
+    Some(())
+}
+
+/// Hexadecimal digits from the last to the first with dots between, as reverse zones of IPv6 have them. The width counts
+/// dots, too.
+fn nibbles(mut value: u64, width: usize, upper: bool) -> String {
+    let mut text = String::new();
+    loop {
+        let digit = char::from_digit((value & 15) as u32, 16).unwrap_or('0');
+        text.push(if upper { digit.to_ascii_uppercase() } else { digit });
+        value >>= 4;
+        if value == 0 && text.len() >= width {
+            return text;
+        }
+        text.push('.');
+        if value == 0 && text.len() >= width {
+            return text;
+        }
+    }
 }
 
 /// Whether a name in wire form is `apex` or below it.
@@ -263,128 +514,5 @@ pub(crate) fn is_below(name: &[u8], apex: &[u8]) -> bool {
     rest == apex
 }
 
-/// The parser says `line:column: why`, and is in the next line already where the last word of one was wrong.
-fn syntax(file: &Path, text: &[u8], said: &str) -> ZoneError {
-    let mut parts = said.splitn(3, ':');
-    let mut number = || parts.next().and_then(|number| number.parse::<usize>().ok());
-    let (line, column) = (number().unwrap_or(1), number().unwrap_or(1));
-    let line = if column <= 1 { line.saturating_sub(1) } else { line }.max(1);
-    let item = text.split(|byte| *byte == b'\n').nth(line - 1).unwrap_or_default();
-    ZoneError::Record {
-        file: file.to_owned(),
-        line,
-        item: String::from_utf8_lossy(item).trim().chars().take(LONGEST_ITEM).collect(),
-        why: parts.next().unwrap_or(said).trim().to_owned(),
-    }
-}
-
-/// Which line an offset is on.
-struct Lines<'a> {
-    text: &'a [u8],
-    offset: usize,
-    line: usize,
-}
-
-impl Lines<'_> {
-    /// The line of the last byte before `offset`, which never falls.
-    fn at(&mut self, offset: usize) -> usize {
-        let end = offset.saturating_sub(1).clamp(self.offset, self.text.len());
-        self.line += self.text[self.offset..end].iter().filter(|byte| **byte == b'\n').count();
-        self.offset = end;
-        self.line
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const HEAD: &str = "$TTL 60\n@ IN SOA ns hostmaster 1 2 3 4 5\n";
-
-    fn refused(rest: &str) -> String {
-        let zone = parse("example.test", &format!("{HEAD}{rest}"), Path::new("file"));
-        match zone.and_then(|zone| super::super::store::Zones::build(&[zone])) {
-            Ok(_) => panic!("{rest:?} was taken"),
-            Err(error) => error.to_string(),
-        }
-    }
-
-    #[test]
-    fn what_is_wrong_is_told_with_file_line_and_item() {
-        assert_eq!(refused("www IN A 192.0.2.300\n"), "file:3: www IN A 192.0.2.300: expected IPv4 address");
-        assert!(refused("a IN A 192.0.2.1\nwww IN NOTYPE x\n").starts_with("file:4: www IN NOTYPE x: "));
-        assert_eq!(refused("www.example. IN A 192.0.2.1"), "file:3: www.example. A: it is not in the zone");
-        assert_eq!(
-            refused("a IN SOA ns hostmaster 1 2 3 4 5"),
-            "file:3: a.example.test. SOA: a SOA belongs at the zone's own name"
-        );
-        assert!(
-            refused("d IN DNAME example.com.")
-                .starts_with("file:3: d.example.test. DNAME: DNAME is not supported")
-        );
-        let alias = "a CNAME has no other records beside it";
-        assert_eq!(
-            refused("a IN CNAME b\n\na IN A 192.0.2.1"),
-            format!("file:5: a.example.test. A: {alias}")
-        );
-        assert_eq!(
-            refused("a IN A 192.0.2.1\na IN CNAME b"),
-            format!("file:4: a.example.test. CNAME: {alias}")
-        );
-        let one = "there is another record of this type, and may be one only";
-        assert_eq!(refused("a IN CNAME b\na IN CNAME c"), format!("file:4: a.example.test. CNAME: {one}"));
-    }
-
-    #[test]
-    fn data_given_as_bytes_is_that_of_its_type() {
-        let why = "its data cannot be that of the type";
-        // Nothing at all, a name that goes on, a pointer, one byte more than the name, and a SOA without its numbers.
-        for data in [
-            "CNAME \\# 0",
-            "NS \\# 0",
-            "KX \\# 0",
-            "MX \\# 2 0001",
-            "NS \\# 2 0161",
-            "NS \\# 2 c00c",
-            "KX \\# 4 0001c00c",
-            "PTR \\# 2 0000",
-            "A \\# 3 c00002",
-        ] {
-            assert!(refused(&format!("a IN {data}")).contains(why), "{data}");
-        }
-        let soa = parse("example.test", "@ 60 IN SOA \\# 2 0000", Path::new("file")).expect_err("no numbers");
-        assert!(soa.to_string().contains(why), "{soa}");
-        let good =
-            "a IN A \\# 4 c0000201\nb IN NS \\# 3 016100\nc IN KX \\# 5 0001016100\nd IN TYPE999 \\# 0\n";
-        assert_eq!(
-            parse("example.test", &format!("{HEAD}{good}"), Path::new("file"))
-                .map(|zone| zone.records.len())
-                .ok(),
-            Some(5)
-        );
-    }
-
-    #[test]
-    fn a_zone_needs_a_soa() {
-        let error = parse("example.test", "a 60 IN A 192.0.2.1", Path::new("file")).expect_err("no SOA");
-        assert_eq!(error.to_string(), "file: zone example.test.: it has no SOA record at its name");
-    }
-
-    #[test]
-    fn names_are_below_themselves_and_their_parents() {
-        assert!(
-            is_below(b"\x01a\x01b\0", b"\x01b\0")
-                && is_below(b"\x01b\0", b"\x01b\0")
-                && is_below(b"\x01b\0", b"\0")
-        );
-        assert!(!is_below(b"\x02ab\0", b"\x01b\0") && !is_below(b"\x01b\0", b"\x01a\x01b\0"));
-    }
-
-    proptest::proptest! {
-        #[test]
-        fn any_text_is_read_or_refused(text in "(\\PC|\n){0,200}") {
-            let _ = parse("example.test", &text, Path::new("file"));
-            let _ = parse("example.test", &format!("{HEAD}{text}"), Path::new("file"));
-        }
-    }
-}
+mod tests;

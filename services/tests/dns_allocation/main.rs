@@ -1,11 +1,17 @@
-//! Answers take no memory: not those that are there, nor those that are not, nor those to nonsense.
+//! Answers take no memory: not those that are there, nor those that are not, nor those to nonsense. Zones take little, also
+//! while they are read again.
 
 mod sys;
 
+use std::fmt::Write as _;
+use std::sync::Mutex;
 use std::sync::atomic::Ordering::Relaxed;
 
 use linerate_services::dns::{Answerer, Served, Transport, UDP_SIZE, Zones};
-use sys::ALLOCATIONS;
+use sys::{ALLOCATIONS, LIVE, PEAK};
+
+/// One test at a time counts.
+static COUNTING: Mutex<()> = Mutex::new(());
 
 const ZONE: &str = "\
 $TTL 60
@@ -33,6 +39,7 @@ fn query(name: &str, qtype: u8) -> Vec<u8> {
 
 #[test]
 fn ten_times_the_answers_allocate_no_more() {
+    let _alone = COUNTING.lock();
     let mut answerer = Answerer::new(Served::new(Zones::parse("example.test", ZONE).expect("a zone")));
     let mut queries: Vec<Vec<u8>> = [
         "example.test",
@@ -59,4 +66,42 @@ fn ten_times_the_answers_allocate_no_more() {
     let (few, many) = (allocations(10), allocations(100));
     // A thread of the test runner may allocate at any time, but not in step with the answers.
     assert!(many <= few + 8, "{few} for 10 rounds, {many} for 100");
+}
+
+/// Records of each of many names, as hosting providers have them.
+fn hosts(records: usize, changed: usize) -> String {
+    let mut text = ZONE.to_owned();
+    for number in 0..records / 2 {
+        let byte = if number < changed { 9 } else { number % 8 };
+        let _ =
+            writeln!(text, "host-{number} 1h IN A 192.0.2.{byte}\nhost-{number} IN AAAA 2001:db8::{byte}");
+    }
+    text
+}
+
+#[test]
+fn zones_are_small_also_while_they_are_read_again() {
+    const RECORDS: usize = 60_000;
+    let _alone = COUNTING.lock();
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("zone");
+    std::fs::write(&file, hosts(RECORDS, 0)).expect("written");
+    let files = [("example.test", &file)];
+    let (before, read) = (LIVE.load(Relaxed), || PEAK.load(Relaxed));
+    PEAK.store(before, Relaxed);
+    let zones = Zones::load(&files).expect("zones");
+    let (takes, peak) = (LIVE.load(Relaxed) - before, read() - before);
+    let per_record = |bytes: u64| bytes as f64 / RECORDS as f64;
+    println!("a record takes {:.0} bytes, {:.0} while it is read", per_record(takes), per_record(peak));
+    assert!(per_record(takes) < 100.0 && per_record(peak) < 250.0, "{takes} {peak}");
+    // Nothing changed, some did, and much was added.
+    for (records, changed) in [(RECORDS, 0), (RECORDS, 10), (RECORDS + 100, 0)] {
+        std::fs::write(&file, hosts(records, changed)).expect("written");
+        PEAK.store(LIVE.load(Relaxed), Relaxed);
+        let again = zones.reload(&files).expect("zones");
+        let both = read() - before;
+        println!("both take {:.2} times as much", both as f64 / takes as f64);
+        assert!(again.record_count() >= zones.record_count());
+        assert!(both as f64 <= takes as f64 * 1.3, "{both} of {takes}");
+    }
 }

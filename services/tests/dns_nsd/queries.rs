@@ -6,6 +6,10 @@ const TYPES: &[u16] = &[
     1, 1, 1, 1, 28, 28, 28, 2, 2, 5, 5, 6, 12, 15, 15, 16, 16, 33, 35, 39, 43, 43, 44, 46, 47, 48, 50, 52,
     99, 251, 252, 253, 255, 255, 256, 257, 13, 65400, 41, 0,
 ];
+const PLAIN_TYPES: &[u16] = &[
+    1, 1, 1, 1, 28, 28, 28, 2, 2, 5, 6, 12, 15, 15, 16, 16, 18, 29, 33, 35, 37, 43, 53, 64, 65, 255, 256,
+    257, 65400,
+];
 const SIZES: &[u16] = &[0, 100, 512, 513, 600, 800, 1000, 1200, 1231, 1232, 1233, 1400, 4096, 65535];
 const LABELS: &[&str] = &["a", "nothing", "*", "www", "x-y_z", "ns", "under", "\u{1}\u{2}.\\", "UPPER", "0"];
 
@@ -144,6 +148,22 @@ impl Queries {
             message.extend_from_slice(&options);
         }
         if self.percent(8) { self.spoilt(message, &question) } else { message }
+    }
+
+    /// A query as resolvers send it: class IN, EDNS or none, and nothing wrong.
+    pub(crate) fn plain(&mut self) -> Vec<u8> {
+        let mut message = self.random.u16(..).to_be_bytes().to_vec();
+        message.extend_from_slice(&[self.random.u8(..2), 0, 0, 1, 0, 0, 0, 0, 0, 0]);
+        message.extend_from_slice(&self.name());
+        message.extend_from_slice(&self.of(PLAIN_TYPES).to_be_bytes());
+        message.extend_from_slice(&[0, 1]);
+        if self.percent(70) {
+            message[11] = 1;
+            message.extend_from_slice(&[0, 0, 41]);
+            message.extend_from_slice(&self.of(SIZES).to_be_bytes());
+            message.extend_from_slice(&[0; 6]);
+        }
+        message
     }
 
     fn identity(&mut self) -> Vec<u8> {

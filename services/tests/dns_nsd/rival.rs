@@ -1,4 +1,4 @@
-//! NSD on loopback, and asking it.
+//! NSD and Knot DNS on loopback, and asking them.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read as _, Write as _};
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// It gives 200 errors a second and process, and is silent on more: with several, and asked by many sockets, it gives more.
+/// NSD gives 200 errors a second and process, and is silent on more: with several, and asked by many sockets, it gives more.
 const PROCESSES: usize = 8;
 const SOCKETS: usize = 512;
 /// How long it may take to answer, when it is asked for the first time, and again. One that is silent holds up all asked with it.
@@ -20,19 +20,18 @@ const PATIENCE: [Duration; 5] = [
 ];
 const LAST: Duration = PATIENCE[PATIENCE.len() - 1];
 
-pub(crate) struct Nsd {
+pub(crate) struct Rival {
     process: Child,
     sockets: Vec<UdpSocket>,
 }
 
-impl Nsd {
-    /// Starts it with these zones, and waits until it answers.
-    pub(crate) fn start(program: &Path, directory: &Path, zones: &[(&'static str, PathBuf)]) -> Self {
-        let free =
-            UdpSocket::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a free port");
+impl Rival {
+    /// Starts NSD with these zones, and waits until it answers.
+    pub(crate) fn nsd(program: &Path, directory: &Path, zones: &[(&'static str, PathBuf)]) -> Self {
+        let free = free();
         let mut text = format!(
             "server:
-  ip-address: 127.0.0.1@{}
+  ip-address: {}@{}
   server-count: {PROCESSES}
   reuseport: yes
   hide-version: yes
@@ -52,6 +51,7 @@ impl Nsd {
 remote-control:
   control-enable: no
 ",
+            free.ip(),
             free.port(),
             linerate_services::dns::UDP_SIZE,
             dir = directory.display()
@@ -61,26 +61,74 @@ remote-control:
         }
         let config = directory.join("nsd.conf");
         std::fs::write(&config, text).expect("NSD's file");
-        let log = directory.join("log");
+        Self::start(Command::new(program).args(["-d", "-c"]).arg(&config), directory, free, zones)
+    }
+
+    /// The same with Knot DNS.
+    pub(crate) fn knot(program: &Path, directory: &Path, zones: &[(&'static str, PathBuf)]) -> Self {
+        let (free, dir) = (free(), directory.display());
+        let mut text = format!(
+            "server:
+  listen: {}@{}
+  rundir: \"{dir}\"
+  udp-max-payload: {}
+log:
+  - target: stderr
+    any: info
+database:
+  storage: \"{dir}/knot\"
+template:
+  - id: default
+    zonefile-sync: -1
+    journal-content: none
+zone:
+",
+            free.ip(),
+            free.port(),
+            linerate_services::dns::UDP_SIZE,
+        );
+        for (name, file) in zones {
+            text.push_str(&format!("  - domain: {name}\n    file: \"{}\"\n", file.display()));
+        }
+        let config = directory.join("knot.conf");
+        std::fs::write(&config, text).expect("Knot's file");
+        Self::start(Command::new(program).arg("-c").arg(&config), directory, free, zones)
+    }
+
+    fn start(
+        command: &mut Command,
+        directory: &Path,
+        at: SocketAddr,
+        zones: &[(&'static str, PathBuf)],
+    ) -> Self {
+        let log = directory.join(format!("log-{}", at.port()));
         let output = File::create(&log).expect("a log");
-        let process = Command::new(program)
-            .args(["-d", "-c"])
-            .arg(&config)
+        let process = command
             .stdin(Stdio::null())
             .stdout(output.try_clone().expect("a log"))
             .stderr(output)
             .spawn()
-            .expect("NSD starts");
-        let sockets = (0..SOCKETS).map(|_| connected(free)).collect();
-        let mut nsd = Self { process, sockets };
+            .expect("it starts");
+        let sockets = (0..SOCKETS).map(|_| connected(at)).collect();
+        let mut rival = Self { process, sockets };
         let began = Instant::now();
-        let question = b"\x12\x34\0\0\0\x01\0\0\0\0\0\0\x07example\x04test\0\0\x06\0\x01".to_vec();
-        while nsd.ask(std::slice::from_ref(&question), LAST).iter().all(Option::is_none) {
-            let told = || std::fs::read_to_string(&log).unwrap_or_default();
-            let ended = nsd.process.try_wait().expect("NSD's state");
-            assert!(ended.is_none() && began.elapsed() < Duration::from_secs(20), "no answer: {}", told());
+        // All zones are there when each gives an answer with authority.
+        for (zone, _) in zones {
+            let mut question = b"\x12\x34\0\0\0\x01\0\0\0\0\0\0".to_vec();
+            for label in zone.split('.') {
+                question.push(label.len() as u8);
+                question.extend_from_slice(label.as_bytes());
+            }
+            question.extend_from_slice(b"\0\0\x06\0\x01");
+            let there = |answer: &Option<Vec<u8>>| answer.as_ref().is_some_and(|answer| answer[2] & 4 != 0);
+            while !rival.ask(std::slice::from_ref(&question), LAST).iter().any(there) {
+                let told = || std::fs::read_to_string(&log).unwrap_or_default();
+                let ended = rival.process.try_wait().expect("its state");
+                let patient = began.elapsed() < Duration::from_secs(20);
+                assert!(ended.is_none() && patient, "no answer for {zone}: {}", told());
+            }
         }
-        nsd
+        rival
     }
 
     /// Asks all at once, one by each socket; an answer for each that comes within `patience`.
@@ -143,7 +191,7 @@ remote-control:
     }
 }
 
-impl Drop for Nsd {
+impl Drop for Rival {
     /// Its processes end with the first.
     fn drop(&mut self) {
         if let Some(pid) = rustix::process::Pid::from_raw(self.process.id() as i32) {
@@ -151,6 +199,11 @@ impl Drop for Nsd {
         }
         let _ = self.process.wait();
     }
+}
+
+/// At an address of its own: on that of the sockets that ask, one of them might take the port before the server does.
+fn free() -> SocketAddr {
+    UdpSocket::bind("127.53.0.1:0").and_then(|socket| socket.local_addr()).expect("a free port")
 }
 
 fn connected(to: SocketAddr) -> UdpSocket {

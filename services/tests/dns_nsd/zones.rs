@@ -123,6 +123,91 @@ $TTL 86400
 80 IN PTR www.example.test.
 "#;
 
+/// What operators write: `@` in data, times with units, entries over several lines, types of all kinds, and glue deep below
+/// cuts, also of zones that are served here.
+const DEEP: &str = r#"
+$TTL 1h
+@ 1d IN SOA @ hostmaster 2026112201 2h 30M 2w ( 5m )
+@ NS ns1
+@ NS a.b.c.far
+@ MX 10 @
+@ 2h TXT "@" "two"
+ns1 1h30m A 192.0.2.1
+ns1 IN 1w AAAA 2001:db8::1
+alias CNAME @
+\@ A 192.0.2.3
+service SRV 1 2 3 @
+loc LOC 52 22 23.000 N 4 53 32.000 E -2.00m 0.00m 10000m 10m
+uri URI 10 1 "https://www.example.com/a;b"
+cert CERT PKIX 12345 8 MIIB
+smimea SMIMEA 3 0 0 0123456789abcdef
+afsdb AFSDB 1 @
+rt RT 10 ns1
+apl APL 1:192.0.2.0/24 !2:2001:db8::/32
+https HTTPS 1 . alpn=h2,h3 port=443 ipv4hint=192.0.2.1
+svcb 60 SVCB 0 @
+nid NID 10 0014:4fff:ff20:ee64
+eui EUI48 00-00-5e-00-53-2a
+caa CAA 0 issue "ca.example.net"
+ipseckey IPSECKEY 10 1 2 192.0.2.38 AQNRU3mG
+naptr NAPTR 100 10 "S" "SIP+D2U" "" @
+a.b.c.d.ent TXT "deep"
+* 5m A 192.0.2.4
+*.wild MX 10 @
+x.wild TXT ( "several"
+        "lines" )
+*.alias CNAME @
+far NS a.b.c.far
+far NS ns1
+far NS a.sibling
+a.b.c.far A 192.0.2.10
+a.b.c.far AAAA 2001:db8::10
+sibling NS a.sibling
+a.sibling A 192.0.2.11
+sub NS ns.x.sub
+sub NS x.y.z.sub
+sub NS other.sub
+ns.x.sub A 192.0.2.12
+x.y.z.sub A 192.0.2.13
+other.sub AAAA 2001:db8::14
+below.z.sub A 192.0.2.15
+"#;
+
+/// Of what its parent's glue has, it has `other` alone.
+const SUB: &str = r#"
+$ORIGIN sub.deep.test.
+$TTL 15m
+@ SOA ns.x hostmaster 1 2h 30m 2w 10m
+@ NS ns.x
+@ NS x.y.z
+@ NS other
+other AAAA 2001:db8::14
+own.x A 192.0.2.20
+*.w A 192.0.2.21
+up CNAME ns1.deep.test.
+ghost CNAME ns.x
+"#;
+
+/// Names that only the parent's glue has, and those above them: they are not in the zone that answers for them.
+pub(crate) const GLUE_ONLY: [&str; 5] = ["ns.x.sub", "x.y.z.sub", "below.z.sub", "y.z.sub", "z.sub"];
+
+/// A delegation whose glue takes more room than small answers have.
+fn wide() -> String {
+    let mut text = DEEP.to_owned();
+    for number in 0..13 {
+        let _ = writeln!(text, "wide NS n{number}.with.a.long.name.inside.wide");
+        let _ = writeln!(text, "n{number}.with.a.long.name.inside.wide A 198.51.100.{number}");
+        let _ = writeln!(text, "n{number}.with.a.long.name.inside.wide AAAA 2001:db8:1::{number}");
+    }
+    for number in 0..4 {
+        let _ = writeln!(text, "some NS n{number}.some");
+        let _ = writeln!(text, "some NS n{number}.with.a.long.name.inside.wide");
+        let _ = writeln!(text, "n{number}.some A 198.51.100.{number}");
+        let _ = writeln!(text, "n{number}.some AAAA 2001:db8:2::{number}");
+    }
+    text
+}
+
 /// What takes more room than some answers have.
 fn large() -> String {
     let mut text = String::new();
@@ -158,6 +243,8 @@ pub(crate) fn write(directory: &Path) -> Vec<(&'static str, PathBuf)> {
         ("child.example.test", CHILD),
         ("other.test", OTHER),
         ("2.0.192.in-addr.arpa", REVERSE),
+        ("deep.test", &wide()),
+        ("sub.deep.test", SUB),
     ]
     .into_iter()
     .map(|(name, text)| {
@@ -171,15 +258,25 @@ pub(crate) fn write(directory: &Path) -> Vec<(&'static str, PathBuf)> {
 /// Names that are asked for: owners, what is above and below them, and targets.
 pub(crate) fn names() -> Vec<String> {
     let example = format!("{EXAMPLE}{}", large());
-    let mut names: Vec<String> = vec![String::new(), "test".into(), "elsewhere.test".into(), "arpa".into()];
     let zones = [
         (example.as_str(), "example.test"),
         (CHILD, "child.example.test"),
         (OTHER, "other.test"),
         (REVERSE, "2.0.192.in-addr.arpa"),
     ];
+    let more = ["", "test", "elsewhere.test", "arpa"];
+    names_of(&zones).into_iter().chain(more.map(str::to_owned)).collect()
+}
+
+/// The same of the zones that are written as operators write them.
+pub(crate) fn deep_names() -> Vec<String> {
+    names_of(&[(&wide(), "deep.test"), (SUB, "sub.deep.test")])
+}
+
+fn names_of(zones: &[(&str, &str)]) -> Vec<String> {
+    let mut names = Vec::new();
     for (text, origin) in zones {
-        names.push(origin.into());
+        names.push((*origin).to_owned());
         for line in text.lines() {
             let owner = line.split(' ').next().unwrap_or_default();
             // Escapes are left to the random labels.

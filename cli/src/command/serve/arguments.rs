@@ -15,12 +15,16 @@ use linerate_engine::{
 use linerate_host::CpuSet;
 use linerate_networks::Net;
 use linerate_services::guarded::Guarded;
+use linerate_services::refusals::{RefusalCounts, Refusals};
 use serde::Serialize;
 
 use super::xdp::{self, XdpArguments};
 use crate::interrupt::Interrupt;
 use crate::output::{self, Target};
 use crate::render::format;
+
+/// How often what was refused is told.
+const EVERY: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Args)]
 pub(crate) struct ServerArguments {
@@ -55,7 +59,7 @@ pub(crate) struct ServerArguments {
     receive_buffer: Option<usize>,
     /// Longest request answered, bytes
     #[arg(long, value_name = "BYTES", default_value_t = 2048)]
-    max_request: usize,
+    pub(crate) max_request: usize,
     /// Send replies with IP_PMTUDISC_DO: no IP ID, no fragments
     #[arg(long)]
     no_fragment: bool,
@@ -71,9 +75,10 @@ pub(crate) struct ServerArguments {
     /// With --overload: the longest a request may have waited, microseconds [default: 250000]
     #[arg(long, value_name = "US")]
     shed_after: Option<u64>,
-    /// With --overload protect: most requests that may wait for a worker [default: 1024]
-    #[arg(long, value_name = "N")]
-    outstanding: Option<u32>,
+    /// With --overload protect: how long a request may take until its reply leaves, microseconds; the guard refuses
+    /// what would take longer [default: 5000]
+    #[arg(long, value_name = "US")]
+    guard_wait: Option<u64>,
     /// End after so many seconds
     #[arg(long, value_name = "S")]
     duration: Option<f64>,
@@ -132,6 +137,8 @@ struct Summary {
     /// Further ports of the same protocol.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     beside: Vec<Beside>,
+    /// What was not answered, or only in part, by reason; of those `total` counts the former as dropped.
+    refusals: RefusalCounts,
     /// What the guard against overload did; none without one.
     guard: Option<GuardReport>,
     warnings: Vec<String>,
@@ -158,20 +165,13 @@ pub(crate) struct Admission {
     pub(crate) reply_bytes: Option<usize>,
     /// Whether it wants to know when each request was received.
     pub(crate) receive_times: bool,
+    /// What was not answered, or only in part.
+    pub(crate) refusals: Arc<Refusals>,
 }
 
 impl ServerArguments {
-    /// Serves until the end that was asked for, or until interrupted. `service` makes that of each worker.
-    pub(crate) fn serve<S: Service + 'static>(
-        self,
-        protocol: &'static str,
-        service: impl FnMut(usize) -> S + Send + 'static,
-    ) -> Result<ExitCode> {
-        self.serve_beside(protocol, &Admission::default(), Vec::new(), service)
-    }
-
-    /// [`serve`](Self::serve) for whom `admission` says, beside servers that [`start`](Self::start) started: they end with
-    /// it and are in its counters.
+    /// Serves whom `admission` says until the end that was asked for, or until interrupted. `service` makes that of each
+    /// worker. Servers `beside` it, which [`start`](Self::start) started, end with it and are in its counters.
     pub(crate) fn serve_beside<S: Service + 'static>(
         self,
         protocol: &'static str,
@@ -206,8 +206,15 @@ impl ServerArguments {
             running.local_addr(),
             running.counters().len()
         );
+        let mut told = RefusalCounts::default();
         while !interrupt.raised() && end.is_none_or(|end| started.elapsed() < end) {
-            interrupt.wait(end.map(|end| end.saturating_sub(started.elapsed())))?;
+            let left = end.map_or(EVERY, |end| end.saturating_sub(started.elapsed()));
+            interrupt.wait(Some(left.min(EVERY)))?;
+            let now = admission.refusals.counts();
+            if let Some(line) = refused(&now.since(&told)) {
+                eprintln!("linerate: {line}");
+            }
+            told = now;
         }
         let address = running.local_addr();
         let report = running.stop()?;
@@ -218,6 +225,7 @@ impl ServerArguments {
             address,
             elapsed_seconds: started.elapsed().as_secs_f64(),
             total: report.total(),
+            refusals: admission.refusals.counts(),
             guard: report.guard,
             workers: report.workers,
             beside: beside.into_iter().map(stop).collect::<Result<_>>()?,
@@ -240,8 +248,8 @@ impl ServerArguments {
         if let Some(microseconds) = self.shed_after {
             overload.shed_after = Duration::from_micros(microseconds);
         }
-        if let (Some(guard), Some(outstanding)) = (&mut overload.guard, self.outstanding) {
-            guard.outstanding = outstanding;
+        if let (Some(guard), Some(microseconds)) = (&mut overload.guard, self.guard_wait) {
+            guard.wait = Duration::from_micros(microseconds);
         }
         overload
     }
@@ -300,8 +308,10 @@ impl ServerArguments {
         let own_port = Arc::new(AtomicU16::new(bind.port()));
         let allowed = if self.allow.is_empty() { &admission.allowed } else { &self.allow }.clone();
         let (servers, port) = (admission.servers, Arc::clone(&own_port));
+        let refusals = Arc::clone(&admission.refusals);
         let running = builder.start(move |worker| {
-            let guarded = Guarded::new(service(worker), allowed.clone(), Arc::clone(&port));
+            let guarded = Guarded::new(service(worker), allowed.clone(), Arc::clone(&port))
+                .with_refusals(Arc::clone(&refusals));
             if servers { guarded.with_servers() } else { guarded }
         })?;
         own_port.store(running.local_addr().port(), Ordering::Relaxed);
@@ -317,8 +327,15 @@ fn stop((protocol, running): (&'static str, Running)) -> Result<Beside> {
 
 /// What could not be had, and what of the host would starve the server above capacity.
 fn warnings(running: &Running) -> impl Iterator<Item = String> {
-    let fallbacks = running.fallbacks().iter().map(|fallback| format!("{}: {}", fallback.what, fallback.why));
-    fallbacks.chain(running.advice().iter().map(|advice| format!("{}; {}", advice.what, advice.remedy)))
+    let fallbacks = running.fallbacks().iter().map(ToString::to_string);
+    fallbacks.chain(running.advice().iter().map(ToString::to_string))
+}
+
+/// What was refused in the last second, in a line; none if nothing was.
+fn refused(counts: &RefusalCounts) -> Option<String> {
+    let parts: Vec<String> =
+        counts.iter().map(|(refusal, count)| format!("{count} {}", refusal.text())).collect();
+    (!parts.is_empty()).then(|| format!("in the last second: {}", parts.join("; ")))
 }
 
 /// What a guard is, in a line.
@@ -332,9 +349,10 @@ fn guarded(guard: &GuardReport) -> String {
         })
         .collect();
     format!(
-        "an XDP guard on {} lets {} requests wait; the device is as before, see docs/overload.md",
+        "an XDP guard on {} refuses requests that would wait longer than {} ms; the device is as before, \
+         see docs/overload.md",
         on.join(", "),
-        guard.outstanding
+        guard.wait_seconds * 1e3
     )
 }
 
@@ -351,6 +369,9 @@ fn text(summary: &Summary) -> String {
     if total.restarts > 0 {
         let (restarts, lost) = (total.restarts, total.panicked);
         text.push_str(&format!("{restarts} restarts of workers after a panic, {lost} requests lost by it\n"));
+    }
+    for (refusal, count) in summary.refusals.iter() {
+        text.push_str(&format!("  {count} {}\n", refusal.text()));
     }
     for (worker, counts) in summary.workers.iter().enumerate() {
         text.push_str(&format!(

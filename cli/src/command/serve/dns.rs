@@ -15,7 +15,7 @@ use linerate_services::dns::{
 use signal_hook::consts::SIGHUP;
 use signal_hook::iterator::Signals;
 
-use super::arguments::ServerArguments;
+use super::arguments::{Admission, ServerArguments};
 
 /// Queries from ports below 1024 are not answered over UDP: resolvers ask from high ports, and what comes from a server's
 /// port may be an answer. On SIGHUP the zone files are read again; one that is broken leaves all zones as they were.
@@ -75,7 +75,7 @@ impl FromStr for ZoneFile {
 
 impl Dns {
     pub(crate) fn run(mut self) -> Result<ExitCode> {
-        let served = Served::new(load(&self.zone)?);
+        let served = Served::new(load(&self.zone, None)?);
         reload_on_signal(self.zone.clone(), Arc::clone(&served))?;
         self.server.reloads = true;
         let tcp = if self.no_tcp { None } else { Some(self.tcp(&served)?) };
@@ -91,8 +91,20 @@ impl Dns {
             ..RateLimit::default()
         };
         let limit = (limit.per_second > 0 || limit.surplus_bytes > 0).then_some(limit);
-        let service = move |_| DnsService::new(Arc::clone(&served)).udp_size(udp_size).rate_limit(limit);
-        let code = self.server.serve("dns", service)?;
+        let admission = Admission::default();
+        let refusals = Arc::clone(&admission.refusals);
+        let service = move |_| {
+            let service = DnsService::new(Arc::clone(&served)).refusals(Arc::clone(&refusals));
+            service.udp_size(udp_size).rate_limit(limit)
+        };
+        if let Some(limit) = limit {
+            eprintln!(
+                "linerate: a network that is not loopback gets at most {} like answers and {} bytes more than it sent per second \
+                 and worker (0: any number); to measure, give --rate-limit 0 --surplus 0",
+                limit.per_second, limit.surplus_bytes
+            );
+        }
+        let code = self.server.serve_beside("dns", &admission, Vec::new(), service)?;
         if let Some(tcp) = tcp {
             let counts = tcp.counts();
             eprintln!(
@@ -130,7 +142,7 @@ fn reload_on_signal(files: Vec<ZoneFile>, served: Arc<Served>) -> Result<()> {
     let mut signals = Signals::new([SIGHUP]).context("cannot take over SIGHUP")?;
     let reload = move || {
         for _ in signals.forever() {
-            match load(&files) {
+            match load(&files, Some(&served.current())) {
                 Ok(zones) => {
                     let records = zones.record_count();
                     served.exchange(zones);
@@ -144,10 +156,13 @@ fn reload_on_signal(files: Vec<ZoneFile>, served: Arc<Served>) -> Result<()> {
     Ok(())
 }
 
-/// Reads all zones, and tells what an operator should know about them.
-fn load(files: &[ZoneFile]) -> Result<Zones> {
+/// Reads all zones, and tells what an operator should know about them. What is as `before` is shared with it.
+fn load(files: &[ZoneFile], before: Option<&Zones>) -> Result<Zones> {
     let files: Vec<(&str, &PathBuf)> = files.iter().map(|zone| (zone.name.as_str(), &zone.file)).collect();
-    let zones = Zones::load(&files)?;
+    let zones = match before {
+        Some(before) => before.reload(&files)?,
+        None => Zones::load(&files)?,
+    };
     for note in zones.notes() {
         eprintln!("linerate: {note}");
     }

@@ -1,38 +1,32 @@
-//! `linerate serve echo`: each datagram comes back as it was.
+//! `linerate serve echo`: each request comes back as it was.
 
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
 use anyhow::Result;
 use clap::Args;
-use linerate_engine::{Echo as EchoService, LoopBreaker};
+use linerate_services::echo::RequestEcho;
 
-use super::arguments::ServerArguments;
+use super::arguments::{Admission, ServerArguments};
 
-/// A source that sends back what it was sent, 256 times in a row, is taken for another echo: one of those gets no answer, so
-/// that two of them, whom a forged datagram made begin, do not go on for ever.
+/// Answers requests of `linerate load`, which it knows by their header, and marks its replies. So two echoes that a forged
+/// datagram made begin do not answer each other. Ports below 1024 and its own are never answered.
 #[derive(Debug, Args)]
 pub(crate) struct Echo {
     #[command(flatten)]
     server: ServerArguments,
-    /// Answer also who sends the same over and over; two echoes may then answer each other for ever
+    /// Answer any payload, also of other generators and shorter than the header of 40 bytes; two echoes may then answer
+    /// each other for ever
     #[arg(long)]
-    allow_loops: bool,
+    any: bool,
 }
 
 impl Echo {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        if self.allow_loops {
-            return self.server.serve("echo", |_| EchoService);
-        }
-        let broken = Arc::default();
-        let count = Arc::clone(&broken);
-        let code = self.server.serve("echo", move |_| LoopBreaker::new(EchoService, Arc::clone(&count)))?;
-        match broken.load(Relaxed) {
-            0 => {}
-            loops => eprintln!("{loops} requests got no answer: their sources sent back what they were sent"),
-        }
-        Ok(code)
+        let admission = Admission { reply_bytes: Some(self.server.max_request), ..Admission::default() };
+        let (any, refusals) = (self.any, Arc::clone(&admission.refusals));
+        self.server.serve_beside("echo", &admission, Vec::new(), move |_| {
+            RequestEcho::new(any, Arc::clone(&refusals))
+        })
     }
 }

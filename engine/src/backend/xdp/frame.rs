@@ -168,6 +168,15 @@ impl Layout {
         end
     }
 
+    /// TOS, or traffic class.
+    #[inline]
+    pub(super) fn traffic_class(self, frame: &[u8]) -> u8 {
+        match self.ipv6 {
+            true => frame[self.ip] << 4 | frame[self.ip + 1] >> 4,
+            false => frame[self.ip + 1],
+        }
+    }
+
     /// The addresses and ports.
     #[inline]
     pub(super) fn addresses(self, frame: &[u8], interface: u32) -> Addresses {

@@ -10,8 +10,8 @@ use super::queue::{Frames, Queue, Share};
 use crate::backend::mmsg;
 use crate::backend::{Job, Receive, Tally, judge, too_long};
 use crate::overload::{Open, Policy};
-use crate::service::{Action, Request, Service};
-use crate::sys::batch::{Batch, Kind, Off, Timed, V4, V6};
+use crate::service::{Action, ReplyOptions, Request, Service};
+use crate::sys::batch::{Batch, Kind, More, Off, V4, V6};
 use crate::sys::control::{Control, Pktinfo};
 use crate::sys::name::Name;
 use crate::sys::single::send_message;
@@ -37,7 +37,7 @@ pub(super) fn run<S: Service>(mut job: Job<'_, S>, share: &mut Share) -> io::Res
 
 fn run_by<S: Service, P: Policy>(policy: P, job: Job<'_, S>, share: &mut Share) -> io::Result<()> {
     match job.shape.asked.pktinfo {
-        _ if job.shape.asked.times => run_with(Batch::<Timed>::new(job.shape), policy, job, share),
+        _ if job.shape.asked.is_more() => run_with(Batch::<More>::new(job.shape), policy, job, share),
         Pktinfo::Off => run_with(Batch::<Off>::new(job.shape), policy, job, share),
         Pktinfo::V4 => run_with(Batch::<V4>::new(job.shape), policy, job, share),
         Pktinfo::V6 => run_with(Batch::<V6>::new(job.shape), policy, job, share),
@@ -261,23 +261,23 @@ impl Queue {
             }
             end = begin + job.shape.request;
         }
-        let wildcard = job.shape.asked.pktinfo != Pktinfo::Off;
-        let request = Request::framed(&frame[begin..end], &addresses, wildcard, *taken_ns, truncated);
+        let class = layout.traffic_class(frame);
+        let request = Request::framed(&frame[begin..end], &addresses, class, *taken_ns, truncated, &job.path);
         let action = job.service.answer(&request, reply);
         let fits = |length: usize| length <= layout.room(self.mtu) && begin + length <= frame.len();
-        let (payload, to) = match action {
+        let (payload, options) = match action {
             Action::Echo if fits(end - begin) => return Some(layout.turn_round(frame, end - begin)),
-            Action::Echo => (&frame[begin..end], None),
+            Action::Echo => (&frame[begin..end], ReplyOptions::default()),
             Action::Reply(length) if length <= reply.len() && fits(length) => {
                 frame[begin..begin + length].copy_from_slice(&reply[..length]);
                 return Some(layout.turn_round(frame, length));
             }
-            Action::Reply(length) if length <= reply.len() => (&reply[..length], None),
+            Action::Reply(length) if length <= reply.len() => (&reply[..length], ReplyOptions::default()),
             Action::ReplyTo { length, to } if length <= reply.len() => {
-                tally.counts.redirected += 1;
-                (&reply[..length], Some(to))
+                (&reply[..length], ReplyOptions { to: Some(to), ..ReplyOptions::default() })
             }
-            Action::Reply(_) | Action::ReplyTo { .. } => {
+            Action::ReplyWith { length, options } if length <= reply.len() => (&reply[..length], options),
+            Action::Reply(_) | Action::ReplyTo { .. } | Action::ReplyWith { .. } => {
                 tally.send_failed(&too_long());
                 return None;
             }
@@ -285,8 +285,13 @@ impl Queue {
                 tally.counts.dropped += 1;
                 return None;
             }
+            Action::Defer => {
+                tally.deferred();
+                return None;
+            }
         };
-        by_socket(payload, &addresses, to, job, tally);
+        tally.counts.redirected += u64::from(options.to.is_some());
+        by_socket(payload, &addresses, options, job, tally);
         None
     }
 
@@ -305,12 +310,12 @@ impl Queue {
 fn by_socket<S: Service>(
     payload: &[u8],
     addresses: &super::Addresses,
-    to: Option<std::net::SocketAddr>,
+    options: ReplyOptions,
     job: &Job<'_, S>,
     tally: &mut Tally<'_>,
 ) {
     let family = job.shape.family;
-    let to = to.unwrap_or_else(|| addresses.source());
+    let to = options.to.unwrap_or_else(|| addresses.source());
     let name = Name::encode(to, family).unwrap_or(Name::ZERO);
     // The address a request came to is a source for its own family only.
     let same_family = to.ip().to_canonical().is_ipv4() == addresses.destination().is_ipv4();
@@ -318,6 +323,7 @@ fn by_socket<S: Service>(
         true => Control::leaving(job.shape.asked.pktinfo, addresses.destination(), addresses.interface()),
         false => (Control::EMPTY, 0),
     };
+    let length = control.append(length, to.ip().to_canonical().is_ipv4(), options.extras());
     loop {
         tally.counts.syscalls += 1;
         match send_message(job.socket, payload, &name, family, &mut control, length) {

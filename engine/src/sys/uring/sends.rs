@@ -135,7 +135,7 @@ impl Sends {
         let (base, length, elsewhere) = match outgoing {
             Outgoing::Nothing | Outgoing::Same => (message.payload(), message.payload_length(), None),
             Outgoing::Reply(length) => (self.reply_at(number), (*length).min(self.reply), None),
-            Outgoing::ReplyTo(length, to) => (self.reply_at(number), (*length).min(self.reply), Some(*to)),
+            Outgoing::With(length, options) => (self.reply_at(number), (*length).min(self.reply), options.to),
         };
         let (name, control, control_length) = message.make_reply(elsewhere);
         // SAFETY: a slot of ours, zeroed at allocation, which is valid for all its fields; the kernel has no use of it.

@@ -1,0 +1,219 @@
+//! What a server does not answer, or only in part, it says: each second, at the end, and in its document.
+
+use std::io::Read as _;
+use std::net::UdpSocket;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use linerate_lab::{Lab, LabChild};
+use rustix::process::Signal;
+use serde_json::Value;
+
+use super::Serving;
+use crate::support;
+
+const ZONE: &str = "$TTL 60\n@ IN SOA ns hostmaster 1 2 3 4 5\n@ IN NS ns\nns IN A 192.0.2.1\n";
+/// For the address of `ns.example.test`.
+const QUERY: &[u8] = b"\x12\x34\0\0\0\x01\0\0\0\0\0\0\x02ns\x07example\x04test\0\0\x01\0\x01";
+
+/// A server in a lab, asked from the other host, and what it said until it ended: its document and standard error.
+fn served(lab: &Lab, arguments: &[&str], ask: impl FnOnce(UdpSocket) + Send) -> (Value, String) {
+    let link = &lab.links()[0];
+    let address = format!("{}:5300", link.receiver.ipv4[0]);
+    let mut command = Command::new(support::program());
+    command
+        .args(["serve", arguments[0], "--bind", &address, "--workers", "1", "--json", "-"])
+        .args(&arguments[1..]);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = lab.receiver().spawn(command).expect("it starts");
+    let mut told = until(&mut child, "end with Ctrl-C");
+    let asking = move || {
+        let socket = UdpSocket::bind("0.0.0.0:0").expect("a socket");
+        socket.connect(&*address).expect("connected");
+        ask(socket);
+    };
+    lab.senders()[0].run(asking).expect("a host");
+    told += &until(&mut child, "in the last second: ");
+    child.signal(Signal::INT).expect("it runs");
+    let mut document = String::new();
+    child.stdout.take().expect("a pipe").read_to_string(&mut document).expect("text");
+    child.stderr.take().expect("a pipe").read_to_string(&mut told).expect("text");
+    assert!(child.wait().expect("it ends").success(), "{told}");
+    (serde_json::from_str(&document).expect("a document"), told)
+}
+
+/// What it says, up to a line with `part`.
+fn until(child: &mut LabChild, part: &str) -> String {
+    let (pipe, mut told) = (child.stderr.as_mut().expect("a pipe"), Vec::new());
+    while !(told.ends_with(b"\n")
+        && String::from_utf8_lossy(&told).lines().last().is_some_and(|line| line.contains(part)))
+    {
+        let mut byte = [0];
+        assert_eq!(pipe.read(&mut byte).expect("text"), 1, "no '{part}': {}", String::from_utf8_lossy(&told));
+        told.push(byte[0]);
+    }
+    String::from_utf8_lossy(&told).into_owned()
+}
+
+fn lab(test: &str) -> Option<Lab> {
+    Lab::builder().queues(1).start().map_err(|why| support::skip(test, &why.to_string())).ok()
+}
+
+#[test]
+fn what_the_rate_limit_takes_is_told() {
+    let Some(lab) = lab("what_the_rate_limit_takes_is_told") else { return };
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("zone");
+    std::fs::write(&file, ZONE).expect("written");
+    let zone = format!("example.test={}", file.display());
+    const ASKED: u64 = 1_000;
+    let arguments = ["dns", "--zone", &zone, "--no-tcp", "--rate-limit", "10", "--surplus", "0"];
+    let (document, told) = served(&lab, &arguments, |socket| {
+        let mut answer = [0; 512];
+        socket.set_read_timeout(Some(Duration::from_millis(20))).expect("a timeout");
+        for _ in 0..ASKED {
+            // Each after the answer to the last, if there is one, so that no buffer overflows.
+            socket.send(QUERY).expect("sent");
+            let began = Instant::now();
+            while socket.recv(&mut answer).is_err() && began.elapsed() < Duration::from_millis(2) {}
+        }
+    });
+    let count = |key: &str| document["refusals"][key].as_u64().unwrap_or_else(|| panic!("{document}"));
+    let (limited, truncated) = (count("rate_limited"), count("rate_truncated"));
+    assert!(limited > 0 && truncated > 0, "{document}");
+    assert_eq!(document["total"]["dropped"], limited, "{document}");
+    assert!(told.contains("--rate-limit 0"), "how to measure without: {told}");
+    assert!(told.contains("above --rate-limit"), "{told}");
+}
+
+#[test]
+fn an_echo_answers_requests_of_load_only_unless_it_is_told_otherwise() {
+    let Some(lab) = lab("an_echo_answers_requests_of_load_only_unless_it_is_told_otherwise") else { return };
+    let asked = |socket: UdpSocket| {
+        socket.set_read_timeout(Some(Duration::from_secs(10))).expect("a timeout");
+        socket.send(b"hello").expect("sent");
+        // One that --any answers not either, so that there is something to be told of.
+        socket.send(b"lnr\x01").expect("sent");
+        let mut answer = [0; 16];
+        let length = socket.recv(&mut answer).expect("an answer");
+        assert_eq!(&answer[..length], b"hello");
+    };
+    let (document, _) = served(&lab, &["echo", "--any"], asked);
+    assert_eq!(
+        (&document["total"]["answered"], &document["refusals"]["not_request"]),
+        (&1.into(), &1.into())
+    );
+    let (document, told) =
+        served(&lab, &["echo"], |socket| assert_eq!(socket.send(b"hello").expect("sent"), 5));
+    assert_eq!(
+        (&document["total"]["answered"], &document["refusals"]["not_request"]),
+        (&0.into(), &1.into())
+    );
+    assert!(told.contains("--any"), "{told}");
+}
+
+#[test]
+fn load_takes_the_replies_of_an_echo_for_its_own() {
+    let Some(lab) = lab("load_takes_the_replies_of_an_echo_for_its_own") else { return };
+    let link = &lab.links()[0];
+    let address = format!("{}:5300", link.receiver.ipv4[0]);
+    let mut command = Command::new(support::program());
+    command.args(["serve", "echo", "--bind", &address, "--json", "-"]).stdin(Stdio::null());
+    command.stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut server = lab.receiver().spawn(command).expect("it starts");
+    until(&mut server, "end with Ctrl-C");
+    for backend in ["socket", "xdp"] {
+        let mut command = Command::new(support::program());
+        command.args([
+            "load",
+            &address,
+            "--rate",
+            "2k",
+            "--duration",
+            "0.3",
+            "--backend",
+            backend,
+            "--json",
+            "-",
+        ]);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut load = lab.senders()[0].spawn(command).expect("it starts");
+        let (mut document, mut errors) = (String::new(), String::new());
+        load.stdout.take().expect("a pipe").read_to_string(&mut document).expect("text");
+        load.stderr.take().expect("a pipe").read_to_string(&mut errors).expect("text");
+        let Ok(document) = serde_json::from_str::<Value>(&document) else {
+            assert!(backend == "xdp", "{errors}");
+            support::skip("load_takes_the_replies_of_an_echo_for_its_own", errors.trim());
+            continue;
+        };
+        assert_eq!((&document["corrupt"], &document["foreign"]), (&0.into(), &0.into()), "{document}");
+        assert!(document["answered"].as_u64() > Some(0), "{document}");
+    }
+    server.signal(Signal::INT).expect("it runs");
+    assert!(server.wait().expect("it ends").success());
+}
+
+#[test]
+fn a_low_port_without_the_right_names_the_right() {
+    let test = "a_low_port_without_the_right_names_the_right";
+    use std::os::unix::process::CommandExt as _;
+    if !rustix::process::geteuid().is_root() {
+        return support::skip(test, "it takes root to become another user");
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("zone");
+    std::fs::write(&file, ZONE).expect("written");
+    let zone = format!("example.test={}", file.display());
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(directory.path(), open).expect("the owner's right");
+    let all: [&[&str]; 5] = [
+        &["serve", "echo", "--bind", "127.0.0.1:53"],
+        &["serve", "dns", "--bind", "127.0.0.1:53", "--zone", &zone],
+        &["serve", "dns", "--bind", "127.0.0.1:53", "--zone", &zone, "--no-tcp"],
+        &["serve", "ntp", "--bind", "127.0.0.1:123"],
+        &["export", "--listen", "127.0.0.1:80"],
+    ];
+    for arguments in all {
+        let mut command = Command::new(support::program());
+        command.args(arguments).uid(65_534).gid(65_534);
+        if arguments[0] == "serve" {
+            command.args(["--duration", "0.1"]);
+        }
+        let output = command.output().expect("the command starts");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        if output.status.success() {
+            return support::skip(test, "low ports are allowed here");
+        }
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {errors}");
+        assert!(
+            errors.contains("127.0.0.1:") && errors.contains("CAP_NET_BIND_SERVICE"),
+            "{arguments:?}: {errors}"
+        );
+    }
+}
+
+#[test]
+fn zones_are_read_again_and_a_broken_one_is_not_served() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("zone");
+    let write = |more: &str| std::fs::write(&file, format!("{ZONE}{more}")).expect("written");
+    write("");
+    let zone = format!("example.test={}", file.display());
+    let mut server = Serving::start("dns", &["--zone", &zone, "--no-tcp"]);
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    socket.set_read_timeout(Some(Duration::from_secs(10))).expect("a timeout");
+    assert!(answer(&server, &socket).windows(4).any(|bytes| bytes == [192, 0, 2, 1]));
+    write("ns IN A 192.0.2.2\n");
+    assert_eq!(server.hang_up(), "zones read again: 4 records");
+    assert!(answer(&server, &socket).windows(4).any(|bytes| bytes == [192, 0, 2, 2]));
+    write("ns IN A 192.0.2.x\n");
+    let told = server.hang_up();
+    assert!(told.contains("zone:5: ns IN A 192.0.2.x: ") && told.contains("from before"), "{told}");
+}
+
+fn answer(server: &Serving, socket: &UdpSocket) -> Vec<u8> {
+    socket.send_to(QUERY, server.address()).expect("sent");
+    let mut answer = [0; 512];
+    let length = socket.recv(&mut answer).expect("an answer");
+    answer[..length].to_vec()
+}

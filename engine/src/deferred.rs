@@ -1,0 +1,86 @@
+//! Replies that do not leave from a worker's loop.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Weak};
+
+use socket2::Socket;
+
+use crate::counters::Counters;
+use crate::service::ReplyOptions;
+use crate::sys::control::{Asked, Control};
+use crate::sys::name::{Family, Name};
+use crate::sys::single::send_message;
+
+/// What replies of one worker need to leave from anywhere.
+#[derive(Debug)]
+pub(crate) struct ReplyPath {
+    /// Its workers own it: a reply that comes too late must not keep the port.
+    pub(crate) socket: Weak<Socket>,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) family: Family,
+    pub(crate) asked: Asked,
+}
+
+/// The way back to the sender of a request, to reply later or from another thread.
+///
+/// [`Request::defer`](crate::Request::defer) makes one, and the service returns [`Action::Defer`](crate::Action::Defer). The
+/// reply leaves by the worker's UDP socket, from the address that the request came to, also where the request came by
+/// AF_XDP. One that is dropped sends nothing. Each takes some 250 bytes and no other resource: the number of those you keep
+/// is yours to limit, because neither the guard nor the receive buffer counts them.
+///
+/// [`Running::stop`](crate::Running::stop) does not wait for them: finish your replies first.
+#[derive(Debug, Clone)]
+pub struct DeferredReply {
+    pub(crate) path: Arc<ReplyPath>,
+    pub(crate) name: Name,
+    /// What has it leave from where the request came to, and how many bytes that are.
+    pub(crate) control: Control,
+    pub(crate) length: usize,
+}
+
+impl DeferredReply {
+    /// Where it goes: the sender of the request.
+    #[must_use]
+    pub fn destination(&self) -> SocketAddr {
+        self.name.decode()
+    }
+
+    /// Sends one datagram. Several calls send several. Counted in
+    /// [`Counts::deferred_sent`](crate::Counts::deferred_sent) once the kernel has it.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::NotConnected`]: the worker has ended. [`io::ErrorKind::WouldBlock`]: the send buffer stayed full for
+    /// 500 ms. Otherwise what `sendmsg(2)` says.
+    pub fn send(&self, payload: &[u8]) -> io::Result<()> {
+        self.send_with(payload, ReplyOptions::default())
+    }
+
+    /// The same with options.
+    ///
+    /// # Errors
+    /// Those of [`send`](Self::send), and [`io::ErrorKind::InvalidInput`] for an address of the other family than the
+    /// socket's or a segment that does not fit the path.
+    pub fn send_with(&self, payload: &[u8], options: ReplyOptions) -> io::Result<()> {
+        let ended = || io::Error::new(io::ErrorKind::NotConnected, "the worker of this request has ended");
+        let socket = self.path.socket.upgrade().ok_or_else(ended)?;
+        let (mut name, mut control, mut length) = (self.name, self.control, self.length);
+        if let Some(to) = options.to {
+            if to.is_ipv4() != name.is_ipv4() {
+                length = 0;
+            }
+            let invalid = || io::Error::from_raw_os_error(libc::EINVAL);
+            name = Name::encode(to, self.path.family).ok_or_else(invalid)?;
+        }
+        let length = control.append(length, name.is_ipv4(), options.extras());
+        loop {
+            match send_message(&*socket, payload, &name, self.path.family, &mut control, length) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+                Ok(()) => break,
+            }
+        }
+        self.path.counters.count_deferred_sent();
+        Ok(())
+    }
+}

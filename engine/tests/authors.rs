@@ -1,0 +1,319 @@
+//! What authors of servers need beside a request and its reply: replies later, groups, sockets of their own, several addresses,
+//! and what a datagram carries beside its payload.
+
+mod support;
+
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::Duration;
+
+use linerate_engine::{
+    Action, Backend, Builder, DeferredReply, Echo, Error, Fallback, ReplyOptions, Request, Running, Server,
+    Service, Sockets, Uring,
+};
+use socket2::{Domain, Socket, Type};
+use support::{Outcome, PATIENCE, ask, backends, client, lacking, skip};
+
+const ANY: &str = "127.0.0.1:0";
+
+/// A request, and the way to reply to it.
+type Job = (Vec<u8>, DeferredReply);
+
+/// Hands each request over.
+struct HandOver(Sender<Job>);
+
+impl Service for HandOver {
+    fn answer(&mut self, request: &Request<'_>, _: &mut [u8]) -> Action {
+        match self.0.send((request.payload().to_vec(), request.defer())) {
+            Ok(()) => Action::Defer,
+            Err(_) => Action::Drop,
+        }
+    }
+}
+
+fn hand_over(builder: Builder) -> Result<(Running, Receiver<Job>), Error> {
+    let (sender, receiver) = channel();
+    Ok((builder.start(move |_| HandOver(sender.clone()))?, receiver))
+}
+
+#[test]
+fn a_reply_may_come_later_and_from_another_thread() -> Outcome {
+    for backend in backends("a_reply_may_come_later_and_from_another_thread") {
+        for (bind, at) in [(ANY, "127.0.0.1"), ("0.0.0.0:0", "127.0.0.3"), ("[::]:0", "127.0.0.3")] {
+            let builder = Server::builder().bind(bind.parse()?).workers(2).backend(backend);
+            let (running, requests) = hand_over(builder)?;
+            let server = SocketAddr::new(at.parse()?, running.local_addr().port());
+            let client = client(ANY)?;
+            client.send_to(b"first", server)?;
+            client.send_to(b"second", server)?;
+            // In another order than they came.
+            let two = [requests.recv_timeout(PATIENCE)?, requests.recv_timeout(PATIENCE)?];
+            let sent = thread::spawn(move || {
+                two.iter().rev().try_for_each(|(request, reply)| reply.send(&request.repeat(2)))
+            });
+            sent.join().map_err(|_| "a panic")??;
+            for expected in [b"secondsecond".as_slice(), b"firstfirst"] {
+                let mut answer = [0; 32];
+                let (length, from) = client.recv_from(&mut answer)?;
+                assert_eq!((&answer[..length], from), (expected, server), "{backend:?} {bind}");
+            }
+            let total = running.stop()?.total();
+            assert_eq!((total.received, total.deferred, total.deferred_sent), (2, 2, 2), "{total:?}");
+            assert_eq!(total.answered, 0);
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_reply_that_comes_after_the_end_is_an_error_and_keeps_no_port() -> Outcome {
+    let (running, requests) = hand_over(Server::builder().bind(ANY.parse()?).workers(1))?;
+    let address = running.local_addr();
+    client(ANY)?.send_to(b"late", address)?;
+    let (_, reply) = requests.recv_timeout(PATIENCE)?;
+    running.stop()?;
+    assert_eq!(reply.send(b"too late").map_err(|error| error.kind()), Err(std::io::ErrorKind::NotConnected));
+    UdpSocket::bind(address)?;
+    Ok(())
+}
+
+#[test]
+fn a_datagram_to_a_group_comes_to_one_worker() -> Outcome {
+    let group = Ipv4Addr::new(239, 7, 0, 1);
+    let workers = 3;
+    let builder = Server::builder().bind("0.0.0.0:0".parse()?).workers(workers);
+    let running = builder.join_group(group.into(), "lo").start(|_| Echo)?;
+    let client = client(ANY)?;
+    let socket = socket2::SockRef::from(&client);
+    socket.set_multicast_if_v4(&Ipv4Addr::LOCALHOST)?;
+    let to = (group, running.local_addr().port()).into();
+    for turn in 0..20u8 {
+        let (answer, from) = ask(&client, to, &[turn])?;
+        assert_eq!((answer, from.ip()), (vec![turn], Ipv4Addr::LOCALHOST.into()));
+    }
+    // What comes to the server's own address comes after all copies there may be.
+    let own = (Ipv4Addr::LOCALHOST, to.port()).into();
+    assert_eq!(ask(&client, own, b"own")?.0, b"own");
+    assert_eq!(running.stop()?.total().received, 21);
+    for (bind, wrong) in [(ANY, group.into()), ("0.0.0.0:0", "ff02::7".parse()?), (ANY, "127.0.0.1".parse()?)]
+    {
+        let refused = Server::builder().bind(bind.parse()?).join_group(wrong, "lo").prepare();
+        assert!(matches!(refused, Err(Error::Group { .. })), "{bind} {wrong}");
+    }
+    Ok(())
+}
+
+#[test]
+fn sockets_that_exist_are_served_and_outlive_the_server() -> Outcome {
+    let test = "sockets_that_exist_are_served_and_outlive_the_server";
+    let here: Vec<Backend> =
+        backends(test).into_iter().filter(|backend| !matches!(backend, Backend::Uring(_))).collect();
+    for backend in here {
+        let (own, client) = (UdpSocket::bind(ANY)?, client(ANY)?);
+        own.set_nonblocking(true)?;
+        let stranger = support::client(ANY)?;
+        for connected in [false, true] {
+            if connected {
+                own.connect(client.local_addr()?)?;
+            }
+            let builder = Server::builder().adopt(own.try_clone()?).workers(2).backend(backend);
+            let running = builder.start(|_| Echo)?;
+            let to = own.local_addr()?;
+            assert_eq!(running.local_addr(), to);
+            stranger.send_to(b"anybody", to)?;
+            assert_eq!(ask(&client, to, b"mine")?.0, b"mine", "{backend:?} {connected}");
+            let total = running.stop()?.total();
+            assert_eq!(total.received, if connected { 1 } else { 2 }, "{total:?}");
+        }
+        // It still receives, and waits where nothing is there.
+        client.send_to(b"after", own.local_addr()?)?;
+        assert_eq!(own.recv(&mut [0; 16])?, 5);
+        own.set_read_timeout(Some(Duration::from_millis(1)))?;
+        assert!(own.recv(&mut [0; 16]).is_err());
+    }
+    let stream = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+    let unbound = Socket::new(Domain::IPV4, Type::DGRAM, None)?;
+    for unfit in [stream, unbound] {
+        let refused = Server::builder().adopt(unfit).prepare();
+        assert!(matches!(refused, Err(Error::Adopted { .. })), "{refused:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn several_addresses_have_workers_each() -> Outcome {
+    for backend in backends("several_addresses_have_workers_each") {
+        for sockets in support::LAYOUTS {
+            let running = Server::builder()
+                .bind(ANY.parse()?)
+                .also_bind("127.0.0.2:0".parse()?)
+                .also_bind("[::1]:0".parse()?)
+                .workers(2.min(support::cpus()?.len()))
+                .sockets(sockets)
+                .backend(backend)
+                .start(|_| Echo)?;
+            let addresses = running.local_addrs().to_vec();
+            assert_eq!((addresses.len(), addresses[0]), (3, running.local_addr()));
+            for to in addresses {
+                let any = if to.is_ipv4() { ANY } else { "[::1]:0" };
+                assert_eq!(
+                    ask(&client(any)?, to, b"hello")?,
+                    (b"hello".to_vec(), to),
+                    "{backend:?} {sockets:?}"
+                );
+            }
+            let report = running.stop()?;
+            let served: Vec<usize> =
+                report.sockets.iter().flat_map(|socket| socket.workers.clone()).collect();
+            assert_eq!(served, (0..report.workers.len()).collect::<Vec<_>>());
+            assert_eq!(report.total().answered, 3);
+        }
+    }
+    Ok(())
+}
+
+/// What a request came with: traffic class, bytes of a segment, lengths of its datagrams.
+type Seen = (Option<u8>, Option<u16>, Vec<usize>);
+
+/// A server that says what it sees, and echoes it.
+fn observed(builder: Builder) -> Result<(Running, Receiver<Seen>), Error> {
+    let (sender, receiver) = channel();
+    let start = move |_| {
+        let sender = sender.clone();
+        move |request: &Request<'_>, _: &mut [u8]| {
+            let lengths = request.datagrams().map(<[u8]>::len).collect();
+            let _ = sender.send((request.traffic_class(), request.segment_bytes(), lengths));
+            Action::Echo
+        }
+    };
+    Ok((builder.start(start)?, receiver))
+}
+
+/// A server that replies to `go` with so many bytes and these options.
+fn replying(builder: Builder, length: usize, options: ReplyOptions) -> Result<Running, Error> {
+    builder.start(move |_| {
+        move |request: &Request<'_>, reply: &mut [u8]| {
+            reply[..length].fill(7);
+            if request.payload() == b"go" { Action::ReplyWith { length, options } } else { Action::Drop }
+        }
+    })
+}
+
+#[test]
+fn a_traffic_class_is_received_and_sent() -> Outcome {
+    // Expedited forwarding, and ECN's Congestion Experienced.
+    let class = 0xbb;
+    for backend in backends("a_traffic_class_is_received_and_sent") {
+        for bind in [ANY, "0.0.0.0:0", "[::1]:0", "[::]:0"] {
+            let at = if bind.starts_with('[') { "[::1]:0" } else { ANY };
+            let server = Server::builder().bind(bind.parse()?).workers(1);
+            let (observer, seen) = observed(server.clone().backend(backend).receive_traffic_class(true))?;
+            let to = SocketAddr::new(at.parse::<SocketAddr>()?.ip(), observer.local_addr().port());
+            assert_eq!(ask(&client(at)?, to, b"plain")?.0, b"plain", "{backend:?} {bind}");
+            assert_eq!(seen.recv_timeout(PATIENCE)?, (Some(0), None, vec![5]), "{backend:?} {bind}");
+            let options = ReplyOptions { to: Some(to), traffic_class: Some(class), ..Default::default() };
+            // From each kind of socket, and from a reply that comes later.
+            let sender = replying(server.clone().backend(backend), 9, options)?;
+            let through = SocketAddr::new(to.ip(), sender.local_addr().port());
+            client(at)?.send_to(b"go", through)?;
+            if matches!(backend, Backend::Uring(_)) {
+                let counted = || sender.total().send_failed.other;
+                let begun = std::time::Instant::now();
+                while counted() == 0 && begun.elapsed() < PATIENCE {
+                    thread::sleep(Duration::from_millis(1));
+                }
+                assert_eq!(counted(), 1, "what it cannot send is counted");
+            } else {
+                assert_eq!(seen.recv_timeout(PATIENCE)?, (Some(class), None, vec![9]), "{backend:?} {bind}");
+            }
+            let (deferring, requests) = hand_over(server.backend(backend))?;
+            client(at)?.send_to(b"go", SocketAddr::new(to.ip(), deferring.local_addr().port()))?;
+            requests.recv_timeout(PATIENCE)?.1.send_with(b"later", options)?;
+            assert_eq!(seen.recv_timeout(PATIENCE)?, (Some(class), None, vec![5]), "{backend:?} {bind}");
+            // An IPv4 sender on a socket for both.
+            if bind == "[::]:0" {
+                let v4 = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), to.port());
+                let options = ReplyOptions { to: Some(v4), ..options };
+                client(ANY)?.send_to(b"go", (Ipv4Addr::LOCALHOST, deferring.local_addr().port()))?;
+                requests.recv_timeout(PATIENCE)?.1.send_with(b"mapped", options)?;
+                assert_eq!(seen.recv_timeout(PATIENCE)?, (Some(class), None, vec![6]), "{backend:?}");
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn segments_are_received_at_once_and_sent_as_datagrams() -> Outcome {
+    let test = "segments_are_received_at_once_and_sent_as_datagrams";
+    let here = backends(test).into_iter().filter(|backend| !matches!(backend, Backend::Uring(_)));
+    for backend in here {
+        for bind in [ANY, "0.0.0.0:0", "[::1]:0"] {
+            let at = if bind.starts_with('[') { "[::1]:0" } else { ANY };
+            let server = Server::builder().bind(bind.parse()?).workers(1).backend(backend);
+            let prepared = server.clone().gro(true).prepare()?;
+            if let Some(fallback) = prepared.fallbacks().first() {
+                skip(test, fallback);
+                return Ok(());
+            }
+            drop(prepared);
+            let (observer, seen) = observed(server.clone().gro(true))?;
+            let to = SocketAddr::new(at.parse::<SocketAddr>()?.ip(), observer.local_addr().port());
+            assert_eq!(ask(&client(at)?, to, b"one")?.0, b"one");
+            assert_eq!(seen.recv_timeout(PATIENCE)?, (None, None, vec![3]), "{backend:?} {bind}");
+            assert_eq!(ask(&client(at)?, to, b"")?.0, b"");
+            assert_eq!(seen.recv_timeout(PATIENCE)?, (None, None, vec![0]), "{backend:?} {bind}");
+            // A client gets single datagrams of a long reply, and a server with offload all at once.
+            let options = ReplyOptions { segment_bytes: Some(100), ..Default::default() };
+            let sender = replying(server.clone(), 250, options)?;
+            let through = SocketAddr::new(to.ip(), sender.local_addr().port());
+            let client = client(at)?;
+            let mut answer = [0; 500];
+            client.send_to(b"go", through)?;
+            for expected in [100, 100, 50] {
+                assert_eq!(client.recv(&mut answer)?, expected, "{backend:?} {bind}");
+            }
+            let options = ReplyOptions { to: Some(to), ..options };
+            let sender = replying(server.clone(), 250, options)?;
+            client.send_to(b"go", SocketAddr::new(to.ip(), sender.local_addr().port()))?;
+            let coalesced = (None, Some(100), vec![100, 100, 50]);
+            assert_eq!(seen.recv_timeout(PATIENCE)?, coalesced, "{backend:?} {bind}");
+            // What is echoed of it is cut as it was: the first sender gets three requests.
+            let begun = std::time::Instant::now();
+            while sender.total().received < 4 && begun.elapsed() < PATIENCE {
+                thread::sleep(Duration::from_millis(1));
+            }
+            sender.stop()?;
+            let total = observer.stop()?.total();
+            assert_eq!(total.send_failed.total(), 0, "{total:?}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_backend_that_lacks_something_says_so() -> Outcome {
+    let test = "a_backend_that_lacks_something_says_so";
+    if let Some(why) = lacking(Backend::Uring(Uring::default())) {
+        skip(test, why);
+        return Ok(());
+    }
+    let uring = || Server::builder().workers(1).backend(Backend::Uring(Uring::default()));
+    let offload = uring().bind(ANY.parse()?).gro(true).start(|_| Echo)?;
+    let adopted = uring().adopt(UdpSocket::bind(ANY)?).start(|_| Echo)?;
+    for running in [offload, adopted] {
+        assert_eq!(running.fallbacks().len(), 1, "{:?}", running.fallbacks());
+        assert_eq!(ask(&client(ANY)?, running.local_addr(), b"yet")?.0, b"yet");
+    }
+    let steered = Sockets::SteeredByCpu(linerate_engine::Program::Cbpf);
+    let refused = Server::builder().adopt(UdpSocket::bind(ANY)?).sockets(steered).prepare();
+    assert!(matches!(refused, Err(Error::Adopted { .. })), "{refused:?}");
+    Ok(())
+}
+
+#[test]
+fn fallbacks_can_be_printed() {
+    let fallback = Fallback { what: "all of it; half is used".to_owned(), why: "no right".to_owned() };
+    assert_eq!(fallback.to_string(), "all of it; half is used: no right");
+}

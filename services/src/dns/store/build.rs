@@ -1,0 +1,427 @@
+//! Making zones of files: records are written down as they come, then put in order bucket by bucket.
+//!
+//! Files are read twice where zones are served already: first only to sum up what each bucket gets, and then to make those
+//! again whose sum is another. So a change of some records takes little memory beside that of the zones served.
+
+use std::collections::HashSet;
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::sync::Arc;
+
+use super::super::rtype;
+use super::super::zonefile::{self, Record, Text, ZoneError, ZoneFiles, shown};
+use super::{
+    Bucket, COUNT, FLAG_WILDCARD, NO_ZONE, Name, Place, SLOT, Zone, Zones, bucket_of, label_count, mixed,
+};
+
+/// Records for which there is a bucket.
+const FILL: usize = 8;
+/// How often files are read again that change while they are read.
+const TRIES: usize = 3;
+/// What a name gets besides records.
+const MARK_EXISTS: u16 = 0;
+const MARK_WILDCARD: u16 = rtype::OPT;
+/// Bytes of an item before its name: zone, type, TTL, line, file, and the lengths of name and data.
+const ITEM_HEADER: usize = 18;
+/// Items begin at multiples of this.
+const ALIGNMENT: usize = 8;
+/// Records of a set from which on equal ones are looked for by hash.
+const MANY: usize = 16;
+
+impl Zones {
+    /// Reads all zones. Of `before` what did not change is shared.
+    pub(crate) fn read(zones: &[(&str, Text<'_>)], before: Option<&Zones>) -> Result<Self, ZoneError> {
+        let names: Vec<Vec<u8>> =
+            zones.iter().map(|(name, _)| zonefile::apex(name)).collect::<Result<_, _>>()?;
+        let before = before.filter(|before| {
+            before.zones.iter().map(|zone| &zone.apex[..]).eq(names.iter().map(Vec::as_slice))
+        });
+        if let Some(at) = (1..names.len()).find(|at| names[..*at].contains(&names[*at])) {
+            return Err(ZoneError::Twice { zone: shown(&names[at]) });
+        }
+        let Some(before) = before else { return Pass::new(names, None).all(zones) };
+        for _ in 0..TRIES {
+            let mut sums = Pass::new(names.clone(), Some((before, Wanted::Nothing)));
+            sums.files(zones)?;
+            // Of much more or much less, and where much changed, all is made again, in buckets of the right size.
+            let fits = (before.records / 4..=before.records * 4 + FILL).contains(&sums.records);
+            if !fits {
+                return Pass::new(names, None).all(zones);
+            }
+            let keep: Vec<bool> = std::iter::zip(&before.buckets, std::iter::zip(&before.sums, &sums.sums))
+                .map(|(bucket, (old, new))| old == new && !bucket.noted)
+                .collect();
+            let expected = sums.sums;
+            let made = Pass::new(names.clone(), Some((before, Wanted::Buckets(keep)))).all(zones)?;
+            if made.sums == expected {
+                return Ok(made);
+            }
+        }
+        Err(ZoneError::Changed)
+    }
+}
+
+/// Which buckets of those before are made again.
+enum Wanted {
+    Nothing,
+    /// All but those that are kept.
+    Buckets(Vec<bool>),
+}
+
+/// One time that all files are read.
+struct Pass<'a> {
+    names: Vec<Vec<u8>>,
+    before: Option<(&'a Zones, Wanted)>,
+    keys: RandomState,
+    sums: Vec<u64>,
+    shift: u32,
+    records: usize,
+    most_labels: u8,
+    /// What was written down, and of each item its hash and where it is.
+    items: Vec<u8>,
+    index: Vec<(u32, u32)>,
+    name: Name,
+    /// The last parent that was noted to exist.
+    parent: Vec<u8>,
+    signed: Vec<bool>,
+}
+
+impl<'a> Pass<'a> {
+    fn new(names: Vec<Vec<u8>>, before: Option<(&'a Zones, Wanted)>) -> Self {
+        let (keys, buckets, shift) = match &before {
+            Some((zones, _)) => (zones.keys.clone(), zones.buckets.len(), zones.shift),
+            None => (RandomState::new(), 0, 0),
+        };
+        let signed = vec![false; names.len()];
+        let sums = vec![0; buckets];
+        let most_labels = names.iter().map(|name| label_count(name) as u8).max().unwrap_or(0);
+        Self {
+            names,
+            before,
+            keys,
+            sums,
+            shift,
+            records: 0,
+            most_labels,
+            items: Vec::new(),
+            index: Vec::new(),
+            name: Name::default(),
+            parent: Vec::new(),
+            signed,
+        }
+    }
+
+    fn files(&mut self, zones: &[(&str, Text<'_>)]) -> Result<Vec<ZoneFiles>, ZoneError> {
+        let mut all = Vec::new();
+        for (number, (name, text)) in zones.iter().enumerate() {
+            let (mut full, number) = (false, number as u16);
+            self.parent.clear();
+            // The apex is there, whatever the file has.
+            self.mark(number, &self.names[usize::from(number)].clone(), MARK_EXISTS);
+            let read = zonefile::read(name, *text, &mut |record| full |= !self.record(number, record))?;
+            if full {
+                let why = "the zones together are too large: 32 GB of records is the most";
+                return Err(ZoneError::Zone { file: read.files[0].clone(), zone: shown(&read.apex), why });
+            }
+            all.push(read);
+        }
+        Ok(all)
+    }
+
+    /// Takes a record; false if there is no room.
+    fn record(&mut self, zone: u16, record: &Record<'_>) -> bool {
+        self.records += 1;
+        let apex = self.names[usize::from(zone)].len();
+        let owner = record.owner;
+        self.signed[usize::from(zone)] |=
+            record.rtype == rtype::RRSIG && owner.len() == apex && record.data.starts_with(&[0, 48]);
+        if owner.len() > apex {
+            let parent = &owner[usize::from(owner[0]) + 1..];
+            if owner.starts_with(b"\x01*") {
+                self.mark(zone, parent, MARK_WILDCARD);
+            }
+            if parent != self.parent.as_slice() {
+                self.parent.clear();
+                self.parent.extend_from_slice(parent);
+                let mut rest = parent;
+                while rest.len() > apex {
+                    self.mark(zone, rest, MARK_EXISTS);
+                    let above = &rest[usize::from(rest[0]) + 1..];
+                    if rest.starts_with(b"\x01*") {
+                        self.mark(zone, above, MARK_WILDCARD);
+                    }
+                    rest = above;
+                }
+            }
+        }
+        self.item(zone, record)
+    }
+
+    fn mark(&mut self, zone: u16, name: &[u8], mark: u16) {
+        self.item(zone, &Record { owner: name, rtype: mark, ttl: 0, data: &[], file: 0, line: 0 });
+    }
+
+    fn item(&mut self, zone: u16, record: &Record<'_>) -> bool {
+        self.name.set(record.owner);
+        self.most_labels = self.most_labels.max(self.name.labels as u8);
+        let hash = mixed(self.name.hash(self.name.labels), zone);
+        if let Some((_, wanted)) = &self.before {
+            let bucket = bucket_of(hash, self.shift) as usize;
+            self.sums[bucket] = self.sums[bucket].wrapping_add(sum(&self.keys, zone, record));
+            match wanted {
+                Wanted::Buckets(keep) if !keep[bucket] => {}
+                _ => return true,
+            }
+        }
+        let at = self.items.len().next_multiple_of(ALIGNMENT);
+        let Ok(offset) = u32::try_from(at / ALIGNMENT) else { return false };
+        self.index.push((hash, offset));
+        self.items.resize(at, 0);
+        self.items.extend_from_slice(&zone.to_ne_bytes());
+        self.items.extend_from_slice(&record.rtype.to_ne_bytes());
+        self.items.extend_from_slice(&record.ttl.to_ne_bytes());
+        self.items.extend_from_slice(&record.line.to_ne_bytes());
+        self.items.extend_from_slice(&record.file.to_ne_bytes());
+        self.items.extend_from_slice(&(record.owner.len() as u16).to_ne_bytes());
+        self.items.extend_from_slice(&(record.data.len() as u16).to_ne_bytes());
+        self.items.extend_from_slice(record.owner);
+        self.items.extend_from_slice(record.data);
+        true
+    }
+
+    /// Reads the files and makes zones of them.
+    fn all(mut self, zones: &[(&str, Text<'_>)]) -> Result<Zones, ZoneError> {
+        let files = self.files(zones)?;
+        let kept = match self.before.take() {
+            Some((before, Wanted::Buckets(keep))) => Some((before, keep)),
+            _ => None,
+        };
+        if kept.is_none() {
+            let buckets = (self.records / FILL).next_power_of_two();
+            self.shift = u32::BITS - buckets.trailing_zeros();
+            self.sums = vec![0; buckets];
+            for (hash, offset) in &self.index {
+                let (zone, record) = item(&self.items, *offset);
+                let bucket = bucket_of(*hash, self.shift) as usize;
+                self.sums[bucket] = self.sums[bucket].wrapping_add(sum(&self.keys, zone, &record));
+            }
+        }
+        // By bucket, hash and place in the files.
+        self.index.sort_unstable();
+        let mut made = Making { files: &files, items: &self.items, notes: Vec::new(), scratch: Vec::new() };
+        let mut buckets = Vec::with_capacity(self.sums.len());
+        let mut rest = &self.index[..];
+        for bucket in 0..self.sums.len() {
+            if let Some((before, keep)) = &kept
+                && keep[bucket]
+            {
+                buckets.push(Arc::clone(&before.buckets[bucket]));
+                continue;
+            }
+            let count = rest.partition_point(|(hash, _)| bucket_of(*hash, self.shift) as usize <= bucket);
+            let (these, others) = rest.split_at(count);
+            rest = others;
+            buckets.push(Arc::new(made.bucket(these)?));
+        }
+        let mut notes = made.notes;
+        for (zone, _) in files.iter().zip(&self.signed).filter(|(_, signed)| **signed) {
+            notes.push(format!(
+                "zone {} is signed, but signatures and proofs are only given to who asks for them by type: validating \
+                 resolvers will not accept its answers",
+                shown(&zone.apex)
+            ));
+        }
+        let mut zones = Zones {
+            records: buckets.iter().map(|bucket| bucket.records as usize).sum(),
+            buckets,
+            sums: self.sums,
+            shift: self.shift,
+            zones: Vec::new(),
+            table: table(&self.names),
+            most_labels: self.most_labels,
+            apex_labels: self.names.iter().map(|name| label_count(name) as u8).max().unwrap_or(0),
+            keys: self.keys,
+            notes,
+        };
+        zones.zones =
+            self.names.iter().enumerate().map(|(number, apex)| zones.zone(number as u16, apex)).collect();
+        Ok(zones)
+    }
+}
+
+impl Zones {
+    fn zone(&self, number: u16, apex: &[u8]) -> Zone {
+        let mut name = Name::default();
+        name.set(apex);
+        let nowhere = Place { bucket: 0, at: 0 };
+        let node = self.node(number, &name, name.labels).unwrap_or(nowhere);
+        // There is one, or the file would have been refused.
+        let soa = self.find_set(node, rtype::SOA);
+        let minimum = soa.and_then(|soa| soa.records().next()).and_then(|(_, data)| data.last_chunk());
+        Zone {
+            apex: apex.into(),
+            node,
+            soa: soa.map_or(nowhere, |soa| soa.place),
+            negative_ttl: soa
+                .map_or(0, |soa| soa.ttl)
+                .min(minimum.map_or(0, |minimum| u32::from_be_bytes(*minimum))),
+        }
+    }
+}
+
+fn table(names: &[Vec<u8>]) -> Vec<(u32, u16)> {
+    let size = (names.len() * 2 + 1).next_power_of_two();
+    let mut slots = vec![(0, NO_ZONE); size];
+    for (zone, name) in names.iter().enumerate() {
+        let mut full = Name::default();
+        full.set(name);
+        let hash = full.hash(full.labels);
+        let mut at = mixed(hash, 0) as usize & (size - 1);
+        while slots[at].1 != NO_ZONE {
+            at = (at + 1) & (size - 1);
+        }
+        slots[at] = (hash, zone as u16);
+    }
+    slots
+}
+
+/// A number for what a record puts into its bucket. Sums do not depend on the order of the records.
+fn sum(keys: &RandomState, zone: u16, record: &Record<'_>) -> u64 {
+    let mut hasher = keys.build_hasher();
+    hasher.write_u64(u64::from(zone) << 48 | u64::from(record.rtype) << 32 | u64::from(record.ttl));
+    hasher.write(record.owner);
+    hasher.write(record.data);
+    hasher.finish()
+}
+
+/// What was written down at an offset.
+fn item(items: &[u8], offset: u32) -> (u16, Record<'_>) {
+    let bytes = &items[offset as usize * ALIGNMENT..];
+    let word = |at: usize| u16::from_ne_bytes([bytes[at], bytes[at + 1]]);
+    let long = |at: usize| u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+    let (name, data) = (usize::from(word(14)), usize::from(word(16)));
+    let (owner, rest) = bytes[ITEM_HEADER..].split_at(name);
+    let record =
+        Record { owner, rtype: word(2), ttl: long(4), line: long(8), file: word(12), data: &rest[..data] };
+    (word(0), record)
+}
+
+/// What makes buckets of items.
+struct Making<'a> {
+    files: &'a [ZoneFiles],
+    items: &'a [u8],
+    notes: Vec<String>,
+    scratch: Vec<u8>,
+}
+
+/// A name that gets a place in a bucket.
+struct Node<'a> {
+    hash: u32,
+    zone: u16,
+    name: &'a [u8],
+    wildcard: bool,
+    sets: Vec<Vec<Record<'a>>>,
+}
+
+impl<'a> Making<'a> {
+    /// Makes a bucket of items sorted by hash.
+    fn bucket(&mut self, index: &[(u32, u32)]) -> Result<Bucket, ZoneError> {
+        let mut nodes: Vec<Node<'a>> = Vec::new();
+        let notes = self.notes.len();
+        for &(hash, offset) in index {
+            let (zone, record) = item(self.items, offset);
+            let same = |node: &Node<'_>| node.hash == hash && node.zone == zone && node.name == record.owner;
+            let at = nodes.iter().rposition(same).unwrap_or_else(|| {
+                nodes.push(Node { hash, zone, name: record.owner, wildcard: false, sets: Vec::new() });
+                nodes.len() - 1
+            });
+            match record.rtype {
+                MARK_EXISTS => {}
+                MARK_WILDCARD => nodes[at].wildcard = true,
+                _ => self.add(&mut nodes[at], record)?,
+            }
+        }
+        for node in &mut nodes {
+            for set in &mut node.sets {
+                self.settle(node.zone, set)?;
+            }
+        }
+        let scratch = &mut self.scratch;
+        scratch.clear();
+        scratch.extend_from_slice(&(nodes.len() as u32).to_ne_bytes());
+        scratch.resize(COUNT + nodes.len() * SLOT, 0);
+        let mut records = 0;
+        for (number, node) in nodes.iter().enumerate() {
+            let (slot, at) = (COUNT + number * SLOT, scratch.len() as u32);
+            scratch[slot..slot + 4].copy_from_slice(&node.hash.to_ne_bytes());
+            scratch[slot + 4..slot + 8].copy_from_slice(&at.to_ne_bytes());
+            scratch.extend_from_slice(&node.zone.to_ne_bytes());
+            scratch.push(if node.wildcard { FLAG_WILDCARD } else { 0 });
+            scratch.extend_from_slice(node.name);
+            scratch.extend_from_slice(&(node.sets.len() as u16).to_ne_bytes());
+            for set in &node.sets {
+                let length: usize = set.iter().map(|record| 2 + record.data.len()).sum();
+                scratch.extend_from_slice(&set[0].rtype.to_ne_bytes());
+                scratch.extend_from_slice(&set[0].ttl.to_ne_bytes());
+                scratch.extend_from_slice(&(length as u32).to_ne_bytes());
+                for record in set {
+                    scratch.extend_from_slice(&(record.data.len() as u16).to_ne_bytes());
+                    scratch.extend_from_slice(record.data);
+                }
+                records += set.len() as u32;
+            }
+        }
+        Ok(Bucket { bytes: Box::from(&scratch[..]), records, noted: self.notes.len() > notes })
+    }
+
+    fn add(&mut self, node: &mut Node<'a>, record: Record<'a>) -> Result<(), ZoneError> {
+        let zone = &self.files[usize::from(node.zone)];
+        let alias = |rtype: u16| rtype == rtype::CNAME;
+        let beside = |rtype: u16| matches!(rtype, rtype::RRSIG | rtype::NSEC | rtype::NSEC3);
+        let clash = |set: &Vec<Record<'_>>| {
+            let other = set[0].rtype;
+            other != record.rtype
+                && (alias(other) && !beside(record.rtype) || alias(record.rtype) && !beside(other))
+        };
+        if node.sets.iter().any(clash) {
+            let why = "a CNAME has no other records beside it; remove it or them";
+            return Err(zone.complaint(&record, why));
+        }
+        match node.sets.iter_mut().find(|set| set[0].rtype == record.rtype) {
+            Some(set) => set.push(record),
+            None => node.sets.push(vec![record]),
+        }
+        Ok(())
+    }
+
+    /// Leaves one of equal records, and looks for what does not go together.
+    fn settle(&mut self, zone: u16, set: &mut Vec<Record<'a>>) -> Result<(), ZoneError> {
+        if set.len() > MANY {
+            let mut seen = HashSet::new();
+            set.retain(|record| seen.insert(record.data));
+        } else {
+            let mut kept = 0;
+            for at in 0..set.len() {
+                if set[..kept].iter().all(|other| other.data != set[at].data) {
+                    set.swap(kept, at);
+                    kept += 1;
+                }
+            }
+            set.truncate(kept);
+        }
+        let (zone, first) = (&self.files[usize::from(zone)], set[0]);
+        for record in &set[1..] {
+            if matches!(record.rtype, rtype::CNAME | rtype::SOA) {
+                let why = "there is another record of this type, and may be one only; remove one";
+                return Err(zone.complaint(record, why));
+            }
+            if record.ttl != first.ttl && record.rtype != rtype::RRSIG {
+                let why = format!(
+                    "its TTL is not that of the others of its type, {} s, which is served",
+                    first.ttl
+                );
+                self.notes.push(zone.complaint(record, &why).to_string());
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,188 @@
+//! The words of a zone file, entry by entry (RFC 1035, section 5.1).
+
+use std::io::BufRead;
+
+/// A word of an entry.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Word<'a> {
+    /// As in the file, with its escapes, but without quotes.
+    pub(super) raw: &'a [u8],
+    /// `"@"` is a text, `@` is the origin.
+    pub(super) quoted: bool,
+    pub(super) line: u32,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Span {
+    start: usize,
+    end: usize,
+    quoted: bool,
+    line: u32,
+}
+
+/// One entry: a line, or several in parentheses. Kept and used again.
+#[derive(Debug, Default)]
+pub(super) struct Entry {
+    text: Vec<u8>,
+    spans: Vec<Span>,
+    /// Whether it begins with white space, so that its owner is that of the record before.
+    pub(super) blank: bool,
+}
+
+impl Entry {
+    pub(super) fn words(&self) -> impl Iterator<Item = Word<'_>> + Clone {
+        self.spans.iter().map(|span| Word {
+            raw: &self.text[span.start..span.end],
+            quoted: span.quoted,
+            line: span.line,
+        })
+    }
+
+    /// The line of the last word.
+    pub(super) fn line(&self) -> u32 {
+        self.spans.last().map_or(0, |span| span.line)
+    }
+
+    /// Its words as in the file, for errors.
+    pub(super) fn shown(&self) -> String {
+        let words: Vec<String> = self
+            .words()
+            .map(|word| {
+                let text = String::from_utf8_lossy(word.raw);
+                if word.quoted { format!("\"{text}\"") } else { text.into_owned() }
+            })
+            .collect();
+        words.join(" ")
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.text.clear();
+        self.spans.clear();
+        self.blank = false;
+    }
+
+    pub(super) fn push(&mut self, raw: &[u8], quoted: bool, line: u32) {
+        let start = self.text.len();
+        self.text.extend_from_slice(raw);
+        self.spans.push(Span { start, end: self.text.len(), quoted, line });
+    }
+}
+
+/// Why there is no next entry.
+#[derive(Debug)]
+pub(super) enum LexError {
+    Read(std::io::Error),
+    Syntax { line: u32, text: String, why: &'static str },
+}
+
+/// Reads entries line by line, so that a file is never in memory as a whole.
+#[derive(Debug)]
+pub(super) struct Lexer<R> {
+    input: R,
+    line: u32,
+    buffer: Vec<u8>,
+}
+
+impl<R: BufRead> Lexer<R> {
+    pub(super) fn new(input: R) -> Self {
+        Self { input, line: 0, buffer: Vec::new() }
+    }
+
+    /// Reads the next entry that has words; false at the end of the file.
+    pub(super) fn next(&mut self, entry: &mut Entry) -> Result<bool, LexError> {
+        entry.clear();
+        // The line of the parenthesis that is open, and how many are.
+        let (mut opened, mut depth) = (0, 0u32);
+        loop {
+            self.buffer.clear();
+            if self.input.read_until(b'\n', &mut self.buffer).map_err(LexError::Read)? == 0 {
+                if depth > 0 {
+                    let why = "this parenthesis is not closed before the end of the file; add \")\"";
+                    return Err(LexError::Syntax { line: opened, text: "(".into(), why });
+                }
+                return Ok(!entry.spans.is_empty());
+            }
+            self.line += 1;
+            if depth == 0 {
+                entry.blank = self.buffer.first().is_some_and(|byte| matches!(byte, b' ' | b'\t'));
+            }
+            let before = depth;
+            self.words(entry, &mut depth).map_err(|why| LexError::Syntax {
+                line: self.line,
+                text: String::from_utf8_lossy(&self.buffer).trim().to_owned(),
+                why,
+            })?;
+            if before == 0 && depth > 0 {
+                opened = self.line;
+            }
+            if depth == 0 && !entry.spans.is_empty() {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// Adds the words of the line in the buffer.
+    fn words(&self, entry: &mut Entry, depth: &mut u32) -> Result<(), &'static str> {
+        let line = &self.buffer[..];
+        let mut at = 0;
+        while let Some(byte) = line.get(at) {
+            match byte {
+                b' ' | b'\t' | b'\r' | b'\n' => at += 1,
+                b';' => break,
+                b'(' => (*depth, at) = (*depth + 1, at + 1),
+                b')' => {
+                    *depth = depth.checked_sub(1).ok_or("\")\" without \"(\" before it")?;
+                    at += 1;
+                }
+                b'"' => {
+                    let end = quote_end(line, at + 1).ok_or("a quoted text ends on its line: add '\"'")?;
+                    entry.push(&line[at + 1..end], true, self.line);
+                    at = end + 1;
+                }
+                _ => at = self.plain(entry, at)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds the word without quotes that begins at `at`; returns where it ends. Behind '=' a part may be quoted
+    /// (`alpn="h2,h3"`).
+    fn plain(&self, entry: &mut Entry, mut at: usize) -> Result<usize, &'static str> {
+        let (line, start) = (&self.buffer[..], entry.text.len());
+        while let Some(byte) = line.get(at) {
+            match byte {
+                b' ' | b'\t' | b'\r' | b'\n' | b';' | b'(' | b')' => break,
+                b'"' if at > 0 && line[at - 1] == b'=' => {
+                    let end = quote_end(line, at + 1).ok_or("a quoted text ends on its line: add '\"'")?;
+                    entry.text.extend_from_slice(&line[at + 1..end]);
+                    at = end + 1;
+                }
+                b'"' => break,
+                b'\\' => {
+                    let escaped = line.get(at + 1).filter(|byte| !matches!(byte, b'\n' | b'\r'));
+                    let escaped = escaped.ok_or("\"\\\" at the end of a line escapes nothing")?;
+                    entry.text.extend_from_slice(&[b'\\', *escaped]);
+                    at += 2;
+                }
+                _ => {
+                    entry.text.push(*byte);
+                    at += 1;
+                }
+            }
+        }
+        entry.spans.push(Span { start, end: entry.text.len(), quoted: false, line: self.line });
+        Ok(at)
+    }
+}
+
+/// Where the quote is that ends a text.
+fn quote_end(line: &[u8], mut at: usize) -> Option<usize> {
+    loop {
+        match line.get(at)? {
+            b'"' => return Some(at),
+            b'\\' => at += 2,
+            b'\n' => return None,
+            _ => at += 1,
+        }
+    }
+}
