@@ -10,6 +10,10 @@
 #define BUCKETS 4096
 #define LONGEST_NS ((1ull << 36) - 1)
 
+// Frames that wait: after a hold-up they leave twice as fast as their schedule, unless it was this short, ns.
+#define CATCH_UP 2
+#define USUAL_HOLD_UP_NS 500000
+
 // A request that leaves later than this after its time is late.
 #define LATE_NS 1000000
 
@@ -24,7 +28,7 @@
 // Window mode: parts of the timeout that are kept in view.
 #define PARTS 16
 
-#define MARKS 16
+#define MARKS 32
 
 // The longest prepared request, and the longest reply that is handed to user space.
 #define REQUEST_BYTES 512
@@ -68,7 +72,8 @@ struct settings {
     __u32 code_mask;    // 0 if nothing is counted by value
     __u32 verify;
     __u32 interface; // by which clones leave
-    __u32 unused;
+    __u16 truncated_offset; // bits that say a reply was cut short
+    __u16 truncated_mask;
     struct mark marks[MARKS];
 };
 _Static_assert(sizeof(struct settings) == 104 + 4 * MARKS, "settings");
@@ -135,16 +140,19 @@ struct row {
     __u64 oldest_part;
     __u64 returned[PARTS];
     __u64 made[PARTS];
-    // Frames that wait for their time.
-    __u64 least_gap;     // ns between two that catch up; 0 if they do not wait
-    __u64 not_before;    // when the next one may leave
+    // Frames that wait for their time: each tick those leave that are due.
+    __u64 tick;          // ns; 0 if they do not wait
+    __u64 next_tick;     // when it begins
     __u64 share;         // frames to make in all
     __u64 worst_lag;     // ns behind the time it was meant to leave
     __u64 late_sends;    // more than LATE_NS behind
     __u32 run_over;      // frames of the batch that the program has run over, and made
     __u32 made_of;
     __u64 bursts[BATCH + 1]; // batches by frames made in them
-    __u64 pad2[23];
+    __u64 horizon;       // when the tick began: what was meant to leave by then is due
+    __u64 quota;         // frames that may still leave in it
+    __u64 clones;        // to be made by a run
+    __u64 pad2[20];
     // Receiving: the slot...
     __u64 start;
     __u64 half;

@@ -20,8 +20,11 @@
 // net/ethernet's own, but not for user space.
 #define VLAN_BYTES 4
 #define MAGIC 0x4c4e5201u
+// What `serve echo` makes of it in a reply (networks/src/echo.rs).
+#define REPLY_MAGIC 0x6c6e7201u
 #define HEADER_BYTES 40
 #define LOOK_EVERY 8
+#define TRUNCATED 0x80
 
 // linux/icmp.h and linux/icmpv6.h, which include what only hosts have.
 #define ICMP_DEST_UNREACH 3

@@ -113,7 +113,8 @@ INLINE int fill_differs(const __u8 *payload, __u32 length) {
 
 INLINE void take_echo(struct row *row, struct flow *flow, __u32 number, const __u8 *payload, const __u8 *end,
                       __u32 length) {
-    if (length < HEADER_BYTES || payload + HEADER_BYTES > end || get32(payload) != bpf_htonl(MAGIC)) {
+    if (length < HEADER_BYTES || payload + HEADER_BYTES > end ||
+        (get32(payload) != bpf_htonl(MAGIC) && get32(payload) != bpf_htonl(REPLY_MAGIC))) {
         row->corrupt++;
         return;
     }
@@ -257,9 +258,9 @@ INLINE void take_exchange(struct xdp_md *ctx, struct row *row, struct flow *flow
     __u64 now = bpf_ktime_get_ns();
     note_answer(row, flow, sequence, old >> 1, now);
     if (settings.code_mask) {
-        const __u8 *code = payload + settings.code_offset;
-        if (code + 1 <= end)
-            row->codes[*code & settings.code_mask & 255]++;
+        const __u8 *code = payload + settings.code_offset, *bits = payload + settings.truncated_offset;
+        if (code + 1 <= end && bits + 1 <= end)
+            row->codes[(*code & settings.code_mask & 255) | (*bits & settings.truncated_mask ? TRUNCATED : 0)]++;
     }
     if (settings.verify)
         hand_over(ctx, row, number, sequence, old >> 1, now, payload - (const __u8 *)(long)ctx->data, length);

@@ -232,13 +232,28 @@ INLINE int make(void *ctx, int clone, struct row *row) {
     return failed;
 }
 
-// Whether the next request is to leave now: at its time, or, after a hold-up, not much faster than the schedule.
-INLINE int is_due(struct row *row) {
+// Begins a tick, if it is time; returns whether it began.
+INLINE int begin_tick(struct row *row) {
     __u64 now = bpf_ktime_get_ns();
-    if (row->when > now || row->not_before > now || row->sent >= row->share)
+    if (now < row->next_tick)
         return 0;
-    row->not_before = now + row->least_gap;
-    __u64 lag = now - row->when;
+    __u64 passed = now - row->next_tick + row->tick;
+    if (passed > USUAL_HOLD_UP_NS)
+        passed = USUAL_HOLD_UP_NS;
+    row->quota = CATCH_UP * passed / (row->step + 1) + 1;
+    row->horizon = now;
+    row->next_tick = now + row->tick;
+    return 1;
+}
+
+// Whether the next request is to leave now: in the tick after its time, or, after a hold-up, not much faster than the schedule.
+INLINE int is_due(struct row *row) {
+    if (row->sent >= row->share)
+        return 0;
+    if ((row->when > row->horizon || !row->quota) && (!begin_tick(row) || row->when > row->horizon))
+        return 0;
+    row->quota--;
+    __u64 lag = row->horizon - row->when;
     if (lag > row->worst_lag)
         row->worst_lag = lag;
     if (lag > LATE_NS)

@@ -186,3 +186,10 @@ impl Error {
 fn listed(intro: &str, names: &[String]) -> String {
     if names.is_empty() { "none is".to_owned() } else { format!("{intro} {}", names.join(", ")) }
 }
+
+/// Tells what went wrong where no result can carry it, as when a lab ends, on standard error.
+pub(crate) fn warn(text: &str) {
+    use std::io::Write as _;
+    // In one write, so that it is not mixed with others' lines; nobody may be there to read it.
+    let _ = std::io::stderr().write_all(format!("linerate: {text}\n").as_bytes());
+}

@@ -2,7 +2,7 @@
 
 #[cfg(doc)]
 use crate::error::Error;
-use crate::error::Result;
+use crate::error::{Result, warn};
 use crate::host::LabHost;
 use crate::namespace::NamespaceId;
 use crate::process;
@@ -142,7 +142,7 @@ impl Drop for Lab {
         // This process holds the namespaces, so their numbers mean nobody else's.
         let (_, left) = process::end_all(|pid| process::is_inside(pid, &namespaces) == Some(true));
         if !left.is_empty() {
-            tracing::warn!(?left, "processes in a lab cannot be killed");
+            warn(&format!("processes {left:?} in a lab cannot be killed; end them, or its namespaces stay"));
         }
         // The links would go with their namespaces, but only when the kernel gets to it.
         let removed = in_host(&self.receiver, |route| {
@@ -153,7 +153,7 @@ impl Drop for Lab {
             }
         });
         if let Err(error) = removed {
-            tracing::warn!(%error, "the links of a lab are left to the kernel");
+            warn(&format!("the links of a lab are left to the kernel: {error}"));
         }
     }
 }
@@ -235,7 +235,7 @@ impl Builder {
         let registry = self.registry.map_or_else(Registry::open, Ok)?;
         let mut decline = |_: &str, _: &serde_json::Value| Err("not asked for".to_owned());
         if let Err(error) = registry.clean(Scope::Dead, &mut decline) {
-            tracing::warn!(%error, "what earlier labs left is not cleared away");
+            warn(&format!("what earlier labs left is not cleared away: {error}; try `linerate lab clean`"));
         }
         let kind = if self.held { Kind::Held } else { Kind::Running };
         let entry = Entry::new(registry, self.name.as_deref(), kind)?;

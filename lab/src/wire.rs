@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use linerate_host::setting::Offload;
 use linerate_host::{Host, Setting, Value};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, warn};
 use crate::host::LabHost;
 use crate::rtnetlink::{self, Connection, NewEnd, Refused};
 use crate::topology::{End, Link};
@@ -93,7 +93,7 @@ pub(crate) fn receive_by_napi(host: &LabHost, end: &End) -> Result<()> {
     let gro = Setting::Offload { interface: end.interface.clone(), offload: Offload::GenericReceive };
     if let Err(error) = host.run(|| gro.write(&Host::live(), &Value::new("on")))? {
         // Packets pass without it, too.
-        tracing::warn!(%error, "a lab's receiver does without NAPI");
+        warn(&format!("a lab's receiver does without NAPI: {error}"));
     }
     Ok(())
 }

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 use crate::latency::{Latency, quantiles_only};
-use crate::outcome::GROWTH;
+use crate::outcome::{BoundReason, GROWTH, LeftAs};
 
 pub use overload::{Overload, overload};
 pub use probe::{Probe, Verdict};
@@ -162,8 +162,12 @@ pub struct CapacitySample {
     pub latency_ns: Latency,
     /// Share of their requests that left more than 1 ms late, by the generator's doing: latency includes that.
     pub late_ratio: f64,
-    /// Whether the generator was the limit: then capacity is a lower bound.
+    /// How requests left: one way for all of them.
+    pub left_as: LeftAs,
+    /// Whether the generator was the limit, or may have been: then capacity is a lower bound.
     pub generator_bound: bool,
+    /// Why: in none of its tries the lowest rate that failed was offered on schedule, or requests left in another way there.
+    pub bound_because: Vec<BoundReason>,
     /// How the search ended.
     pub ended: Ended,
     /// Every slot, in order.

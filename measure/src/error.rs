@@ -3,7 +3,7 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
-use crate::header::{HEADER_BYTES, MAX_PAYLOAD_BYTES};
+use crate::header::MAX_PAYLOAD_BYTES;
 use crate::outcome::SlotOutcome;
 
 /// Why a generator could not be made or a slot could not be run. One line each: what, where, what to do.
@@ -72,9 +72,6 @@ pub enum Error {
         /// The soft limit.
         limit: u64,
     },
-    /// The payload cannot hold the header.
-    #[error("payload of {0} bytes is smaller than the request header of {HEADER_BYTES} bytes")]
-    PayloadTooSmall(usize),
     /// The payload does not fit a UDP datagram.
     #[error("payload of {0} bytes is larger than a UDP datagram holds ({MAX_PAYLOAD_BYTES} bytes)")]
     PayloadTooLarge(usize),

@@ -1,7 +1,7 @@
 //! What a request carries: a fixed header, then a deterministic fill.
 //!
-//! An echo service returns the payload unchanged, so one layout serves requests and replies. All fields are big
-//! endian:
+//! An echo service returns the payload unchanged, so one layout serves requests and replies. `linerate serve echo`
+//! returns it with [`REPLY`] in place of [`MAGIC`], which the checksum does not see. All fields are big endian:
 //!
 //! | bytes | field |
 //! |---|---|
@@ -18,14 +18,10 @@
 //! damage slips through once in 2^32. The body comes first in the chain. It is the same for all requests of one
 //! size, so [`Codec`] computes its part once, and a request costs nine steps however long it is.
 
-/// Bytes of the header; a smaller payload cannot be a request.
-pub const HEADER_BYTES: usize = 40;
-
 /// The most a UDP datagram over IPv4 holds: 65535 less 20 (IPv4) less 8 (UDP).
 pub const MAX_PAYLOAD_BYTES: usize = 65_507;
 
-/// First four bytes of every request: "LNR" and the version of the layout.
-pub const MAGIC: [u8; 4] = [b'L', b'N', b'R', 1];
+pub use linerate_networks::echo::{HEADER_BYTES, REPLY, REQUEST as MAGIC};
 
 /// The fields of a request that differ from one to the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,7 +44,7 @@ pub enum Corrupt {
     /// Too short to hold a header.
     #[error("shorter than the header")]
     Short,
-    /// It does not begin with [`MAGIC`].
+    /// It begins with neither [`MAGIC`] nor [`REPLY`].
     #[error("not a request of this layout")]
     Magic,
     /// Some byte is not what was sent.
@@ -122,7 +118,7 @@ impl Codec {
     #[inline]
     pub fn read(&self, payload: &[u8]) -> Result<Header, Corrupt> {
         let bytes = payload.first_chunk::<HEADER_BYTES>().ok_or(Corrupt::Short)?;
-        if bytes[..4] != MAGIC {
+        if bytes[..4] != MAGIC && bytes[..4] != REPLY {
             return Err(Corrupt::Magic);
         }
         let body = if payload.len() == self.pattern.len() {
@@ -147,7 +143,7 @@ impl Codec {
 }
 
 /// The fill at an offset: no run of equal bytes, so that a shifted body is a changed one.
-fn fill(at: usize) -> u8 {
+pub(crate) fn fill(at: usize) -> u8 {
     let mixed = (at as u32).wrapping_mul(0x9E37_79B1);
     (mixed >> 24) as u8
 }
@@ -173,11 +169,11 @@ fn body_state(payload: &[u8]) -> u32 {
     step(state, u32::from_be_bytes(last))
 }
 
-/// Finishes the chain with the header, leaving out the checksum's own place.
+/// Finishes the chain with the header, leaving out the checksum's own place. A reply has that of its request.
 #[inline]
 fn header_state(mut state: u32, bytes: &[u8; HEADER_BYTES]) -> u32 {
     let (words, _) = bytes.as_chunks::<4>();
-    state = step(state, u32::from_be_bytes(words[0]));
+    state = step(state, u32::from_be_bytes(MAGIC));
     for word in &words[2..] {
         state = step(state, u32::from_be_bytes(*word));
     }
@@ -216,6 +212,8 @@ mod tests {
             let mut bytes = codec.blank();
             codec.write(&header, &mut bytes);
             prop_assert_eq!(codec.read(&bytes), Ok(header));
+            bytes[..4].copy_from_slice(&REPLY);
+            prop_assert_eq!(codec.read(&bytes), Ok(header), "as a reply");
             // A codec of another size reads it as well: that is how strangers are told from damage.
             prop_assert_eq!(Codec::new(HEADER_BYTES + 600).unwrap().read(&bytes), Ok(header));
         }

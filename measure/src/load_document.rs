@@ -128,7 +128,7 @@ impl LoadDocument {
         let errors = &outcome.send_errors;
         counts.extend([errors.refused, errors.unreachable, errors.too_long, errors.forbidden]);
         counts.extend([errors.no_buffers, errors.other]);
-        counts.extend(outcome.codes.iter().map(|code| code.count));
+        counts.extend(outcome.codes.iter().flat_map(|code| [code.count, code.truncated]));
         let intervals = &outcome.intervals;
         counts.extend(intervals.iter().flat_map(|interval| [interval.sent, interval.received]));
         counts.extend(intervals.iter().filter_map(|interval| interval.answered));

@@ -108,6 +108,9 @@ pub struct CodeCount {
     pub name: Option<String>,
     /// First replies with it.
     pub count: u64,
+    /// Those of them that say they were cut short (TC of DNS).
+    #[serde(default)]
+    pub truncated: u64,
 }
 
 /// How many requests left together, handed to the kernel by one call.
@@ -271,6 +274,19 @@ pub enum LeftAs {
     LiveFrames,
     /// As clones of a socket buffer that a program made, in calls for those due.
     Clones,
+    /// Several generators together, not all in the same way.
+    Mixed,
+}
+
+impl fmt::Display for LeftAs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            LeftAs::Datagrams => "through sockets",
+            LeftAs::LiveFrames => "as live frames",
+            LeftAs::Clones => "as clones",
+            LeftAs::Mixed => "in several ways",
+        })
+    }
 }
 
 /// Why the generator, and not what it loads, was the limit.
@@ -297,6 +313,13 @@ pub enum BoundReason {
         /// Share of the requests.
         ratio: f64,
     },
+    /// A search: at the rate that held requests left in another way than at the one that did not.
+    SentAnotherWay {
+        /// Where it held.
+        held: LeftAs,
+        /// Where it did not.
+        failed: LeftAs,
+    },
 }
 
 impl fmt::Display for BoundReason {
@@ -313,6 +336,9 @@ impl fmt::Display for BoundReason {
             }
             BoundReason::RepliesDropped { ratio } => {
                 write!(f, "the generator's own sockets dropped {:.2} % of the replies", ratio * 100.0)
+            }
+            BoundReason::SentAnotherWay { held, failed } => {
+                write!(f, "requests left {held} where a rate held, and {failed} where it did not")
             }
         }
     }

@@ -75,6 +75,57 @@ fn queries_are_matched_and_faults_counted() {
 }
 
 #[test]
+fn truncated_replies_are_counted_by_code() {
+    let service = Service::start(|socket, query, source, account| {
+        query[2] |= if account.received.is_multiple_of(4) { 0x82 } else { 0x80 };
+        query[3] |= if account.received.is_multiple_of(2) { 3 } else { 0 };
+        account.answered += 1;
+        socket.send_to(query, source).unwrap();
+    });
+    let exchange = dns::from_text("a.example A\n", "queries", &dns::Options::default()).unwrap();
+    let mode = Mode::Rate { per_second: 4_000.0 };
+    let outcome = generator(service.address, exchange, 3).run(&slot(mode, 200)).unwrap();
+    let account = service.stop();
+    assert_eq!(outcome.answered, account.answered);
+    let codes: Vec<_> = outcome.codes.iter().map(|code| (code.code, code.count, code.truncated)).collect();
+    let answered = account.answered;
+    assert_eq!(codes, [(0, answered - answered / 2, 0), (3, answered / 2, answered / 4)]);
+}
+
+#[test]
+fn an_echo_too_short_for_the_header_is_matched() {
+    for payload_bytes in [0, 1, 2, 5, 8, 18, 39] {
+        // Every 10th is lost, and of every 10th the last byte comes back changed; none has one to change if it is a tag.
+        let service = Service::start(move |socket, request, source, account| {
+            assert_eq!(request.len(), payload_bytes);
+            if account.received % 10 == 1 && payload_bytes > 0 {
+                account.dropped += 1;
+                return;
+            }
+            if account.received % 10 == 2 && [5, 18, 39].contains(&payload_bytes) {
+                account.corrupted += 1;
+                request[payload_bytes - 1] ^= 0x20;
+            } else {
+                account.answered += 1;
+            }
+            socket.send_to(request, source).unwrap();
+        });
+        let workload = Workload::Echo { payload_bytes };
+        let builder = Builder::default().targets(vec![service.address]).flows(3).workload(workload);
+        let mut generator = builder.start_socket().unwrap();
+        let described = generator.describe();
+        assert_eq!((described.workload.as_str(), described.payload_bytes), ("echo", payload_bytes));
+        // Few enough for a tag of one byte.
+        let outcome = generator.run(&slot(Mode::Rate { per_second: 1_000.0 }, 300)).unwrap();
+        let account = service.stop();
+        // On a busy machine fewer leave in time.
+        assert_eq!((outcome.sent, outcome.answered), (account.received, account.answered), "{outcome:?}");
+        assert!(outcome.answered > 0, "{payload_bytes}");
+        assert_eq!((outcome.corrupt, outcome.foreign), (account.corrupted, 0), "{payload_bytes}");
+    }
+}
+
+#[test]
 fn replies_of_an_earlier_slot_or_of_nobody_do_not_answer() {
     // Holds all requests back in the first slot; in the second it sends one of them with each reply, and a forged one.
     let holds = Arc::new(AtomicBool::new(true));

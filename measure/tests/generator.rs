@@ -373,10 +373,6 @@ fn bad_input_is_one_clear_line_and_sends_nothing() {
         (good().threads(0).start_socket(), "zero threads"),
         (good().threads(3).flows(2).start_socket(), "3 threads but only 2 flows"),
         (
-            good().workload(Workload::Echo { payload_bytes: 39 }).start_socket(),
-            "smaller than the request header of 40 bytes",
-        ),
-        (
             good().workload(Workload::Echo { payload_bytes: 65_508 }).start_socket(),
             "larger than a UDP datagram",
         ),

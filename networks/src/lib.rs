@@ -1,4 +1,7 @@
 //! Networks in CIDR notation, and which addresses are near: where load may go and who is answered without being named.
+//! [`echo`] has what tells a request from a reply.
+
+pub mod echo;
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

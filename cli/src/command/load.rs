@@ -22,7 +22,7 @@ use anyhow::{Context, Result, ensure};
 use clap::{Args, Subcommand};
 use linerate_host::CpuSet;
 use linerate_measure::Workload;
-use linerate_measure::generator::Builder;
+use linerate_measure::generator::{Builder, LiveFrames};
 
 use crate::interrupt::Interrupt;
 use arguments::{Bounds, Flows, Output, Pace, Times};
@@ -111,7 +111,11 @@ impl Load {
             .cpus(cpus)
             .sources(destinations::sources(&flows.sources)?)
             .backend(flows.backend.into())
-            .live_frames(!flows.no_live_frames)
+            .live_frames(match (flows.live_frames, flows.no_live_frames) {
+                (true, _) => LiveFrames::Always,
+                (_, true) => LiveFrames::Never,
+                _ => LiveFrames::Floods,
+            })
             .no_fragment(flows.no_fragment)
             .cancel(cancel);
         if let Some(ports) = &flows.source_ports {

@@ -51,6 +51,7 @@ pub(crate) fn text(document: &SearchDocument) -> String {
     }
     lines.push(format!("bound    {}", bounds(&document.method)));
     if rate.median > 0.0 {
+        lines.push(format!("sent     {}", capacity.left_as));
         lines.push(format!("there    loss {}", format::percent(capacity.loss_ratio)));
         lines.push(load_text::latency(&capacity.latency_ns));
     }
@@ -62,7 +63,7 @@ pub(crate) fn text(document: &SearchDocument) -> String {
 pub(crate) fn headline(found: f64, lower_bound: bool) -> String {
     match (found > 0.0, lower_bound) {
         (false, _) => "none: no rate holds".to_owned(),
-        (true, true) => format!("at least {}/s", exact(found)),
+        (true, true) => format!(">= {}/s", exact(found)),
         (true, false) => format!("{}/s", exact(found)),
     }
 }

@@ -34,11 +34,16 @@ pub(crate) fn slot(document: &LoadDocument) -> String {
         "apart    duplicate {}   reordered {}   corrupt {}   foreign {}   late {}",
         outcome.duplicate, outcome.reordered, outcome.corrupt, outcome.foreign, outcome.late
     ));
+    lines.extend(unanswered(outcome));
     lines.push(latency(&outcome.latency_ns));
     if !outcome.codes.is_empty() {
         let codes = outcome.codes.iter().map(|code| {
             let name = code.name.clone().unwrap_or_else(|| format!("code {}", code.code));
-            format!("{name} {}", format::grouped(code.count))
+            let truncated = match code.truncated {
+                0 => String::new(),
+                count => format!(" ({} truncated)", format::grouped(count)),
+            };
+            format!("{name} {}{truncated}", format::grouped(code.count))
         });
         lines.push(format!("answers  {}", codes.collect::<Vec<_>>().join("   ")));
     }
@@ -46,14 +51,29 @@ pub(crate) fn slot(document: &LoadDocument) -> String {
     ended(lines, &document.missed, &document.warnings)
 }
 
+/// What is known of the requests without an answer.
+fn unanswered(outcome: &SlotOutcome) -> Option<String> {
+    let watch = &outcome.self_watch;
+    let known = [
+        (watch.refused_by_link, "found the link's receiving queue full"),
+        (watch.receive_drops, "replies dropped by the generator's own sockets"),
+        (outcome.send_errors.refused, "refused by ICMP: nobody listened"),
+        (outcome.corrupt, "replies corrupt"),
+        (outcome.late, "replies to earlier requests, too late"),
+    ];
+    let mut rest = outcome.lost;
+    let mut reasons = Vec::new();
+    for (count, what) in known.into_iter().filter(|(count, _)| *count > 0) {
+        rest = rest.saturating_sub(count);
+        reasons.push(format!("{} {what}", format::grouped(count)));
+    }
+    reasons.push(format!("{} without any reply", format::grouped(rest)));
+    (outcome.lost > 0).then(|| format!("no reply {}", reasons.join("   ")))
+}
+
 /// How requests left, if any did.
 fn left(outcome: &SlotOutcome) -> Option<String> {
-    let way = match outcome.self_watch.left_as {
-        LeftAs::Datagrams => "through sockets",
-        LeftAs::LiveFrames => "as live frames",
-        LeftAs::Clones => "as clones",
-    };
-    let bursts = &outcome.bursts;
+    let (way, bursts) = (outcome.self_watch.left_as, &outcome.bursts);
     (bursts.max_requests > 0).then(|| {
         format!("left     {way}, {} at a time, at most {}", bursts.median_requests, bursts.max_requests)
     })
@@ -98,7 +118,11 @@ pub(crate) fn overload_line(overload: &Overload) -> String {
     let factor = overload.factor;
     match (overload.goodput_ratio.value(), overload.goodput_ratio.why()) {
         (Some(ratio), _) => {
-            format!("at {factor:>4} x  {} of capacity still answered", format::percent(*ratio))
+            let way = match overload.left_as {
+                LeftAs::LiveFrames => ", asked by live frames",
+                _ => "",
+            };
+            format!("at {factor:>4} x  {} of capacity still answered{way}", format::percent(*ratio))
         }
         (None, why) => format!("at {factor:>4} x  unknown: {}", why.unwrap_or("no reason recorded")),
     }
@@ -133,4 +157,32 @@ pub(crate) fn ended(mut lines: Vec<String>, missed: &[String], warnings: &[Strin
     lines.extend(warnings.iter().map(|warning| format!("warning: {warning}")));
     lines.push(String::new());
     lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::render::made_up_load;
+
+    #[test]
+    fn requests_without_an_answer_have_reasons_that_add_up() {
+        let mut document = made_up_load::document();
+        let outcome = &mut document.outcome;
+        (outcome.answered, outcome.lost) = (outcome.sent - 100, 100);
+        (outcome.corrupt, outcome.late) = (3, 5);
+        outcome.self_watch.refused_by_link = 40;
+        let text = slot(&document);
+        let line = text.lines().find(|line| line.starts_with("no reply")).expect("a line");
+        let counts = line.split_whitespace().filter_map(|word| word.parse::<u64>().ok());
+        assert_eq!(counts.collect::<Vec<_>>(), [40, 3, 5, 52], "{line}");
+        document.outcome.lost = 0;
+        assert!(!slot(&document).contains("no reply"));
+    }
+
+    #[test]
+    fn truncated_answers_are_told_with_their_code() {
+        let text = slot(&made_up_load::document());
+        let line = text.lines().find(|line| line.starts_with("answers")).expect("a line");
+        assert!(line.contains("NOERROR") && line.contains("(12 truncated)"), "{line}");
+    }
 }

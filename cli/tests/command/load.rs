@@ -213,3 +213,16 @@ fn what_is_no_document_is_not_merged() {
     assert!(refused(r#"{"schema": "linerate.ladder/1"}"#).contains("schema 'linerate.ladder/1'"));
     assert!(refused(r#"{"schema": "linerate.load/1"}"#).contains("missing field"));
 }
+
+#[test]
+fn without_a_rate_the_loop_is_open() {
+    let _machine = support::machine();
+    let (_service, address) = service(Reflector::builder());
+    let output = load(&[&address, "--duration", "0.2", "--payload", "18", "--json", "-"]);
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let document = document(&output);
+    conforms(&document, "linerate.load/1");
+    assert_eq!(document["asked_per_second"], 10_000.0);
+    assert_eq!((&document["generator"]["payload_bytes"], &document["corrupt"]), (&18.into(), &0.into()));
+    assert!(count(&document, "answered") > 0);
+}

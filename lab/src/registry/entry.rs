@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use serde_json::Value;
 
 use super::{HostState, HostWide, Kind, LabState, Registry};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, warn};
 use crate::topology::Link;
 
 /// Keeps the file up to date, and removes it in the end.
@@ -89,7 +89,9 @@ impl Drop for Entry {
             self.change(|state| state.ended = true)
         };
         if let Err(error) = done {
-            tracing::warn!(%error, "the file of a lab that has ended is left behind");
+            warn(&format!(
+                "the file of a lab that has ended is left behind: {error}; try `linerate lab clean`"
+            ));
         }
     }
 }

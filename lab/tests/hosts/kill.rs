@@ -53,6 +53,30 @@ pub(crate) fn victim(registry: &str, name: &str, life: &str) -> ExitCode {
     ExitCode::SUCCESS
 }
 
+/// A process whose lab cannot clear away after itself: its file is a directory when it ends.
+pub(crate) fn hindered(registry: &str) -> ExitCode {
+    enter_if_needed();
+    let registry = Registry::at(registry).unwrap();
+    let lab = Lab::builder().registry(&registry).start().unwrap();
+    for entry in std::fs::read_dir(registry.path()).unwrap() {
+        let file = entry.unwrap().path();
+        std::fs::remove_file(&file).unwrap();
+        std::fs::create_dir(&file).unwrap();
+    }
+    drop(lab);
+    ExitCode::SUCCESS
+}
+
+pub(crate) fn what_a_lab_leaves_is_told() -> Skipped {
+    let directory = tempfile::tempdir().unwrap();
+    let registry = directory.path().join("labs");
+    let output = role(&["hindered", registry.to_str().unwrap()]).output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{told}");
+    assert!(told.starts_with("linerate: ") && told.contains("left behind"), "{told}");
+    Ok(())
+}
+
 fn say(word: &str) {
     let mut output = std::io::stdout().lock();
     writeln!(output, "{word}").unwrap();

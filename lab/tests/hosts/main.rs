@@ -38,6 +38,7 @@ const TESTS: &[Test] = &[
     ("kill::nothing_is_left", kill::nothing_is_left),
     ("kill::at_any_moment", kill::at_any_moment),
     ("kill::settings_are_restored", kill::settings_are_restored),
+    ("kill::what_a_lab_leaves_is_told", kill::what_a_lab_leaves_is_told),
     ("kill::a_living_lab_is_left_alone", kill::a_living_lab_is_left_alone),
     ("kill::a_namespace_of_the_same_number_is_spared", kill::a_namespace_of_the_same_number_is_spared),
     ("hold::up_list_exec_down", hold::up_list_exec_down),
@@ -71,6 +72,7 @@ fn main() -> ExitCode {
         ["role", "exec", registry, lab, host, program, ref rest @ ..] => {
             return hold::exec(registry, lab, host, program, rest);
         }
+        ["role", "hindered", registry] => return kill::hindered(registry),
         ["role", "forbidden"] => return ordinary::forbidden(),
         ["role", "where"] => return ordinary::where_it_is(),
         // Their words are this program's own, none of the harness.

@@ -73,8 +73,10 @@ impl Measuring {
         }
         let (cycles_per_transaction, instructions_per_transaction) = counted.at(found.offered_per_second);
         let generator_bound = found.generator_bound.then(|| {
-            let reasons = found.slots.iter().flat_map(|slot| &slot.bound_because);
-            reasons.last().map_or_else(|| "it could not offer more".to_owned(), ToString::to_string)
+            found
+                .bound_because
+                .last()
+                .map_or_else(|| "it could not offer more".to_owned(), ToString::to_string)
         });
         Ok(Sample {
             transactions_per_second: found.transactions_per_second,

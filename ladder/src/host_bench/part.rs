@@ -221,6 +221,8 @@ mod tests {
             layouts: Vec::new(),
             agreements: Vec::new(),
             changes,
+            target: Vec::new(),
+            held_back: Vec::new(),
             left: vec![Left {
                 finding: "route.source-validation".to_owned(),
                 severity: "low".to_owned(),

@@ -91,6 +91,8 @@ mod tests {
             layouts: Vec::new(),
             agreements: Vec::new(),
             changes: Vec::new(),
+            target: Vec::new(),
+            held_back: Vec::new(),
             left: Vec::new(),
         };
         transmit(&mut plan, &host, "eth0", 2, cpus);

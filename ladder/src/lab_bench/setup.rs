@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use linerate_host::setting::{NftFamily, Offload, QueueDirection};
 use linerate_host::{Host, Setting, Value};
 use linerate_lab::{Lab, LabHost, Link};
-use linerate_measure::generator::Builder;
+use linerate_measure::generator::{Builder, LiveFrames};
 use linerate_measure::{Generator, Workload};
 
 use super::placement::Placement;
@@ -191,7 +191,7 @@ fn generator(
                     .no_fragment(options.no_fragment)
                     .backend(options.backend)
                     // A rung switches GRO off, and with it what takes live frames at the far end.
-                    .live_frames(false)
+                    .live_frames(LiveFrames::Never)
                     .nice(nice)
                     .cancel(options.measuring.cancel.clone())
                     .start()

@@ -32,6 +32,9 @@ pub(super) struct SlotOrder {
     pub(super) duration_ns: u64,
     pub(super) drain_ns: u64,
     pub(super) interval_ns: Option<u64>,
+    /// Whether a paced rate may leave as live frames.
+    #[serde(default)]
+    pub(super) live_frames: bool,
     /// When to begin, `CLOCK_REALTIME` of the far host.
     pub(super) begin_realtime_ns: u64,
 }
@@ -92,6 +95,7 @@ impl SlotOrder {
             duration_ns: whole_ns(slot.duration),
             drain_ns: whole_ns(slot.drain),
             interval_ns: slot.interval.map(whole_ns),
+            live_frames: slot.live_frames,
             begin_realtime_ns,
         }
     }
@@ -106,6 +110,7 @@ impl SlotOrder {
         Slot {
             drain: Duration::from_nanos(self.drain_ns),
             interval: self.interval_ns.map(Duration::from_nanos),
+            live_frames: self.live_frames,
             start_at_realtime_ns: Some(self.begin_realtime_ns),
             ..Slot::new(mode, Duration::from_nanos(self.duration_ns))
         }

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 use crate::generator::{Generator, MAX_RATE, Slot};
+use crate::outcome::{LeftAs, SlotOutcome};
 use linerate_host::Known;
 
 /// The least share of the overload asked for that must have been offered for the figure to count.
@@ -18,6 +19,9 @@ pub struct Overload {
     pub factor: f64,
     /// The rate really offered.
     pub offered_per_second: f64,
+    /// How requests left: as live frames only where the generator could not offer it otherwise.
+    #[serde(default)]
+    pub left_as: LeftAs,
     /// Goodput as a share of capacity; unknown where the generator could not offer the overload.
     pub goodput_ratio: Known<f64>,
 }
@@ -43,29 +47,38 @@ fn overload_by(
     slot: Duration,
 ) -> Result<Overload, Error> {
     let per_second = capacity * factor;
-    let unknown = |offered_per_second, why: String| Overload {
+    let unknown = |offered_per_second, left_as, why: String| Overload {
         factor,
         offered_per_second,
+        left_as,
         goodput_ratio: Known::Unknown { why },
     };
+    let nothing = |why| Ok(unknown(0.0, LeftAs::default(), why));
     if !(capacity > 0.0 && capacity.is_finite()) {
-        return Ok(unknown(0.0, "capacity is not known, so there is nothing to exceed".to_owned()));
+        return nothing("capacity is not known, so there is nothing to exceed".to_owned());
     }
     if !(per_second > 0.0 && per_second <= MAX_RATE) {
-        return Ok(unknown(0.0, format!("{factor} x capacity is beyond any generator")));
+        return nothing(format!("{factor} x capacity is beyond any generator"));
     }
-    let outcome = generator.run(&Slot::rate(per_second, slot))?;
-    let offered = outcome.offered_per_second;
-    if offered < per_second * LEAST_OFFERED {
+    let slot = Slot::rate(per_second, slot);
+    let falls_short = |outcome: &SlotOutcome| outcome.offered_per_second < per_second * LEAST_OFFERED;
+    let mut outcome = generator.run(&slot)?;
+    if falls_short(&outcome) && outcome.self_watch.left_as == LeftAs::Clones {
+        outcome = generator.run(&Slot { live_frames: true, ..slot })?;
+    }
+    let (offered, left_as) = (outcome.offered_per_second, outcome.self_watch.left_as);
+    if falls_short(&outcome) {
         let share = offered / per_second * 100.0;
         return Ok(unknown(
             offered,
+            left_as,
             format!("the generator offered {offered:.0} requests/s, {share:.0} % of {factor} x capacity"),
         ));
     }
     Ok(Overload {
         factor,
         offered_per_second: offered,
+        left_as,
         goodput_ratio: Known::Value(outcome.answered_per_second / capacity),
     })
 }

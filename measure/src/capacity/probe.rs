@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::SearchOptions;
 use crate::latency::{Latency, quantiles_only};
-use crate::outcome::{BoundReason, Interval, SlotOutcome};
+use crate::outcome::{BoundReason, Interval, LeftAs, SlotOutcome};
 use crate::stats;
 
 /// The account of one slot of a search.
@@ -33,6 +33,8 @@ pub struct Probe {
     pub latency_ns: Latency,
     /// Whether the rate held, or why not.
     pub verdict: Verdict,
+    /// How requests left.
+    pub left_as: LeftAs,
     /// Why the generator was the limit, if it was.
     pub bound_because: Vec<BoundReason>,
 }
@@ -74,6 +76,7 @@ impl Probe {
             late_ratio: outcome.self_watch.late_sends as f64 / outcome.sent.max(1) as f64,
             verdict: judge(&outcome, &judged, options),
             latency_ns: outcome.latency_ns,
+            left_as: outcome.self_watch.left_as,
             bound_because: outcome.self_watch.bound_because,
         }
     }

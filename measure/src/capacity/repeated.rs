@@ -4,10 +4,12 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
+use super::search::search_in_one_way;
 use super::{CapacitySample, Ended, SearchOptions, search};
 use crate::error::Error;
 use crate::generator::Generator;
 use crate::latency::{Latency, quantiles_only};
+use crate::outcome::{BoundReason, LeftAs};
 use crate::stats::{self, Interval};
 
 /// The search for the neighbourhood stops when a rate holds and one this much higher does not.
@@ -28,8 +30,12 @@ pub struct Capacity {
     /// Latency at it, over all searches; serialized as its quantiles.
     #[serde(serialize_with = "quantiles_only")]
     pub latency_ns: Latency,
+    /// How requests left: one way in all searches.
+    pub left_as: LeftAs,
     /// Whether the generator was the limit in some search: then capacity is a lower bound.
     pub generator_bound: bool,
+    /// Why, in the first search in which it was.
+    pub bound_because: Vec<BoundReason>,
     /// Searches whose result was confirmed.
     pub confirmed: usize,
     /// The search for the neighbourhood.
@@ -52,6 +58,7 @@ pub fn search_repeatedly(
     let began = Instant::now();
     let neighbourhood = search(generator, &coarse(options))?;
     let middle = neighbourhood.transactions_per_second;
+    let live_frames = neighbourhood.left_as == LeftAs::LiveFrames;
     let mut searches = Vec::new();
     for done in 0..times {
         let left = options.budget.saturating_sub(began.elapsed());
@@ -64,9 +71,10 @@ pub fn search_repeatedly(
             budget: left / (times - done),
             ..*options
         };
-        let found = search(generator, &fine)?;
-        let cancelled = found.ended == Ended::Cancelled;
-        if !cancelled || found.transactions_per_second > 0.0 {
+        let found = search_in_one_way(generator, &fine, live_frames)?;
+        // One that found nothing for want of time says nothing; the neighbourhood is known.
+        let cut_short = matches!(found.ended, Ended::Cancelled | Ended::OutOfTime);
+        if !cut_short || found.transactions_per_second > 0.0 {
             searches.push(found);
         }
     }
@@ -95,6 +103,7 @@ fn summed_up(neighbourhood: CapacitySample, searches: Vec<CapacitySample>) -> Ca
     let median = stats::median(&rates).unwrap_or(0.0);
     let highest = rates.iter().copied().fold(0.0, f64::max);
     let lowest = rates.iter().copied().fold(f64::INFINITY, f64::min);
+    let bound = counting.iter().find(|found| found.generator_bound);
     let mut latency_ns = Latency::new();
     counting.iter().for_each(|found| latency_ns.merge(&found.latency_ns));
     let alone = Interval { median, low: None, high: None, samples: rates.len() };
@@ -104,7 +113,9 @@ fn summed_up(neighbourhood: CapacitySample, searches: Vec<CapacitySample>) -> Ca
         spread_ratio: if median > 0.0 { (highest - lowest) / median } else { 0.0 },
         loss_ratio: stats::median(&losses).unwrap_or(1.0),
         latency_ns,
-        generator_bound: counting.iter().any(|found| found.generator_bound),
+        left_as: neighbourhood.left_as,
+        generator_bound: bound.is_some(),
+        bound_because: bound.map_or_else(Vec::new, |found| found.bound_because.clone()),
         confirmed: searches.iter().filter(|found| found.ended == Ended::Confirmed).count(),
         neighbourhood,
         searches,

@@ -1,11 +1,12 @@
 //! Finding the highest rate that holds.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::{CapacitySample, Ended, Event, Probe, SearchOptions, Verdict};
 use crate::error::Error;
 use crate::generator::{Generator, LEAST_INTERVAL, MAX_RATE, Slot};
 use crate::latency::Latency;
+use crate::outcome::{BoundReason, LeftAs};
 use crate::stats;
 
 /// The fewest requests in a slot from which anything is concluded.
@@ -36,6 +37,9 @@ const FAILURES_WHEN_LATE: u32 = 3;
 /// When so many rates in a row held up to one that had failed, that one is given another chance.
 const HOLDS_IN_DOUBT: u32 = 3;
 
+/// How long a slot that shows in which way requests leave.
+const TRIAL: Duration = Duration::from_millis(2);
+
 /// Into so many intervals a lead-in is divided, and the slot after it into ones as long.
 const INTERVALS_A_LEAD_IN: u32 = 5;
 
@@ -48,14 +52,55 @@ const INTERVALS_A_LEAD_IN: u32 = 5;
 /// failed and is then approached by nothing but holding rates is tried anew. The rate found must then hold again as often as
 /// [`SearchOptions::confirm`] says; if it does not, the next lower one is tried.
 ///
+/// All requests of a search leave in one way, so that no two rates differ in what a request costs the service. Where clones
+/// are too slow for the service, and live frames can be had, it is searched anew with these; what was found
+/// with clones stands, as a lower bound, if it is more.
+///
 /// # Errors
 /// Options out of range, or a generator that cannot run a slot. A service that never answers is no error: its
 /// capacity is 0. Being cancelled is none either.
 pub fn search(generator: &mut dyn Generator, options: &SearchOptions<'_>) -> Result<CapacitySample, Error> {
+    let began = Instant::now();
+    let found = search_in_one_way(generator, options, false)?;
+    // Late requests come at any rate on a busy machine.
+    let unsent = |reason: &BoundReason| matches!(reason, BoundReason::OfferedTooLittle { .. });
+    let by_clones = found.slots.last().is_some_and(|probe| probe.left_as == LeftAs::Clones);
+    if !by_clones || !found.bound_because.iter().any(unsent) || !sends_live_frames(generator)? {
+        return Ok(found);
+    }
+    let low = found.offered_per_second;
+    let bracket = (low > 0.0).then_some((low, low * STRIDE));
+    let budget = options.budget.saturating_sub(began.elapsed());
+    let options = SearchOptions { bracket: bracket.or(options.bracket), budget, ..*options };
+    let by_frames = search_in_one_way(generator, &options, true)?;
+    if by_frames.transactions_per_second > found.transactions_per_second { Ok(by_frames) } else { Ok(found) }
+}
+
+/// Whether paced requests leave as live frames if they are asked to: a short slot tells.
+fn sends_live_frames(generator: &mut dyn Generator) -> Result<bool, Error> {
+    let trial = Slot {
+        live_frames: true,
+        drain: Duration::from_millis(1),
+        ..Slot::rate(FEWEST_REQUESTS / TRIAL.as_secs_f64(), TRIAL)
+    };
+    match generator.run(&trial) {
+        Ok(outcome) => Ok(outcome.self_watch.left_as == LeftAs::LiveFrames),
+        Err(Error::Cancelled) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// The same in a way that is given.
+pub(super) fn search_in_one_way(
+    generator: &mut dyn Generator,
+    options: &SearchOptions<'_>,
+    live_frames: bool,
+) -> Result<CapacitySample, Error> {
     options.check()?;
     let mut search = Search {
         generator,
         options,
+        live_frames,
         began: Instant::now(),
         slots: Vec::new(),
         holds: None,
@@ -77,12 +122,14 @@ pub fn search(generator: &mut dyn Generator, options: &SearchOptions<'_>) -> Res
 struct Search<'a, 'o> {
     generator: &'a mut dyn Generator,
     options: &'a SearchOptions<'o>,
+    /// Whether requests leave as live frames, where they can.
+    live_frames: bool,
     began: Instant,
     slots: Vec<Probe>,
     /// The highest rate that held, and the slots in which it did, as indices.
     holds: Option<(f64, Vec<usize>)>,
-    /// The lowest rate that did not, and why.
-    fails: Option<(f64, Verdict)>,
+    /// The lowest rate that did not.
+    fails: Option<Failure>,
     /// The best goodput of the slots in which that rate was offered: what the service can do, unless overload hurts it.
     goodput: f64,
     widening: f64,
@@ -94,12 +141,22 @@ struct Search<'a, 'o> {
     confirming: bool,
 }
 
+/// A rate that did not hold.
+struct Failure {
+    rate: f64,
+    verdict: Verdict,
+    /// Whether some try was on schedule, so that it was the service's doing; else why none was.
+    on_schedule: bool,
+    bound_because: Vec<BoundReason>,
+    left_as: LeftAs,
+}
+
 /// What came of a rate.
 enum Attempt {
     /// It held, in the slot with this index.
     Held(usize),
     /// It did not.
-    Failed(Verdict),
+    Failed(Failure),
     /// The search ends before that is known.
     Ended(Ended),
 }
@@ -114,11 +171,11 @@ impl Search<'_, '_> {
                     self.holds = Some((rate, vec![slot]));
                     self.holds_in_a_row += 1;
                     // It failed before, and holds now: what failed was not the service.
-                    self.doubted |= self.fails.is_some_and(|(fails, _)| fails <= rate);
-                    self.fails = self.fails.filter(|(fails, _)| *fails > rate);
+                    self.doubted |= self.fails.as_ref().is_some_and(|fails| fails.rate <= rate);
+                    self.fails = self.fails.take().filter(|fails| fails.rate > rate);
                 }
-                Attempt::Failed(verdict) => {
-                    self.fails = Some((rate, verdict));
+                Attempt::Failed(failure) => {
+                    self.fails = Some(failure);
                     self.goodput = self.best_goodput(rate);
                     self.holds_in_a_row = 0;
                 }
@@ -134,7 +191,8 @@ impl Search<'_, '_> {
         if let Some(rate) = self.hinted_by_goodput(holds, lowest) {
             return Some(rate);
         }
-        match (holds, self.fails, self.options.bracket) {
+        let fails = self.fails.as_ref().map(|fails| (fails.rate, fails.verdict));
+        match (holds, fails, self.options.bracket) {
             (Some(low), Some((high, _)), _) if high / low > resolution => Some((low * high).sqrt()),
             (Some(_), Some((high, _)), _) => (self.holds_in_a_row >= HOLDS_IN_DOUBT).then_some(high),
             (None, None, None) => Some(self.options.start_per_second.max(lowest).min(MAX_RATE)),
@@ -160,7 +218,7 @@ impl Search<'_, '_> {
 
     /// The rate that the goodput above capacity points to, if that is between what holds and what does not.
     fn hinted_by_goodput(&mut self, holds: Option<f64>, lowest: f64) -> Option<f64> {
-        let (high, _) = self.fails?;
+        let high = self.fails.as_ref()?.rate;
         // Once: a service that overload hurts points too low, and is then searched by halves.
         let rate =
             std::mem::take(&mut self.goodput) * BELOW_GOODPUT.max(1.0 / self.options.resolution.sqrt());
@@ -185,8 +243,8 @@ impl Search<'_, '_> {
                 self.confirming = false;
                 match attempt? {
                     Attempt::Held(slot) => slots.push(slot),
-                    Attempt::Failed(verdict) => {
-                        failed = Some(verdict);
+                    Attempt::Failed(failure) => {
+                        failed = Some(failure);
                         break;
                     }
                     Attempt::Ended(ended) => {
@@ -195,16 +253,16 @@ impl Search<'_, '_> {
                     }
                 }
             }
-            let Some(verdict) = failed else {
+            let Some(failure) = failed else {
                 self.holds = Some((rate, slots));
                 return Ok(Ended::Confirmed);
             };
-            self.fails = Some((rate, verdict));
+            self.fails = Some(failure);
             let mut lower = rate / self.options.resolution;
             while lower >= lowest && self.holds.is_none() {
                 match self.attempt(lower)? {
                     Attempt::Held(slot) => self.holds = Some((lower, vec![slot])),
-                    Attempt::Failed(verdict) => self.fails = Some((lower, verdict)),
+                    Attempt::Failed(failure) => self.fails = Some(failure),
                     Attempt::Ended(ended) => {
                         self.holds = self.best_below(lower);
                         return Ok(ended);
@@ -219,6 +277,7 @@ impl Search<'_, '_> {
     /// Offers a rate, and again if it did not hold.
     fn attempt(&mut self, rate: f64) -> Result<Attempt, Error> {
         let (mut failures, mut punctual_failures, mut excused) = (0, 0, 0);
+        let mut on_schedule = false;
         loop {
             if let Some(ended) = self.stop() {
                 return Ok(Attempt::Ended(ended));
@@ -227,15 +286,23 @@ impl Search<'_, '_> {
             if verdict == Verdict::Holds {
                 return Ok(Attempt::Held(self.slots.len() - 1));
             }
-            let excusable = |probe: &Probe| probe.excusable(self.options.max_loss);
-            if excused < self.options.excused && self.slots.last().is_some_and(excusable) {
+            let Some(last) = self.slots.last() else { continue };
+            if excused < self.options.excused && last.excusable(self.options.max_loss) {
                 excused += 1;
                 continue;
             }
             failures += 1;
-            punctual_failures += u32::from(self.slots.last().is_some_and(Probe::punctual));
+            punctual_failures += u32::from(last.punctual());
+            on_schedule |= last.bound_because.is_empty() && verdict != Verdict::GeneratorBound;
             if failures >= FAILURES_WHEN_LATE || punctual_failures >= FAILURES {
-                return Ok(Attempt::Failed(verdict));
+                let bound_because = if on_schedule { Vec::new() } else { last.bound_because.clone() };
+                return Ok(Attempt::Failed(Failure {
+                    rate,
+                    verdict,
+                    on_schedule,
+                    bound_because,
+                    left_as: last.left_as,
+                }));
             }
         }
     }
@@ -248,6 +315,7 @@ impl Search<'_, '_> {
         options.tell(Event::Offering { per_second, slot: lead_in + judged });
         let slot = Slot {
             drain: options.drain,
+            live_frames: self.live_frames,
             interval: (!lead_in.is_zero()).then(|| (lead_in / INTERVALS_A_LEAD_IN).max(LEAST_INTERVAL)),
             ..Slot::rate(per_second, lead_in + judged)
         };
@@ -289,10 +357,20 @@ impl Search<'_, '_> {
     }
 
     fn result(self, ended: Ended) -> CapacitySample {
-        // Until a rate fails, the generator's reach is the only limit known; a bound one failed by the generator.
-        let generator_bound = matches!(self.fails, Some((_, Verdict::GeneratorBound)));
         let (offered, held) = self.holds.unwrap_or_default();
         let held: Vec<&Probe> = held.iter().filter_map(|index| self.slots.get(*index)).collect();
+        // What failed by the generator's doing, or was sent in another way, is no upper bound.
+        let (mut generator_bound, mut bound_because) = (false, Vec::new());
+        if let Some(failed) = self.fails {
+            generator_bound = !failed.on_schedule;
+            bound_because = failed.bound_because;
+            let another = held.iter().find(|probe| probe.left_as != failed.left_as);
+            if let Some(probe) = another {
+                generator_bound = true;
+                let (held, failed) = (probe.left_as, failed.left_as);
+                bound_because.push(BoundReason::SentAnotherWay { held, failed });
+            }
+        }
         // The slot that found a rate was chosen for holding; those that confirmed it were not.
         let held = if held.len() > 1 { &held[1..] } else { &held[..] };
         let mut latency_ns = Latency::new();
@@ -311,7 +389,9 @@ impl Search<'_, '_> {
             loss_ratio: if sent == 0 { 1.0 } else { (sent - answered) as f64 / sent as f64 },
             latency_ns,
             late_ratio: late / sent.max(1) as f64,
+            left_as: self.slots.last().map_or_else(LeftAs::default, |probe| probe.left_as),
             generator_bound,
+            bound_because,
             ended,
             slots: self.slots,
         }

@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::generator::{Description, Generator, Mode, Slot};
 use crate::latency::Latency;
 use crate::outcome::{
-    BoundReason, Bursts, Interval, Quantiles, QueueMedians, SelfWatch, SendErrors, SlotOutcome,
+    BoundReason, Bursts, Interval, LeftAs, Quantiles, QueueMedians, SelfWatch, SendErrors, SlotOutcome,
 };
 
 /// A service that answers `capacity` a second behind a buffer, and a generator with a limit.
@@ -26,8 +26,13 @@ pub(super) struct Simulation {
     pub(super) hiccup: f64,
     /// Slots, counted from 0, that something else spoils for certain.
     pub(super) spoilt: Range<usize>,
-    /// Share of the requests that leave late.
+    /// Share of the requests that leave late, from a rate on.
     pub(super) late: f64,
+    pub(super) late_from: f64,
+    /// The rate from which requests leave in a way that costs the service twice as much each.
+    pub(super) switches_at: f64,
+    /// The most it offers as live frames, if asked for them; none if it has none.
+    pub(super) frames_reach: Option<f64>,
     /// The slots run.
     pub(super) slots: Vec<f64>,
     pub(super) random: fastrand::Rng,
@@ -44,6 +49,9 @@ impl Simulation {
             hiccup: 0.0,
             spoilt: 0..0,
             late: 0.0,
+            late_from: 0.0,
+            switches_at: f64::INFINITY,
+            frames_reach: None,
             slots: Vec::new(),
             random: fastrand::Rng::with_seed(42),
         }
@@ -100,12 +108,13 @@ impl Generator for Simulation {
         let Mode::Rate { per_second: asked } = slot.mode else { unreachable!("searches pace") };
         self.slots.push(asked);
         let seconds = slot.duration.as_secs_f64();
-        let offered = asked.min(self.reach);
-        let service = if offered > self.capacity {
-            self.capacity * (self.capacity / offered).powf(self.collapse)
-        } else {
-            self.capacity
-        };
+        let frames_reach = self.frames_reach.filter(|_| slot.live_frames);
+        let offered = asked.min(frames_reach.unwrap_or(self.reach));
+        let switched = asked >= self.switches_at;
+        let capacity = if switched { self.capacity / 2.0 } else { self.capacity };
+        let service =
+            if offered > capacity { capacity * (capacity / offered).powf(self.collapse) } else { capacity };
+        let late = if asked >= self.late_from { self.late } else { 0.0 };
         let queued_at = |share: f64| ((offered - service).max(0.0) * seconds * share).min(self.buffer);
         let mut lost = ((offered - service) * seconds - self.buffer - self.allowance).max(0.0);
         let spoilt = self.random.f64() < self.hiccup || self.spoilt.contains(&(self.slots.len() - 1));
@@ -125,10 +134,11 @@ impl Generator for Simulation {
         } else {
             Vec::new()
         };
-        if self.late > 0.01 {
-            bound_because.push(BoundReason::SentLate { ratio: self.late });
+        if late > 0.01 {
+            bound_because.push(BoundReason::SentLate { ratio: late });
         }
-        let late_sends = (sent as f64 * self.late) as u64;
+        let late_sends = (sent as f64 * late) as u64;
+        let left_as = if switched || frames_reach.is_some() { LeftAs::LiveFrames } else { LeftAs::Clones };
         let answered = sent - lost;
         Ok(SlotOutcome {
             started_realtime_ns: 0,
@@ -155,7 +165,7 @@ impl Generator for Simulation {
                 last_quarter_ns: (answered > 0).then(|| wait(0.875)),
             },
             generator_bound: !bound_because.is_empty(),
-            self_watch: SelfWatch { late_sends, bound_because, ..SelfWatch::default() },
+            self_watch: SelfWatch { late_sends, left_as, bound_because, ..SelfWatch::default() },
         })
     }
 }

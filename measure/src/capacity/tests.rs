@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::simulation::{SLOT, Simulation};
 use super::{CapacitySample, Ended, Event, SearchOptions, Verdict, overload, search, search_repeatedly};
+use crate::outcome::{BoundReason, LeftAs};
 
 fn options() -> SearchOptions<'static> {
     SearchOptions { slot: SLOT, ..SearchOptions::default() }
@@ -93,6 +94,7 @@ fn requests_that_leave_late_do_not_fail_a_rate_but_are_told() {
     let mut simulation = Simulation { buffer: 0.0, late: 0.2, ..Simulation::of(100_000.0) };
     let sample = found(&mut simulation, &options());
     assert_near(&sample, 100_000.0, 1.04);
+    assert!(sample.generator_bound);
     assert!((sample.late_ratio - 0.2).abs() < 0.001, "{}", sample.late_ratio);
 }
 
@@ -113,6 +115,51 @@ fn a_generator_that_reaches_its_limit_first_says_so() {
     let sample = found(&mut simulation, &options());
     assert!(sample.generator_bound);
     assert_near(&sample, 60_000.0 / 0.99, 1.05);
+}
+
+#[test]
+fn a_search_that_ends_where_the_sender_changes_its_way_is_a_lower_bound() {
+    // The service holds 472,000 of the cheaper requests, and loses some from 250,000 of the dearer ones on.
+    let mut simulation = Simulation { buffer: 0.0, switches_at: 250e3, ..Simulation::of(472e3) };
+    let sample = found(&mut simulation, &options());
+    assert!(sample.transactions_per_second < 250e3 && sample.generator_bound, "{sample:?}");
+    let reason = BoundReason::SentAnotherWay { held: LeftAs::Clones, failed: LeftAs::LiveFrames };
+    assert_eq!(sample.bound_because, [reason]);
+    let repeated = search_repeatedly(&mut simulation, &fine(), 2).unwrap();
+    assert!(repeated.generator_bound && repeated.bound_because == [reason]);
+    let mut one_way = Simulation { buffer: 0.0, switches_at: 0.0, ..Simulation::of(472e3) };
+    let sample = found(&mut one_way, &options());
+    assert!(!sample.generator_bound && sample.bound_because.is_empty(), "{sample:?}");
+}
+
+#[test]
+fn a_service_faster_than_clones_is_searched_in_another_way_as_a_whole() {
+    for (frames_reach, expected, left_as) in [
+        (Some(2e6), 900e3, LeftAs::LiveFrames),
+        (Some(700e3), 700e3, LeftAs::LiveFrames),
+        (None, 500e3, LeftAs::Clones),
+    ] {
+        let mut simulation = Simulation { buffer: 0.0, reach: 500e3, frames_reach, ..Simulation::of(900e3) };
+        let sample = found(&mut simulation, &options());
+        assert_near(&sample, expected * 1.01, 1.05);
+        assert_eq!((sample.left_as, sample.generator_bound), (left_as, expected < 900e3));
+        assert!(sample.slots.iter().all(|slot| slot.left_as == left_as), "{sample:?}");
+        let repeated = search_repeatedly(&mut simulation, &fine(), 2).unwrap();
+        let all = repeated.searches.iter().flat_map(|search| &search.slots);
+        assert!(all.map(|slot| slot.left_as).all(|one| one == left_as));
+    }
+}
+
+#[test]
+fn a_rate_that_failed_only_off_schedule_is_no_upper_bound() {
+    for (late_from, bound) in [(0.0, true), (101e3, true), (200e3, false)] {
+        let mut simulation = Simulation { buffer: 0.0, late: 0.05, late_from, ..Simulation::of(100e3) };
+        let sample = found(&mut simulation, &SearchOptions { start_per_second: 99e3, ..options() });
+        assert_near(&sample, 100e3, 1.04);
+        assert_eq!(sample.generator_bound, bound, "late from {late_from}: {sample:?}");
+        let why = sample.bound_because.iter().any(|reason| matches!(reason, BoundReason::SentLate { .. }));
+        assert_eq!(why, bound);
+    }
 }
 
 #[test]

@@ -30,6 +30,21 @@ pub enum Backend {
     Socket,
 }
 
+/// Which requests leave as live frames, where the way takes them.
+///
+/// A live frame costs a receiving network stack more than a clone, and a sender less: a search that went from one to the
+/// other would measure that. So the rate never decides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LiveFrames {
+    /// Those of floods, and of a slot that asks for them ([`crate::Slot::live_frames`]).
+    #[default]
+    Floods,
+    /// All but those of windows. Threads that pace them never give their CPU away.
+    Always,
+    /// None. A veth whose far end loses its NAPI takes no more of them.
+    Never,
+}
+
 /// Settings of a generator.
 #[derive(Debug, Clone)]
 pub struct Builder {
@@ -40,7 +55,7 @@ pub struct Builder {
     pub(super) flows: usize,
     pub(super) workload: Workload,
     pub(super) backend: Backend,
-    pub(super) live_frames: bool,
+    pub(super) live_frames: LiveFrames,
     pub(super) source_ports: Option<RangeInclusive<u16>>,
     pub(super) burst: usize,
     pub(super) cpus: Option<Vec<u32>>,
@@ -60,7 +75,7 @@ impl Default for Builder {
             flows: 16,
             workload: Workload::Echo { payload_bytes: 100 },
             backend: Backend::Auto,
-            live_frames: true,
+            live_frames: LiveFrames::default(),
             source_ports: None,
             burst: MAX_BURST,
             cpus: None,
@@ -117,7 +132,10 @@ impl Builder {
     /// What is exchanged; an echo of 100 bytes if not set.
     #[must_use]
     pub fn workload(mut self, workload: Workload) -> Self {
-        self.workload = workload;
+        self.workload = match workload {
+            Workload::Echo { payload_bytes } => Workload::echo(payload_bytes),
+            exchange @ Workload::Exchange(_) => exchange,
+        };
         self
     }
 
@@ -128,11 +146,10 @@ impl Builder {
         self
     }
 
-    /// Whether requests may leave as live frames where they can; else all leave as clones, fewer a second. Threads that
-    /// pace live frames never give their CPU away, and a veth whose far end loses its NAPI takes no more of them.
+    /// Which requests leave as live frames; those of floods if not set.
     #[must_use]
-    pub fn live_frames(mut self, may: bool) -> Self {
-        self.live_frames = may;
+    pub fn live_frames(mut self, which: LiveFrames) -> Self {
+        self.live_frames = which;
         self
     }
 

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::Error;
 use crate::outcome::{Interval, SlotOutcome};
 
-pub use builder::{Backend, Builder};
+pub use builder::{Backend, Builder, LiveFrames};
 pub use socket::SocketGenerator;
 pub use xdp::XdpGenerator;
 
@@ -30,6 +30,9 @@ pub const MAX_BURST: usize = 64;
 
 /// The shortest interval that is accounted for.
 pub const LEAST_INTERVAL: Duration = Duration::from_millis(10);
+
+/// Requests per second and thread that clones hold with time to spare.
+pub const CLONES_PER_SECOND: f64 = 750e3;
 
 /// The highest rate that can be asked for, requests a second.
 pub const MAX_RATE: f64 = 1e9;
@@ -78,6 +81,9 @@ pub struct Slot {
     pub drain: Duration,
     /// The length of the intervals that are accounted for one by one, at least 10 ms; none if they are not wanted.
     pub interval: Option<Duration>,
+    /// Whether a paced rate may leave as live frames, of which a thread sends more: for an overload, and not for rates
+    /// that are compared with others.
+    pub live_frames: bool,
     /// When to start, ns of `CLOCK_REALTIME`, so that several generators start together; at once if none.
     pub start_at_realtime_ns: Option<u64>,
 }
@@ -111,9 +117,23 @@ impl Slot {
         Slot::new(Mode::Window { outstanding }, duration)
     }
 
+    /// The same as live frames, where they can be had, if clones are too slow for `highest` requests per second, of this and all
+    /// slots that are compared with it, from so many threads.
+    #[must_use]
+    pub fn fast_enough(self, highest: f64, threads: usize) -> Self {
+        Slot { live_frames: highest > CLONES_PER_SECOND * threads as f64, ..self }
+    }
+
     /// `mode` for `duration`, at once, with a drain of 1 s and without intervals.
     pub fn new(mode: Mode, duration: Duration) -> Self {
-        Slot { mode, duration, drain: Duration::from_secs(1), interval: None, start_at_realtime_ns: None }
+        Slot {
+            mode,
+            duration,
+            drain: Duration::from_secs(1),
+            interval: None,
+            live_frames: false,
+            start_at_realtime_ns: None,
+        }
     }
 
     /// Whether it can be run at all.

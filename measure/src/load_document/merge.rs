@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{LoadDocument, Part};
 use crate::generator::Description;
-use crate::outcome::{Bursts, CodeCount, Interval, QueueMedians, SelfWatch, SlotOutcome};
+use crate::outcome::{Bursts, CodeCount, Interval, LeftAs, QueueMedians, SelfWatch, SlotOutcome};
 
 /// With less overlap, rates do not add up.
 const LEAST_OVERLAP: f64 = 0.9;
@@ -171,6 +171,7 @@ fn merged_outcome(
     for outcome in &outcomes[1..] {
         add_counts(&mut all, outcome);
     }
+    all.self_watch.left_as = outcomes[0].self_watch.left_as;
     for outcome in &outcomes {
         add_watch(&mut all.self_watch, &outcome.self_watch);
     }
@@ -221,7 +222,10 @@ fn add_counts(all: &mut SlotOutcome, one: &SlotOutcome) {
 fn add_codes(all: &mut Vec<CodeCount>, more: &[CodeCount]) {
     for code in more {
         match all.iter_mut().find(|known| known.code == code.code) {
-            Some(known) => known.count += code.count,
+            Some(known) => {
+                known.count += code.count;
+                known.truncated += code.truncated;
+            }
             None => all.push(code.clone()),
         }
     }
@@ -232,6 +236,9 @@ fn add_watch(all: &mut SelfWatch, one: &SelfWatch) {
     all.late_sends += one.late_sends;
     all.worst_lag_ns = all.worst_lag_ns.max(one.worst_lag_ns);
     all.tick_ns = all.tick_ns.max(one.tick_ns);
+    if all.left_as != one.left_as {
+        all.left_as = LeftAs::Mixed;
+    }
     all.thread_cpu_ratio.extend_from_slice(&one.thread_cpu_ratio);
     all.receive_drops += one.receive_drops;
     all.refused_by_link += one.refused_by_link;

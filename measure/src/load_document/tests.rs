@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::latency::Latency;
-use crate::outcome::{Bursts, CodeCount, Interval, Quantiles, QueueMedians, SelfWatch, SendErrors};
+use crate::outcome::{Bursts, CodeCount, Interval, LeftAs, Quantiles, QueueMedians, SelfWatch, SendErrors};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -57,7 +57,7 @@ fn document(began: f64, latencies: &[u64], lost: u64) -> LoadDocument {
             offered_per_second: 10.0,
             answered_per_second: 8.0,
             latency_ns,
-            codes: vec![CodeCount { code: 2, name: Some("two".to_owned()), count: answered }],
+            codes: vec![CodeCount { code: 2, name: Some("two".to_owned()), count: answered, truncated: 1 }],
             unverified: 6,
             bursts: Bursts { median_requests: 3, max_requests: 7 },
             intervals: (0..2).map(interval).collect(),
@@ -114,13 +114,26 @@ fn damaged_and_foreign_documents_are_refused() {
 }
 
 #[test]
+fn how_requests_left_is_told_of_merged_runs() {
+    let of = |began, left_as| {
+        let mut one = document(began, &[10_000], 0);
+        one.outcome.self_watch.left_as = left_as;
+        one
+    };
+    let both = |a, b| merged(&[of(0.0, a), of(0.05, b)]).outcome.self_watch.left_as;
+    assert_eq!(both(LeftAs::Clones, LeftAs::Clones), LeftAs::Clones);
+    assert_eq!(both(LeftAs::Clones, LeftAs::LiveFrames), LeftAs::Mixed);
+}
+
+#[test]
 fn runs_at_the_same_time_add_up() {
     let both = merged(&[document(0.0, &[10_000, 20_000], 1), document(0.05, &[30_000], 0)]);
     let outcome = &both.outcome;
     assert_eq!((outcome.sent, outcome.answered, outcome.lost), (4, 3, 1));
     assert_eq!((outcome.offered_per_second, outcome.asked_per_second), (20.0, Some(20.0)));
     assert_eq!((outcome.duplicate, outcome.late, outcome.send_errors.refused), (2, 10, 2));
-    assert_eq!(outcome.codes, [CodeCount { code: 2, name: Some("two".to_owned()), count: 3 }]);
+    assert_eq!(outcome.self_watch.left_as, LeftAs::Datagrams);
+    assert_eq!(outcome.codes, [CodeCount { code: 2, name: Some("two".to_owned()), count: 3, truncated: 2 }]);
     assert_eq!(outcome.duration, Duration::from_millis(2_050));
     assert_eq!((both.generator.threads, both.generator.flows), (2, 8));
     assert_eq!(both.overlap_ratio, Some(0.975));

@@ -23,7 +23,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::error::Error;
-use crate::header::{HEADER_BYTES, MAX_PAYLOAD_BYTES};
+use crate::header::{HEADER_BYTES, MAX_PAYLOAD_BYTES, fill};
+use crate::outcome::CodeCount;
 
 pub use source::SourceError;
 pub use tag::TagError;
@@ -32,7 +33,7 @@ pub use tag::TagError;
 #[derive(Debug, Clone)]
 pub enum Workload {
     /// Requests with our own [header](crate::header), which an echo service returns: replies are fully matched and
-    /// checked.
+    /// checked. A payload too short for it is one of [`Workload::echo`].
     Echo {
         /// Bytes of UDP payload, header included.
         payload_bytes: usize,
@@ -109,8 +110,25 @@ pub struct Code {
     pub offset: usize,
     /// The bits that are counted, from the lowest up.
     pub mask: u8,
+    /// The bits of another byte that say the reply was cut short (TC of DNS); for masks below 0x80.
+    pub truncated: Option<Mark>,
     /// The protocol's name of a value.
     pub name: fn(u8) -> Option<&'static str>,
+}
+
+/// What a counted value has besides where the reply was cut short.
+pub(crate) const TRUNCATED: u8 = 0x80;
+
+impl Code {
+    /// Replies by code, from how often each value was counted.
+    pub(crate) fn counts(&self, of: impl Fn(u8) -> u64) -> Vec<CodeCount> {
+        let counted = (0..=self.mask).map(|code| {
+            let truncated = if self.truncated.is_some() { of(code | TRUNCATED) } else { 0 };
+            let name = (self.name)(code).map(str::to_owned);
+            CodeCount { code, name, count: of(code) + truncated, truncated }
+        });
+        counted.filter(|counted| counted.count > 0).collect()
+    }
 }
 
 /// Judges a reply that matches a request.
@@ -131,11 +149,21 @@ impl Exchange {
     #[inline]
     pub(crate) fn code_of(&self, reply: &[u8]) -> Option<u8> {
         let code = self.code?;
-        Some(reply.get(code.offset)? & code.mask)
+        let is_set = |mark: &Mark| reply.get(mark.offset).is_some_and(|byte| byte & mark.mask == mark.value);
+        let truncated = if code.truncated.as_ref().is_some_and(is_set) { TRUNCATED } else { 0 };
+        Some(reply.get(code.offset)? & code.mask | truncated)
     }
 }
 
 impl Workload {
+    /// An echo of any size: with our header where that fits, else a tag and a fill that replies repeat.
+    pub fn echo(payload_bytes: usize) -> Self {
+        if payload_bytes >= HEADER_BYTES {
+            return Workload::Echo { payload_bytes };
+        }
+        Workload::Exchange(Arc::new(short_echo(payload_bytes)))
+    }
+
     /// `echo`, `dns`, `ntp`, `radius` or `raw`.
     pub fn name(&self) -> &'static str {
         match self {
@@ -154,11 +182,6 @@ impl Workload {
 
     /// Whether it can be carried at all.
     pub(crate) fn check(&self) -> Result<(), Error> {
-        if let Workload::Echo { payload_bytes } = self
-            && *payload_bytes < HEADER_BYTES
-        {
-            return Err(Error::PayloadTooSmall(*payload_bytes));
-        }
         if self.longest_bytes() > MAX_PAYLOAD_BYTES {
             return Err(Error::PayloadTooLarge(self.longest_bytes()));
         }
@@ -166,6 +189,25 @@ impl Workload {
             Workload::Echo { .. } => Ok(()),
             Workload::Exchange(exchange) => exchange.check(),
         }
+    }
+}
+
+/// An echo too short for our header. One of 18 bytes makes the shortest frame of Ethernet, 64 bytes.
+fn short_echo(payload_bytes: usize) -> Exchange {
+    let tag_bytes = [8, 4, 2, 1].into_iter().find(|bytes| *bytes <= payload_bytes);
+    let request: Vec<u8> = (0..payload_bytes).map(fill).collect();
+    let marks = (0..).zip(&request).skip(tag_bytes.unwrap_or(0));
+    let untold = "requests without a byte: replies are taken in the order of the requests, by sockets";
+    Exchange {
+        protocol: "echo",
+        marks: marks.map(|(offset, value)| Mark { offset, mask: 0xff, value: *value }).collect(),
+        requests: vec![request],
+        order: Order::InTurn,
+        tag: tag_bytes.map(|bytes| Tag { bytes, request_offset: 0, reply_offset: 0 }),
+        shortest_reply_bytes: payload_bytes,
+        code: None,
+        verify: None,
+        notes: if tag_bytes.is_none() { vec![untold.to_owned()] } else { Vec::new() },
     }
 }
 

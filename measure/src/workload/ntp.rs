@@ -28,7 +28,7 @@ pub fn client(version: u8) -> Result<Exchange, SourceError> {
         tag: Some(Tag { bytes: 8, request_offset: 40, reply_offset: 24 }),
         marks: vec![Mark { offset: 0, mask: 0b111, value: SERVER }],
         shortest_reply_bytes: HEADER_BYTES,
-        code: Some(Code { offset: 1, mask: 0xff, name: stratum_name }),
+        code: Some(Code { offset: 1, mask: 0xff, truncated: None, name: stratum_name }),
         verify: None,
         notes: Vec::new(),
     })

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use linerate_measure::generator::LiveFrames;
 use linerate_measure::workload::{Code, Exchange, Mark, Order, Tag, Verify};
 use linerate_measure::{Generator as _, Mode, Workload};
 
@@ -16,7 +17,12 @@ fn exchange(tag: Tag, requests: Vec<Vec<u8>>, order: Order, verify: Option<Arc<d
         tag: Some(tag),
         marks: vec![Mark { offset: tag.bytes, mask: 0x80, value: 0x80 }],
         shortest_reply_bytes: tag.bytes + 1,
-        code: Some(Code { offset: tag.bytes, mask: 0x0f, name: |code| (code == 3).then_some("THREE") }),
+        code: Some(Code {
+            offset: tag.bytes,
+            mask: 0x0f,
+            truncated: None,
+            name: |code| (code == 3).then_some("THREE"),
+        }),
         verify,
         notes: Vec::new(),
     }))
@@ -32,6 +38,41 @@ fn answer(tag: Tag, request: &[u8], number: u64) -> Vec<u8> {
     }
     reply.extend_from_slice(request);
     reply
+}
+
+#[test]
+fn an_echo_in_the_shortest_frames_is_matched() {
+    let Some(scene) = Scene::new("an_echo_in_the_shortest_frames_is_matched") else { return };
+    for (v4, payload_bytes) in [(true, 18), (false, 18), (true, 39), (false, 8), (true, 1)] {
+        // Every 10th is lost, and of every 10th the last byte comes back changed, if that is none of the tag.
+        let service = scene.serve(v4, move |socket, request, source, account| {
+            assert_eq!(request.len(), payload_bytes);
+            if account.received % 10 == 1 {
+                account.dropped += 1;
+                return;
+            }
+            if account.received % 10 == 2 && payload_bytes > 8 {
+                account.corrupted += 1;
+                request[payload_bytes - 1] ^= 0x20;
+            } else {
+                account.answered += 1;
+            }
+            socket.send_to(request, source).unwrap();
+        });
+        let (mut sent, mut answered, mut corrupt) = (0, 0, 0);
+        for live_frames in [LiveFrames::Never, LiveFrames::Always] {
+            let builder = scene.builder(service.address, 3).workload(Workload::Echo { payload_bytes });
+            let Some(mut generator) = scene.generator_of(builder.live_frames(live_frames)) else { return };
+            let outcome = generator.run(&slot(rate(1_000.0), 300)).unwrap();
+            assert_balanced(&outcome);
+            assert_eq!((outcome.foreign, outcome.late), (0, 0), "{payload_bytes}: {outcome:?}");
+            (sent, answered) = (sent + outcome.sent, answered + outcome.answered);
+            corrupt += outcome.corrupt;
+        }
+        let account = service.stop();
+        assert_eq!((sent, answered, corrupt), (account.received, account.answered, account.corrupted));
+        assert!(answered > 0);
+    }
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use linerate_host::setting::Offload;
 use linerate_host::{Host, Setting, Value};
+use linerate_measure::generator::LiveFrames;
 use linerate_measure::{Generator as _, LeftAs, Mode, SlotOutcome};
 use linerate_reflector::XdpService;
 
@@ -9,7 +10,7 @@ use crate::scene::{self, Scene, assert_balanced, rate, slot};
 
 const PORT: u16 = 7777;
 
-/// More a second than leaves as clones.
+/// Much for clones.
 const HIGH: f64 = 300_000.0;
 
 /// All that was sent and not refused by the link was returned, and what was asked for was sent.
@@ -24,24 +25,25 @@ fn assert_accounted(outcome: &SlotOutcome) {
 }
 
 #[test]
-fn high_rates_leave_as_frames_and_low_ones_as_clones() {
-    let Some(scene) = Scene::new("high_rates_leave_as_frames_and_low_ones_as_clones") else { return };
+fn a_rate_never_decides_how_requests_leave() {
+    let Some(scene) = Scene::new("a_rate_never_decides_how_requests_leave") else { return };
     let interface = scene.link().receiver.interface.clone();
     let mut target = scene.receiver(true);
     target.set_port(PORT);
     let reflector =
         scene.lab.receiver().run(|| XdpService::reflector().port(PORT).attach(&interface)).unwrap();
     let mut seen = 0;
-    for frames in [true, false] {
-        let Some(mut generator) = scene.generator_of(scene.builder(target, 8).live_frames(frames)) else {
+    for which in [LiveFrames::Always, LiveFrames::Floods, LiveFrames::Never] {
+        let Some(mut generator) = scene.generator_of(scene.builder(target, 8).live_frames(which)) else {
             return;
         };
-        let high = if frames { LeftAs::LiveFrames } else { LeftAs::Clones };
+        let by = |frames| if frames { LeftAs::LiveFrames } else { LeftAs::Clones };
+        let paced = by(which == LiveFrames::Always);
         let modes = [
-            (rate(HIGH), high),
-            (rate(5_000.0), LeftAs::Clones),
+            (rate(HIGH), paced),
+            (rate(5_000.0), paced),
             (Mode::Window { outstanding: 4 }, LeftAs::Clones),
-            (Mode::Flood, high),
+            (Mode::Flood, by(which != LiveFrames::Never)),
         ];
         for (mode, left_as) in modes {
             let outcome = generator.run(&slot(mode, 200)).unwrap();

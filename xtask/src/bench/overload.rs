@@ -1,18 +1,20 @@
-//! What a server answers when five times its capacity is asked, with the overload policy and without, by where packets are
-//! received. And what the policy takes of capacity.
+//! What a server answers, and how soon, below its capacity and above, with the overload policy and without, by where packets
+//! are received. And what the policy takes of capacity.
 
 mod placement;
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use clap::{Args, ValueEnum};
-use linerate_engine::{Backend as Calls, Echo, Overload as Policy, Pinning, Running, Server, Sockets};
+use linerate_engine::{
+    Action, Backend as Calls, Echo, Overload as Policy, Pinning, Request, Running, Server, Service, Sockets,
+};
 use linerate_lab::Lab;
 use linerate_measure::capacity::{self, SearchOptions};
-use linerate_measure::generator::{Backend, Builder};
+use linerate_measure::generator::{Backend, Builder, LiveFrames};
 use linerate_measure::{Generator, Mode, Slot, Workload, stats};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
@@ -25,8 +27,8 @@ const PAYLOAD: usize = 100;
 
 const FLOWS: usize = 64;
 
-/// How many times its capacity a server is asked.
-const FACTOR: f64 = 5.0;
+/// How many times the capacity without a policy a server is asked.
+const FACTORS: [f64; 4] = [0.5, 1.0, 2.0, 5.0];
 
 /// How much may be lost at a rate that holds: another tenant of the machine is no limit of the server.
 const LOSS: f64 = 0.002;
@@ -36,7 +38,7 @@ const BUFFER: usize = 4 << 20;
 
 #[derive(Debug, Args)]
 pub(crate) struct Overload {
-    /// The longest search for a capacity, s; five times as much is asked for a quarter of that.
+    /// The longest search for a capacity, s; each multiple of that is asked for a quarter of the time.
     #[arg(long, default_value_t = 6.0)]
     seconds: f64,
     /// Rounds, each without, with, with and without a policy.
@@ -48,9 +50,12 @@ pub(crate) struct Overload {
     /// What of the policy is compared with nothing.
     #[arg(long, value_enum, default_value_t = Part::Protect)]
     part: Part,
-    /// Requests that may wait, if not the default.
+    /// How long a request may take at the guard's estimate, ms, if not the default.
     #[arg(long)]
-    outstanding: Option<u32>,
+    guard_wait: Option<f64>,
+    /// Microseconds of CPU time that each request takes the service.
+    #[arg(long, default_value_t = 0)]
+    work_us: u32,
     /// The CPU that sends.
     #[arg(long, default_value_t = 0)]
     cpu: u32,
@@ -82,12 +87,20 @@ impl Part {
 
 /// What was seen of a server in a turn.
 struct Turn {
-    /// Transactions a second.
+    /// Transactions per second.
     capacity: f64,
-    /// How many times that was offered in the end.
+    /// At each of [`FACTORS`].
+    points: Vec<Point>,
+}
+
+/// What was seen at one multiple of the capacity.
+struct Point {
+    /// The multiple that was offered in the end.
     factor: f64,
-    /// Answers a second then.
+    /// Answers per second, as a share of the capacity.
     goodput: f64,
+    median_ms: f64,
+    p99_ms: f64,
 }
 
 impl Overload {
@@ -104,11 +117,11 @@ impl Overload {
         let mut own = CpuSet::new();
         own.set(self.cpu as usize);
         sched_setaffinity(None, &own).with_context(|| format!("pinning the bench to CPU {}", self.cpu))?;
-        println!("| received | policy | capacity /s | asked, times capacity | answered of capacity |");
-        println!("|---|---|---|---|---|");
+        println!("| received | policy | asked, times capacity | answered of capacity | median ms | p99 ms |");
+        println!("|---|---|---|---|---|---|");
         for placement in &self.placements {
             if let Err(error) = self.compare(*placement) {
-                println!("| {placement} | | not measured: {error:#} | | |");
+                println!("| {placement} | | not measured: {error:#} | | | |");
             }
         }
         Ok(ExitCode::SUCCESS)
@@ -124,32 +137,39 @@ impl Overload {
             .cpus(Some(vec![self.cpu]))
             .flows(FLOWS)
             .workload(Workload::Echo { payload_bytes: PAYLOAD })
-            .backend(Backend::Xdp);
+            .backend(Backend::Xdp)
+            .live_frames(LiveFrames::Never);
         let mut generator = lab.senders()[0].run(|| builder.start())??;
-        let (mut without, mut with) = (Vec::new(), Vec::new());
+        let (mut without, mut with): (Vec<Turn>, Vec<Turn>) = (Vec::new(), Vec::new());
         for _ in 0..self.rounds {
             for protect in [false, true, true, false] {
                 let running = self.serve(&lab, address, placement, protect)?;
                 placement.arrange(&lab, self.server_cpu)?;
-                let turn = self.measure(&mut *generator, if protect { &with } else { &without })?;
+                let known = if protect { &with } else { &without }.last().map(|turn| turn.capacity);
+                let capacity = self.capacity(&mut *generator, known)?;
+                let reference = without.first().map_or(capacity, |turn| turn.capacity);
+                let points = self.points(&mut *generator, reference)?;
                 let all = running.stop()?;
                 eprintln!(
-                    "{placement}, {}: {:.0}/s, {:.0}/s at {:.1} times that{}",
+                    "{placement}, {}: {capacity:.0}/s{}",
                     if protect { "protect" } else { "none" },
-                    turn.capacity,
-                    turn.goodput,
-                    turn.factor,
-                    all.guard.map(|guard| format!(", {:?}", guard.counts)).unwrap_or_default()
+                    all.guard.map(|guard| format!(", {guard:?}")).unwrap_or_default()
                 );
-                if protect { &mut with } else { &mut without }.push(turn);
+                if protect { &mut with } else { &mut without }.push(Turn { capacity, points });
             }
         }
-        row(placement, "none", &without);
-        row(placement, "protect", &with);
-        let capacity = |turns: &[Turn]| median(turns, |turn| turn.capacity);
+        rows(placement, "none", &without);
+        rows(placement, "protect", &with);
+        let capacity = |turns: &[Turn]| {
+            let all: Vec<f64> = turns.iter().map(|turn| turn.capacity).collect();
+            stats::median(&all).unwrap_or(0.0)
+        };
+        let (without, with) = (capacity(&without), capacity(&with));
         println!(
-            "| {placement} | | with the policy {:.2} of that without | | |",
-            capacity(&with) / capacity(&without)
+            "| {placement} | | capacity {:.0}k/s without, {:.0}k/s with: {:.2} | | | |",
+            without / 1e3,
+            with / 1e3,
+            with / without
         );
         Ok(())
     }
@@ -162,8 +182,8 @@ impl Overload {
         protect: bool,
     ) -> anyhow::Result<Running> {
         let mut policy = if protect { self.part.policy() } else { Policy::default() };
-        if let (Some(guard), Some(outstanding)) = (&mut policy.guard, self.outstanding) {
-            guard.outstanding = outstanding;
+        if let (Some(guard), Some(milliseconds)) = (&mut policy.guard, self.guard_wait) {
+            guard.wait = Duration::from_secs_f64(milliseconds / 1e3);
         }
         policy.prefer_busy_poll = placement.polls().then_some(64);
         let mut builder = Server::builder()
@@ -180,22 +200,22 @@ impl Overload {
         if !protect {
             builder = builder.receive_buffer(BUFFER);
         }
-        let running = lab.receiver().run(move || builder.start(|_| Echo))??;
+        let work = Duration::from_micros(self.work_us.into());
+        let running = lab.receiver().run(move || builder.start(move |_| Work(work)))??;
         for fallback in running.fallbacks() {
-            eprintln!("{}: {}", fallback.what, fallback.why);
+            eprintln!("{fallback}");
         }
         Ok(running)
     }
 
-    fn measure(&self, generator: &mut dyn Generator, before: &[Turn]) -> anyhow::Result<Turn> {
-        let known = before.last().map(|turn| turn.capacity);
+    fn capacity(&self, generator: &mut dyn Generator, known: Option<f64>) -> anyhow::Result<f64> {
         let found = capacity::search(
             generator,
             &SearchOptions {
                 max_loss: LOSS,
                 slot: Duration::from_secs_f64((self.seconds / 20.0).clamp(0.05, 0.25)),
                 drain: Duration::from_millis(60),
-                start_per_second: 50e3,
+                start_per_second: 10e3,
                 bracket: known.map(|rate| (rate / 1.2, rate * 1.2)),
                 confirm: 1,
                 excused: 1,
@@ -203,36 +223,66 @@ impl Overload {
                 ..SearchOptions::default()
             },
         )?;
-        let capacity = found.transactions_per_second;
-        ensure!(capacity > 0.0, "no rate held");
-        let mode = Mode::Rate { per_second: capacity * FACTOR };
+        ensure!(found.transactions_per_second > 0.0, "no rate held");
+        if let Some(why) = found.bound_because.last() {
+            eprintln!("the capacity is a lower bound: {why}");
+        }
+        Ok(found.transactions_per_second)
+    }
+
+    fn points(&self, generator: &mut dyn Generator, capacity: f64) -> anyhow::Result<Vec<Point>> {
         let duration = Duration::from_secs_f64(self.seconds / 4.0);
-        // The first part is not judged: buffers that are full yet are answered from for a while.
-        generator.run(&Slot { drain: Duration::from_millis(1), ..Slot::new(mode, duration / 2) })?;
-        let seen = generator.run(&Slot { drain: Duration::from_millis(60), ..Slot::new(mode, duration) })?;
-        Ok(Turn { capacity, factor: seen.offered_per_second / capacity, goodput: seen.answered_per_second })
+        let highest = FACTORS.iter().copied().fold(0.0, f64::max) * capacity;
+        FACTORS
+            .iter()
+            .map(|factor| {
+                let mode = Mode::Rate { per_second: capacity * factor };
+                let slot = Slot::new(mode, duration).fast_enough(highest, 1);
+                // The first part is not judged: buffers that are full yet are answered from for a while.
+                generator.run(&Slot { drain: Duration::from_millis(1), duration: duration / 2, ..slot })?;
+                let slot = Slot { drain: Duration::from_millis(300), ..slot };
+                let seen = generator.run(&slot)?;
+                let quantile = |of: f64| seen.latency_ns.quantile(of).unwrap_or(0) as f64 / 1e6;
+                Ok(Point {
+                    factor: seen.offered_per_second / capacity,
+                    goodput: seen.answered_per_second / capacity,
+                    median_ms: quantile(0.5),
+                    p99_ms: quantile(0.99),
+                })
+            })
+            .collect()
     }
 }
 
-fn median(turns: &[Turn], of: impl Fn(&Turn) -> f64) -> f64 {
-    stats::median(&turns.iter().map(of).collect::<Vec<_>>()).unwrap_or(0.0)
+/// An echo that works for so long before.
+struct Work(Duration);
+
+impl Service for Work {
+    fn answer(&mut self, request: &Request<'_>, reply: &mut [u8]) -> Action {
+        let begun = Instant::now();
+        while begun.elapsed() < self.0 {
+            std::hint::spin_loop();
+        }
+        Echo.answer(request, reply)
+    }
 }
 
-fn row(placement: Placement, policy: &str, turns: &[Turn]) {
-    let range = |of: &dyn Fn(&Turn) -> f64| {
-        let all = turns.iter().map(of);
-        (median(turns, of), all.clone().fold(f64::INFINITY, f64::min), all.fold(0.0, f64::max))
-    };
-    let (capacity, lowest, highest) = range(&|turn| turn.capacity);
-    let (goodput, least, most) = range(&|turn| turn.goodput / turn.capacity);
-    println!(
-        "| {placement} | {policy} | {:.0}k ({:.0} to {:.0}) | {:.1} | {:.0} % ({:.0} to {:.0}) |",
-        capacity / 1e3,
-        lowest / 1e3,
-        highest / 1e3,
-        median(turns, |turn| turn.factor),
-        goodput * 100.0,
-        least * 100.0,
-        most * 100.0
-    );
+/// Median and range of what all turns have in common.
+fn spread(turns: &[Turn], at: usize, of: fn(&Point) -> f64) -> (f64, f64, f64) {
+    let all: Vec<f64> = turns.iter().filter_map(|turn| turn.points.get(at)).map(of).collect();
+    let ends = (all.iter().copied().fold(f64::INFINITY, f64::min), all.iter().copied().fold(0.0, f64::max));
+    (stats::median(&all).unwrap_or(0.0), ends.0, ends.1)
+}
+
+fn rows(placement: Placement, policy: &str, turns: &[Turn]) {
+    for at in 0..FACTORS.len() {
+        let (factor, ..) = spread(turns, at, |point| point.factor);
+        let (goodput, least, most) = spread(turns, at, |point| point.goodput * 100.0);
+        let (median, shortest, longest) = spread(turns, at, |point| point.median_ms);
+        let (p99, ..) = spread(turns, at, |point| point.p99_ms);
+        println!(
+            "| {placement} | {policy} | {factor:.1} | {goodput:.0} % ({least:.0} to {most:.0}) \
+             | {median:.2} ({shortest:.2} to {longest:.2}) | {p99:.1} |"
+        );
+    }
 }

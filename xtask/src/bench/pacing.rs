@@ -70,7 +70,7 @@ impl Pacing {
             .workload(Workload::Echo { payload_bytes: PAYLOAD })
             .backend(backend);
         let mut generator = lab.senders()[0].run(|| builder.start())??;
-        let slot = Slot::rate(per_second, Duration::from_secs_f64(self.seconds));
+        let slot = Slot::rate(per_second, Duration::from_secs_f64(self.seconds)).fast_enough(per_second, 1);
         let outcome = generator.run(&Slot { drain: Duration::from_millis(1), ..slot });
         let outcome = outcome.with_context(|| format!("{backend:?} at {per_second}/s"))?;
         let arrived = sink.account()?.received as f64 / outcome.duration.as_secs_f64();

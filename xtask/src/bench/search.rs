@@ -60,8 +60,9 @@ impl Search {
         );
         let mut found = Vec::new();
         for _ in 0..self.runs {
-            let rate = search(&lab.senders()[0], &linerate, &address, &self.arguments)?;
-            println!("  {rate:.0}/s ({:+.2} %)", (rate / self.capacity - 1.0) * 100.0);
+            let (rate, lower_bound) = search(&lab.senders()[0], &linerate, &address, &self.arguments)?;
+            let bound = if lower_bound { ">= " } else { "" };
+            println!("  {bound}{rate:.0}/s ({:+.2} %)", (rate / self.capacity - 1.0) * 100.0);
             found.push(rate);
         }
         drop(service);
@@ -87,13 +88,13 @@ impl Search {
     }
 }
 
-/// Runs one search as a user would; the capacity it tells.
+/// Runs one search as a user would; the capacity it tells, and whether that is a lower bound.
 fn search(
     sender: &LabHost,
     linerate: &PathBuf,
     address: &SocketAddr,
     arguments: &[String],
-) -> anyhow::Result<f64> {
+) -> anyhow::Result<(f64, bool)> {
     let result = tempfile::NamedTempFile::new()?;
     let mut command = Command::new(linerate);
     command.arg("load").arg(address.to_string()).args(["--search", "--quiet", "--json"]);
@@ -101,5 +102,6 @@ fn search(
     let status = sender.spawn(command)?.wait()?;
     ensure!(status.success(), "linerate load ended with {status}");
     let document: serde_json::Value = serde_json::from_slice(&std::fs::read(result.path())?)?;
-    document["transactions_per_second"]["median"].as_f64().context("the document tells no capacity")
+    let rate = document["transactions_per_second"]["median"].as_f64();
+    Ok((rate.context("the document tells no capacity")?, document["generator_bound"] == true))
 }

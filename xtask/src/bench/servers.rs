@@ -48,6 +48,9 @@ pub(crate) struct Servers {
     /// Where packets are received, one after the other.
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Placement::Rps, Placement::Sent])]
     placement: Vec<Placement>,
+    /// Settings of the AF_XDP backend as JSON, such as {"batch":256}: those of `xdp-set`, to compare with the defaults.
+    #[arg(long, value_name = "JSON")]
+    xdp_settings: Option<String>,
     /// Hold nobody to the promises: for a run too short to.
     #[arg(long)]
     no_verdict: bool,
@@ -122,7 +125,8 @@ impl Servers {
             ensure!(names.contains(&name.as_str()), "--only {name}: there are {}", names.join(", "));
         }
         let wanted = |candidate: &Candidate| {
-            self.only.is_empty() || self.only.iter().any(|name| name == candidate.name)
+            (self.only.is_empty() || self.only.iter().any(|name| name == candidate.name))
+                && (candidate.name != candidate::XDP_SET || self.xdp_settings.is_some())
         };
         Ok(all
             .into_iter()

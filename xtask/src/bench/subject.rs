@@ -49,7 +49,7 @@ fn prepare(address: SocketAddr, backend: Backend) -> anyhow::Result<Server> {
         Server::builder().bind(address).workers(1).max_request(REQUEST).backend(backend).prepare()?;
     match server.fallbacks() {
         [] => Ok(server),
-        [fallback, ..] => bail!("{}: {}", fallback.what, fallback.why),
+        [fallback, ..] => bail!("{fallback}"),
     }
 }
 

@@ -135,8 +135,7 @@ fn open(
                 Action::Echo
             }
         })?;
-    let fallbacks: Vec<String> =
-        running.fallbacks().iter().map(|fallback| format!("{}: {}", fallback.what, fallback.why)).collect();
+    let fallbacks: Vec<String> = running.fallbacks().iter().map(ToString::to_string).collect();
     ports.insert(address, running);
     Ok(serde_json::to_string(&fallbacks)?)
 }

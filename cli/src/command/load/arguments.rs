@@ -11,15 +11,14 @@ use super::start::StartAt;
 use crate::backend::BackendArgument;
 use crate::quantity;
 
-/// How requests are timed; exactly one, a window of 8 if none is given.
+/// How requests are timed; exactly one, 10k a second if none is given.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Rate (one of)")]
 pub(crate) struct Pace {
-    /// Open loop: requests a second over all flows, whatever the answers do
+    /// Open loop: requests per second over all flows, whatever the answers do [default: 10k]
     #[arg(long, value_name = "PER_SECOND", group = "mode", value_parser = quantity::rate)]
     pub(crate) rate: Option<f64>,
     /// Closed loop: requests each flow keeps outstanding (with xdp: all flows of a thread together, as many a flow)
-    /// [default: 8]
     #[arg(long, value_name = "N", group = "mode")]
     pub(crate) window: Option<u32>,
     /// As fast as it goes, whatever the answers do
@@ -85,6 +84,9 @@ pub(crate) struct Flows {
     /// The way into the kernel
     #[arg(long, value_enum, default_value_t = BackendArgument::Auto)]
     pub(crate) backend: BackendArgument,
+    /// Send live frames at all paced rates, not only at those that clones cannot hold
+    #[arg(long, conflicts_with = "no_live_frames")]
+    pub(crate) live_frames: bool,
     /// Never send live frames, whose threads keep their CPUs busy: for CPUs shared with the service
     #[arg(long)]
     pub(crate) no_live_frames: bool,

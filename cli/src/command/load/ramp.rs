@@ -104,8 +104,11 @@ impl Run {
             steps: Vec::new(),
             warnings: self.notes.clone(),
         };
+        // One way for all steps, so that they differ in nothing but the rate.
+        let (highest, threads) = (rates.iter().copied().fold(0.0, f64::max), document.generator.threads);
         for (index, rate) in rates.iter().enumerate() {
-            let slot = self.times.step(Mode::Rate { per_second: *rate }, index == 0);
+            let mode = Mode::Rate { per_second: *rate };
+            let slot = self.times.step(mode, index == 0).fast_enough(highest, threads);
             let outcome = self.generator.run(&slot)?;
             if outcome.duration < slot.duration || self.interrupt.raised() {
                 let done = document.steps.len();

@@ -10,7 +10,8 @@ use super::arguments::{Bounds, Output, Pace, Times};
 use super::outputs::Outputs;
 use crate::interrupt::Interrupt;
 
-const DEFAULT_WINDOW: u32 = 8;
+/// Modest for any server, and enough for a 99.9th percentile in a second.
+const DEFAULT_RATE: f64 = 10_000.0;
 const DEFAULT_DURATION: Duration = Duration::from_secs(10);
 const DEFAULT_STEP: Duration = Duration::from_secs(2);
 
@@ -57,7 +58,8 @@ impl Pace {
             Pace { search: true, .. } => Plan::Search,
             Pace { ramp: Some(ramp), .. } => Plan::Ramp(ramp.0.clone()),
             Pace { capacity: Some(capacity), .. } => Plan::Overload(*capacity),
-            Pace { window, .. } => Plan::Slot(Mode::Window { outstanding: window.unwrap_or(DEFAULT_WINDOW) }),
+            Pace { window: Some(outstanding), .. } => Plan::Slot(Mode::Window { outstanding: *outstanding }),
+            _ => Plan::Slot(Mode::Rate { per_second: DEFAULT_RATE }),
         };
         ensure!(
             plan != Plan::Search || times.duration.is_none(),

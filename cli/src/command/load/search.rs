@@ -5,9 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
-use linerate_measure::capacity::{
-    self, Capacity, CapacitySample, Ended, Event, Overload, SearchOptions, Verdict,
-};
+use linerate_measure::capacity::{self, Capacity, Ended, Event, Overload, SearchOptions, Verdict};
 use linerate_measure::{Description, Error, stats};
 use serde::{Deserialize, Serialize};
 
@@ -160,8 +158,7 @@ impl Bounds {
 fn warnings(capacity: &Capacity, method: &Method) -> Vec<String> {
     let mut warnings = Vec::new();
     if capacity.generator_bound {
-        let why = capacity.searches.iter().chain([&capacity.neighbourhood]).find_map(bound_because);
-        let why = why.map_or_else(String::new, |why| format!(": {why}"));
+        let why = capacity.bound_because.last().map_or_else(String::new, |why| format!(": {why}"));
         warnings.push(format!("the generator was the limit, capacity is a lower bound{why}"));
     }
     if let Some(late) = late_where_it_failed(capacity).filter(|late| *late > LATE_MATTERS) {
@@ -196,9 +193,4 @@ fn late_where_it_failed(capacity: &Capacity) -> Option<f64> {
     let probes = capacity.searches.iter().flat_map(|search| &search.slots);
     let failed = probes.filter(|probe| probe.verdict != Verdict::Holds);
     stats::median(&failed.map(|probe| probe.late_ratio).collect::<Vec<_>>())
-}
-
-fn bound_because(search: &CapacitySample) -> Option<String> {
-    let reasons = search.slots.iter().rev().flat_map(|probe| &probe.bound_because);
-    reasons.map(ToString::to_string).next()
 }

@@ -15,7 +15,10 @@ use crate::render::{format, load_html, load_text};
 impl Run {
     /// Offers load once, and reports it.
     pub(crate) fn slot(&mut self, mode: Mode) -> Result<ExitCode> {
-        let slot = self.times.slot(mode);
+        let mut slot = self.times.slot(mode);
+        if let Mode::Rate { per_second } = mode {
+            slot = slot.fast_enough(per_second, self.generator.describe().threads);
+        }
         slot.check()?;
         self.outputs.started(&self.generator.describe())?;
         let outputs = &mut self.outputs;

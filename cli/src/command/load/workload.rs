@@ -17,7 +17,7 @@ pub(crate) struct WorkloadArguments {
     /// What is exchanged with the service
     #[arg(long, value_enum, default_value_t = Kind::Echo)]
     workload: Kind,
-    /// echo: UDP payload of a request, bytes [default: 100]
+    /// echo: UDP payload of a request, bytes, from 0; 18 make a frame of 64 [default: 100]
     #[arg(long, value_name = "BYTES")]
     payload: Option<usize>,
     /// dns: queries as dnsperf reads them, NAME TYPE a line
@@ -78,7 +78,7 @@ impl WorkloadArguments {
         self.belong_together()?;
         let exchange = match self.workload {
             Kind::Echo => {
-                return Ok(Workload::Echo { payload_bytes: self.payload.unwrap_or(DEFAULT_PAYLOAD) });
+                return Ok(Workload::echo(self.payload.unwrap_or(DEFAULT_PAYLOAD)));
             }
             Kind::Dns => self.dns()?,
             Kind::Ntp => ntp::client(NTP_VERSION)?,

@@ -115,11 +115,11 @@ fn codes_table(outcome: &SlotOutcome) -> Table {
     let row = |code: &linerate_measure::CodeCount| {
         let name = code.name.clone().unwrap_or_else(|| format!("code {}", code.code));
         let share = code.count as f64 / outcome.answered.max(1) as f64;
-        vec![name, format::grouped(code.count), format::percent(share)]
+        vec![name, format::grouped(code.count), format::percent(share), format::grouped(code.truncated)]
     };
     Table {
         heading: "Answers by code",
-        columns: vec!["code", "answers", "share"],
+        columns: vec!["code", "answers", "share", "truncated"],
         rows: outcome.codes.iter().map(row).collect(),
         ..Table::default()
     }

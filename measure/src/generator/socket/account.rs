@@ -90,11 +90,7 @@ pub(super) fn account(
 }
 
 fn codes(code: Code, reports: &[Report]) -> Vec<CodeCount> {
-    let counted = (0..=u8::MAX).map(|value| {
-        let count = reports.iter().map(|report| report.tally.codes[usize::from(value)]).sum();
-        CodeCount { code: value, name: (code.name)(value).map(str::to_owned), count }
-    });
-    counted.filter(|counted| counted.count > 0).collect()
+    code.counts(|value| reports.iter().map(|report| report.tally.codes[usize::from(value)]).sum())
 }
 
 fn bursts(reports: &[Report]) -> Bursts {
@@ -115,6 +111,7 @@ mod tests {
     use super::*;
     use crate::generator::socket::tally::{Counts, Tally};
     use crate::outcome::BoundReason;
+    use crate::workload::Mark;
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -192,18 +189,20 @@ mod tests {
         let (mut one, mut other) = (report(30, 30), report(12, 12));
         one.tally.codes[0] = 28;
         one.tally.codes[3] = 2;
-        other.tally.codes[3] = 12;
+        other.tally.codes[3] = 7;
+        other.tally.codes[0x83] = 5;
         one.bursts[1] = 6;
         one.bursts[24] = 1;
         other.bursts[3] = 4;
         let name = |code| (code == 3).then_some("NXDOMAIN");
-        let code = Code { offset: 3, mask: 0x0f, name };
+        let truncated = Some(Mark { offset: 2, mask: 2, value: 2 });
+        let code = Code { offset: 3, mask: 0x0f, truncated, name };
         let reports = [one, other];
         let counted = codes(code, &reports);
-        let of = |counted: &CodeCount| (counted.code, counted.name.clone(), counted.count);
+        let of = |counted: &CodeCount| (counted.code, counted.name.clone(), counted.count, counted.truncated);
         assert_eq!(
             counted.iter().map(of).collect::<Vec<_>>(),
-            [(0, None, 28), (3, Some("NXDOMAIN".to_owned()), 14)]
+            [(0, None, 28, 0), (3, Some("NXDOMAIN".to_owned()), 14, 5)]
         );
         assert_eq!(bursts(&reports), Bursts { median_requests: 1, max_requests: 24 });
         assert_eq!(bursts(&[report(0, 0)]), Bursts::default());

@@ -200,7 +200,7 @@ fn track(builder: &Builder, run: u64, id: u32) -> Track {
 fn carried(builder: &Builder, run: u64, thread: usize) -> Result<(Carried, Vec<u8>), Error> {
     match &builder.workload {
         Workload::Echo { payload_bytes } => {
-            let codec = Codec::new(*payload_bytes).ok_or(Error::PayloadTooSmall(*payload_bytes))?;
+            let codec = Codec::new(*payload_bytes).ok_or(Error::PayloadTooLarge(*payload_bytes))?;
             let blank = codec.blank();
             Ok((Carried::Echo(Echo::new(codec, run)), blank))
         }

@@ -46,7 +46,7 @@ fn exchange(tag_bytes: Option<usize>, order: Order) -> Exchange {
         tag,
         marks: vec![Mark { offset: 0, mask: REPLY_MARK, value: REPLY_MARK }],
         shortest_reply_bytes: TAG_AT + tag_bytes.unwrap_or(0),
-        code: Some(Code { offset: 1, mask: 0x0f, name: |_| None }),
+        code: Some(Code { offset: 1, mask: 0x0f, truncated: None, name: |_| None }),
         verify: by_tag.then(|| Arc::new(NotForged) as Arc<dyn Verify>),
         notes: Vec::new(),
     }

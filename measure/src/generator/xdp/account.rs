@@ -103,8 +103,8 @@ fn segment(frame: &Frame, intended_ns: u64) -> usize {
 fn self_watch(course: &Course<'_>) -> SelfWatch {
     let reports = course.reports;
     let tick_ns = course.timings.first().map_or(0, |timing| match timing {
-        Timing::Ticks(schedule) => schedule.delay_ns(),
-        Timing::Waits(_) | Timing::Window { .. } | Timing::Flood => 0,
+        Timing::Ticks(schedule) | Timing::Waits(schedule) => schedule.delay_ns(),
+        Timing::Window { .. } | Timing::Flood => 0,
     });
     SelfWatch {
         late_sends: reports.iter().map(|report| report.late_sends).sum(),
@@ -118,17 +118,11 @@ fn self_watch(course: &Course<'_>) -> SelfWatch {
 }
 
 fn codes(program: &Program, code: Code, failures: &[Failure]) -> Vec<CodeCount> {
-    let counted = (0..=u8::MAX).map(|value| {
+    code.counts(|value| {
         let counted = |row: &crate::sys::xdp::Row| row.codes[usize::from(value)].load(Ordering::Relaxed);
         let count: u64 = program.rows.iter().map(counted).sum();
-        let failed = failures.iter().filter(|failure| failure.code == Some(value)).count() as u64;
-        CodeCount {
-            code: value,
-            name: (code.name)(value).map(str::to_owned),
-            count: count.saturating_sub(failed),
-        }
-    });
-    counted.filter(|counted| counted.count > 0).collect()
+        count.saturating_sub(failures.iter().filter(|failure| failure.code == Some(value)).count() as u64)
+    })
 }
 
 /// Fills in what was known only at the end.

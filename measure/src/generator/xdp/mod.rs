@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use rustix::thread::sched_getaffinity;
 
-use super::builder::Builder;
+use super::builder::{Builder, LiveFrames};
 use super::{Description, Generator, Mode, Slot, clock};
 use crate::error::Error;
 use crate::outcome::{Interval, SlotOutcome};
@@ -45,10 +45,6 @@ const LEAD_NS: u64 = 2_000_000;
 /// The same for each flow, which is made ready first.
 const FLOW_LEAD_NS: u64 = 500;
 
-/// Requests of a thread closer together than this leave as live frames, which cost less each, and keep their CPU busy while
-/// none is due; others as clones.
-const WAITS_BELOW_NS: f64 = 4_000.0;
-
 /// The same for each CPU's counters.
 const ROW_LEAD_NS: u64 = 50_000;
 
@@ -67,8 +63,8 @@ pub struct XdpGenerator {
     cpus: Vec<u32>,
     hands_over: bool,
     requests: u64,
-    /// Whether threads may wait for a request's time without giving their CPU away.
-    waits: bool,
+    /// Which requests leave as live frames.
+    live_frames: LiveFrames,
     code: Option<Code>,
     timeout_ns: u64,
     epoch: u32,
@@ -116,7 +112,7 @@ impl XdpGenerator {
             cpus,
             hands_over: routes.hands_over,
             requests,
-            waits: routes.no_frames.is_none() && builder.live_frames,
+            live_frames: if routes.no_frames.is_none() { builder.live_frames } else { LiveFrames::Never },
             code,
             timeout_ns: clock::whole_ns(builder.timeout).max(1_000_000),
             epoch: 0,
@@ -127,15 +123,16 @@ impl XdpGenerator {
 
     fn timings(&self, slot: &Slot, start_ns: u64) -> Vec<Timing> {
         let threads = self.cpus.len() as u64;
+        let waits = match self.live_frames {
+            LiveFrames::Always => true,
+            LiveFrames::Floods => slot.live_frames,
+            LiveFrames::Never => false,
+        };
         let timing = |thread: u64| match slot.mode {
             Mode::Rate { per_second } => {
                 let total = (per_second * slot.duration.as_secs_f64()).round().max(1.0) as u64;
                 let schedule = Schedule::new(start_ns, 1e9 / per_second, total, thread, threads);
-                if self.waits && schedule.step_ns < WAITS_BELOW_NS {
-                    Timing::Waits(schedule)
-                } else {
-                    Timing::Ticks(schedule)
-                }
+                if waits { Timing::Waits(schedule) } else { Timing::Ticks(schedule) }
             }
             Mode::Window { outstanding } => {
                 let flows = (self.program.flows.len() as u64 - thread).div_ceil(threads);

@@ -10,7 +10,7 @@ use aya::{Ebpf, EbpfLoader};
 use super::frame::{self, head};
 use super::route::Routes;
 use crate::error::Error;
-use crate::generator::builder::Builder;
+use crate::generator::builder::{Builder, LiveFrames};
 use crate::header::Codec;
 use crate::sys::xdp::{
     self, FILL_BYTES, Flow, Mapped, Namespace, Outlet, PROBES, Request, Row, Settings, Tuple,
@@ -102,6 +102,7 @@ impl Program {
             Workload::Echo { payload_bytes } => Codec::new(*payload_bytes),
             Workload::Exchange(_) => None,
         };
+        let may_leave = builder.live_frames != LiveFrames::Never && routes.no_frames.is_none();
         let mut program = Program {
             rows,
             flows,
@@ -114,7 +115,7 @@ impl Program {
             head_bytes: frame::head_bytes(settings.ipv6 != 0, settings.vlan != 0),
             longest: workload.longest_bytes(),
             ethertype: ethertype(&settings),
-            frames_by: (builder.live_frames && routes.no_frames.is_none()).then_some(routes.index),
+            frames_by: may_leave.then_some(routes.index),
         };
         program.fill_flows(routes, workload, cpus);
         Ok(program)
@@ -224,7 +225,7 @@ fn settings(routes: &Routes, workload: &Workload, run: u64) -> Result<Settings, 
     let flows = routes.ways.len() as u64;
     match workload {
         Workload::Echo { payload_bytes } => {
-            let codec = Codec::new(*payload_bytes).ok_or(Error::PayloadTooSmall(*payload_bytes))?;
+            let codec = Codec::new(*payload_bytes).ok_or(Error::PayloadTooLarge(*payload_bytes))?;
             Ok(Settings {
                 echo: 1,
                 payload: *payload_bytes as u32,
@@ -258,6 +259,7 @@ fn exchange_settings(common: Settings, exchange: &Exchange, flows: u64) -> Resul
     for (place, mark) in marks.iter_mut().zip(&exchange.marks) {
         *place = xdp::Mark { offset: mark.offset as u16, mask: mark.mask, value: mark.value & mark.mask };
     }
+    let truncated = exchange.code.and_then(|code| code.truncated);
     let by_tag = exchange.order == crate::workload::Order::ByTag;
     let affordable = power_below(EXCHANGE_VIEW / flows).min(MOST_IN_VIEW);
     Ok(Settings {
@@ -275,6 +277,8 @@ fn exchange_settings(common: Settings, exchange: &Exchange, flows: u64) -> Resul
         code_offset: exchange.code.map_or(0, |code| code.offset as u32),
         code_mask: exchange.code.map_or(0, |code| u32::from(code.mask)),
         verify: u32::from(exchange.verify.is_some()),
+        truncated_offset: truncated.map_or(0, |mark| mark.offset as u16),
+        truncated_mask: truncated.map_or(0, |mark| u16::from(mark.mask)),
         marks,
         ..common
     })

@@ -49,7 +49,8 @@ fn reset(row: &Row, frame: &Frame) {
     let zero = |counter: &AtomicU64| counter.store(0, Ordering::Relaxed);
     [&row.sent, &row.refused, &row.down, &row.too_long, &row.failed].into_iter().for_each(zero);
     zero(&row.oldest_part);
-    [&row.least_gap, &row.not_before, &row.share, &row.worst_lag, &row.late_sends].into_iter().for_each(zero);
+    [&row.tick, &row.horizon, &row.quota].into_iter().for_each(zero);
+    [&row.share, &row.worst_lag, &row.late_sends].into_iter().for_each(zero);
     [&row.run_over, &row.made_of].into_iter().for_each(|count| count.store(0, Ordering::Relaxed));
     row.returned.iter().chain(&row.made).chain(&row.bursts).for_each(zero);
     [&row.arrivals, &row.answered, &row.in_time, &row.duplicate, &row.reordered].into_iter().for_each(zero);
@@ -86,8 +87,8 @@ fn arm(row: &Row, timing: &Timing, thread: usize, threads: usize, flows: usize, 
         row.step_fraction.store(step_fraction, Ordering::Relaxed);
     }
     if let Timing::Waits(schedule) = timing {
-        // Twice as fast as the schedule, until a hold-up is made good.
-        row.least_gap.store((schedule.step_ns / 2.0).max(1.0) as u64, Ordering::Relaxed);
+        row.tick.store(schedule.tick_ns, Ordering::Relaxed);
+        row.next_tick.store(schedule.intended(0), Ordering::Relaxed);
         row.share.store(schedule.share, Ordering::Relaxed);
     }
 }

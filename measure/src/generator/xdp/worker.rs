@@ -34,7 +34,7 @@ const CALL_FRAMES: u64 = 1 << 18;
 /// Frames that leave together in a flood, where what a batch costs counts. With 192, queues were seen to overflow.
 const FLOOD_BATCH: u64 = 128;
 
-/// Clones made by a call: a veth interface's queue holds 256, and may not be read meanwhile.
+/// Clones made by a call, in one run of the program: a veth interface's queue holds 256, and is not read meanwhile.
 const CALL_CLONES: u64 = 64;
 
 /// Window mode: how long a thread waits for places to be given back.
@@ -232,9 +232,8 @@ impl<'a> Worker<'a> {
             if worker.sent() >= schedule.share { 0 } else { left_ns }
         });
         if self.sent() > 0 {
-            // A call goes on when all is sent, so its end says nothing; the next one may leave a gap after the last.
-            let next_ns = self.row.not_before.load(Ordering::Relaxed);
-            self.report.last_sent_ns = next_ns.saturating_sub(self.row.least_gap.load(Ordering::Relaxed));
+            // A call goes on when all is sent, so its end says nothing; the last tick in which some left does.
+            self.report.last_sent_ns = self.row.horizon.load(Ordering::Relaxed);
         }
         self.report.worst_lag_ns = self.row.worst_lag.load(Ordering::Relaxed);
         self.report.late_sends = self.row.late_sends.load(Ordering::Relaxed);
@@ -300,7 +299,8 @@ impl<'a> Worker<'a> {
         let (first, mut made) = (self.sent(), 0);
         while made < count && !self.stopped() {
             self.row.looks.store(0, Ordering::Relaxed);
-            let result = self.outlets.clones.make((count - made).min(CALL_CLONES) as u32, 0);
+            self.row.clones.store((count - made).min(CALL_CLONES), Ordering::Relaxed);
+            let result = self.outlets.clones.make(1, 0);
             self.note(result, first + made);
             made = self.sent().saturating_sub(first);
         }

@@ -14,7 +14,7 @@ pub(crate) const INTERVALS: usize = 1024;
 pub(crate) const BATCH: usize = 64;
 /// Window mode: parts of the timeout kept in view.
 pub(crate) const PARTS: usize = 16;
-pub(crate) const MARKS: usize = 16;
+pub(crate) const MARKS: usize = 32;
 /// The longest prepared request and the longest reply that is verified.
 pub(crate) const REQUEST_BYTES: usize = 512;
 /// Room for a frame's headers.
@@ -62,7 +62,8 @@ pub(crate) struct Settings {
     pub(crate) code_mask: u32,
     pub(crate) verify: u32,
     pub(crate) interface: u32,
-    pub(crate) _unused: u32,
+    pub(crate) truncated_offset: u16,
+    pub(crate) truncated_mask: u16,
     pub(crate) marks: [Mark; MARKS],
 }
 
@@ -136,15 +137,18 @@ pub(crate) struct Row {
     pub(crate) oldest_part: AtomicU64,
     pub(crate) returned: [AtomicU64; PARTS],
     pub(crate) made: [AtomicU64; PARTS],
-    pub(crate) least_gap: AtomicU64,
-    pub(crate) not_before: AtomicU64,
+    pub(crate) tick: AtomicU64,
+    pub(crate) next_tick: AtomicU64,
     pub(crate) share: AtomicU64,
     pub(crate) worst_lag: AtomicU64,
     pub(crate) late_sends: AtomicU64,
     pub(crate) run_over: AtomicU32,
     pub(crate) made_of: AtomicU32,
     pub(crate) bursts: [AtomicU64; BATCH + 1],
-    _pad2: [AtomicU64; 23],
+    pub(crate) horizon: AtomicU64,
+    pub(crate) quota: AtomicU64,
+    pub(crate) clones: AtomicU64,
+    _pad2: [AtomicU64; 20],
     pub(crate) start: AtomicU64,
     pub(crate) half: AtomicU64,
     pub(crate) last_quarter: AtomicU64,

@@ -8,6 +8,9 @@ use super::{Code, Exchange, Mark, Order, SourceError, Tag};
 /// Bytes of a DNS header (RFC 1035, 4.1.1).
 const HEADER_BYTES: usize = 12;
 
+/// TC (RFC 1035, 4.1.1): the answer did not fit.
+const TRUNCATED: Mark = Mark { offset: 2, mask: 0x02, value: 0x02 };
+
 /// What an OPT record without data takes (RFC 6891, 6.1.2).
 const OPT_BYTES: usize = 11;
 
@@ -83,7 +86,7 @@ pub fn from_text(text: &str, file: &str, options: &Options) -> Result<Exchange, 
         tag: Some(Tag { bytes: 2, request_offset: 0, reply_offset: 0 }),
         marks: vec![Mark { offset: 2, mask: 0x80, value: 0x80 }],
         shortest_reply_bytes: HEADER_BYTES,
-        code: Some(Code { offset: 3, mask: 0x0f, name: code_name }),
+        code: Some(Code { offset: 3, mask: 0x0f, truncated: Some(TRUNCATED), name: code_name }),
         verify: None,
         notes: Vec::new(),
     })

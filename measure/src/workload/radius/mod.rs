@@ -78,7 +78,7 @@ pub fn access_requests(
         tag: Some(Tag { bytes: 1, request_offset: 1, reply_offset: 1 }),
         marks: Vec::new(),
         shortest_reply_bytes: HEADER_BYTES,
-        code: Some(Code { offset: 0, mask: 0xff, name: kind_name }),
+        code: Some(Code { offset: 0, mask: 0xff, truncated: None, name: kind_name }),
         verify: Some(Arc::new(ReplyCheck::new(secret))),
         notes: Vec::new(),
     })

@@ -54,6 +54,8 @@ pub(super) const MMSG: &str = "mmsg";
 /// With an overload policy.
 pub(super) const MMSG_POLICY: &str = "mmsg-policy";
 pub(super) const XDP: &str = "xdp";
+/// With settings that are given.
+pub(super) const XDP_SET: &str = "xdp-set";
 /// With a service that has something to do.
 pub(super) const XDP_WORKING: &str = "xdp-working";
 pub(super) const C: &str = "c";
@@ -76,6 +78,7 @@ pub(super) fn all() -> Vec<Candidate> {
         echo(MMSG_POLICY, Here(Kind::MmsgPolicy)),
         echo("uring", Here(Kind::Uring)),
         echo(XDP, Here(Kind::Xdp)),
+        echo(XDP_SET, Here(Kind::XdpSet)),
         echo(XDP_WORKING, Here(Kind::XdpWorking)),
         echo(XDP_TX, Reflector),
         dns("dns-mmsg", Here(Kind::DnsMmsg)),
@@ -101,7 +104,7 @@ impl Candidate {
     /// Whether it takes requests where the device delivers them, before the network stack.
     pub(super) fn takes_frames(&self) -> bool {
         match self.program {
-            Program::Here(kind) => matches!(kind, Kind::Xdp | Kind::XdpWorking | Kind::DnsXdp),
+            Program::Here(kind) => matches!(kind, Kind::Xdp | Kind::XdpSet | Kind::XdpWorking | Kind::DnsXdp),
             Program::Reflector => true,
             Program::Nsd => false,
             Program::Knot { xdp } => xdp,
@@ -116,6 +119,9 @@ impl Candidate {
                 let mut command = Command::new(std::env::current_exe()?);
                 command.args(["bench", "server", "--kind", &kind.name(), "--bind", &address.to_string()]);
                 command.args(["--workers", &scene.workers.to_string(), "--cpus", &scene.cpu_list()]);
+                if let (Kind::XdpSet, Some(settings)) = (kind, &scene.xdp_settings) {
+                    command.args(["--xdp-settings", settings]);
+                }
                 if self.protocol == Protocol::Dns {
                     command.arg("--zone").arg(dns::zone(scene.directory())?);
                 }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{bail, ensure};
 use linerate_host::Known;
 use linerate_measure::capacity::{self, Ended, SearchOptions};
+use linerate_measure::generator::LiveFrames;
 use linerate_measure::perf::MachineCounters;
 use linerate_measure::{Generator, Mode, Slot};
 use serde::Serialize;
@@ -75,8 +76,8 @@ impl Measuring {
         scene.clear_programs()?;
         let mut serving = candidate.start(scene)?;
         let log = scene.log();
-        let generator =
-            scene.generator(Asked { protocol: candidate.protocol, live_frames: candidate.takes_frames() })?;
+        let live_frames = if candidate.takes_frames() { LiveFrames::Always } else { LiveFrames::Floods };
+        let generator = scene.generator(Asked { protocol: candidate.protocol, live_frames })?;
         let begun = Instant::now();
         while !answers(generator, candidate.protocol)? {
             serving.check(&log)?;
@@ -86,7 +87,8 @@ impl Measuring {
         let capacity = found.transactions_per_second;
         ensure!(capacity > 0.0, "no rate held");
         let cost = self.cost(generator, capacity, &serving)?;
-        let generator = scene.generator(Asked { protocol: candidate.protocol, live_frames: true })?;
+        let generator =
+            scene.generator(Asked { protocol: candidate.protocol, live_frames: LiveFrames::Always })?;
         let (overload_factor, goodput_ratio) = self.overload(generator, capacity)?;
         serving.check(&log)?;
         Ok(Sample {

@@ -32,6 +32,7 @@ pub(crate) enum Kind {
     MmsgPolicy,
     Uring,
     Xdp,
+    XdpSet,
     XdpWorking,
     DnsMmsg,
     DnsXdp,
@@ -53,6 +54,9 @@ pub(crate) struct Program {
     /// The CPU of each worker, in turn.
     #[arg(long, value_delimiter = ',', required = true)]
     cpus: Vec<u32>,
+    /// Settings of the AF_XDP backend, as JSON.
+    #[arg(long)]
+    xdp_settings: Option<String>,
     /// The zone of a name server.
     #[arg(long)]
     zone: Option<PathBuf>,
@@ -69,7 +73,8 @@ impl Kind {
             Self::MmsgPolicy => "the same with Overload::protect: sheds, fair shares, an XDP guard",
             Self::Uring => "ours on io_uring, a socket a thread",
             Self::Xdp => "ours on AF_XDP, a socket a queue",
-            Self::XdpWorking => "the same, with a service that takes 2 us of its own a request",
+            Self::XdpSet => "the same with the settings given",
+            Self::XdpWorking => "ours on AF_XDP, with a service that takes 2 us of its own a request",
             Self::DnsMmsg => "ours on mmsg, the zone in memory",
             Self::DnsXdp => "ours on AF_XDP, the zone in memory",
             Self::Recvfrom => "std::net::UdpSocket, recv_from and send_to, one socket for all threads",
@@ -91,6 +96,7 @@ impl Program {
             | Kind::MmsgPolicy
             | Kind::Uring
             | Kind::Xdp
+            | Kind::XdpSet
             | Kind::XdpWorking
             | Kind::DnsMmsg
             | Kind::DnsXdp => return engine::serve(self),

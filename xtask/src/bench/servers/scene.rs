@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use linerate_lab::{Lab, LabHost, Link};
-use linerate_measure::generator::{Backend, Builder};
+use linerate_measure::generator::{Backend, Builder, LiveFrames};
 use linerate_measure::{Generator, Workload};
 
 use super::candidate::Protocol;
@@ -32,9 +32,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Asked {
     pub(super) protocol: Protocol,
-    /// Whether requests may leave as live frames, in which the fast ones leave. Where a network stack takes them, one behind RPS above all,
-    /// fewer a second arrive than of clones.
-    pub(super) live_frames: bool,
+    /// Which requests leave as live frames. Where a network stack takes them, one behind RPS above all, fewer a second
+    /// arrive than of clones.
+    pub(super) live_frames: LiveFrames,
 }
 
 /// The lab, and the generator that is at hand.
@@ -43,6 +43,8 @@ pub(super) struct Scene {
     pub(super) workers: u32,
     pub(super) cpus: Vec<u32>,
     generator_cpu: u32,
+    /// Of `xdp-set`.
+    pub(super) xdp_settings: Option<String>,
     directory: tempfile::TempDir,
     lab: Lab,
     _backlog: Option<Backlog>,
@@ -57,6 +59,7 @@ impl Scene {
             workers: settings.workers,
             cpus,
             generator_cpu: settings.generator_cpu,
+            xdp_settings: settings.xdp_settings.clone(),
             directory: tempfile::tempdir()?,
             lab,
             _backlog: if placement == Placement::Rps { Backlog::deepen()? } else { None },

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use linerate_engine::{
-    Action, Backend, Builder, Echo, Overload, Pinning, Request, Running, Server, Service, Uring, Xdp,
+    Action, Backend, Builder, Echo, Overload, Pinning, Request, Running, Server, Service, Uring,
 };
 use linerate_services::dns::{Dns, Served, Zones};
 
@@ -32,7 +32,10 @@ impl Service for Working {
 pub(super) fn serve(program: &Program) -> anyhow::Result<()> {
     let backend = match program.kind {
         Kind::Uring => Backend::Uring(Uring::default()),
-        Kind::Xdp | Kind::XdpWorking | Kind::DnsXdp => Backend::Xdp(Xdp::default()),
+        Kind::Xdp | Kind::XdpSet | Kind::XdpWorking | Kind::DnsXdp => {
+            let settings = program.xdp_settings.as_deref();
+            Backend::Xdp(settings.map(serde_json::from_str).transpose()?.unwrap_or_default())
+        }
         _ => Backend::default(),
     };
     let builder = Server::builder()
@@ -45,7 +48,7 @@ pub(super) fn serve(program: &Program) -> anyhow::Result<()> {
     match program.kind {
         Kind::DnsXdp => dns(builder, program, "AF_XDP"),
         Kind::DnsMmsg => dns(builder, program, "instead"),
-        Kind::Xdp => echo(builder, "AF_XDP"),
+        Kind::Xdp | Kind::XdpSet => echo(builder, "AF_XDP"),
         Kind::XdpWorking => wait(&builder.start(|_| Working)?, "AF_XDP"),
         Kind::MmsgPolicy => echo(builder.overload(Overload::protect()), ""),
         _ => echo(builder, "instead"),
@@ -66,7 +69,7 @@ fn dns(builder: Builder, program: &Program, matters: &str) -> anyhow::Result<()>
 /// fallback says.
 fn wait(running: &Running, matters: &str) -> anyhow::Result<()> {
     if let Some(fallback) = running.fallbacks().iter().find(|fallback| fallback.what.contains(matters)) {
-        bail!("{}: {}", fallback.what, fallback.why);
+        bail!("{fallback}");
     }
     loop {
         thread::park();

@@ -1,0 +1,14 @@
+//! What tells a request of `linerate load` from the reply of `linerate serve echo`.
+//!
+//! The echo answers requests only, and marks its replies. So a reply that reaches an echo, because the source of a
+//! request was forged, is not answered again.
+
+/// Bytes of the header; a shorter payload cannot be a request.
+pub const HEADER_BYTES: usize = 40;
+
+/// First four bytes of every request: "LNR" and the version of the layout.
+pub const REQUEST: [u8; 4] = *b"LNR\x01";
+
+/// First four bytes of a reply of `serve echo`. They differ from those of a request in three bytes, so that no single
+/// damaged byte makes one of the other.
+pub const REPLY: [u8; 4] = *b"lnr\x01";
