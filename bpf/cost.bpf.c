@@ -10,10 +10,12 @@
 //
 // The tracepoints are those of include/trace/events/irq.h, napi.h and sched.h, and of interrupts that belong to the
 // architecture (arch/x86/include/asm/trace/irq_vectors.h, include/trace/events/ipi.h), Linux 5.11 to 6.18.
+// Packets are counted at those of include/trace/events/net.h and xdp.h.
 
 #include <linux/bpf.h>
 #include <linux/types.h>
 
+#include <bpf/bpf_core_read.h>
 #include <bpf/bpf_helpers.h>
 
 #define INLINE static __always_inline
@@ -33,7 +35,13 @@ struct task_struct {
     int pid;
     int tgid;
     unsigned int flags;
+    unsigned int __state;
     char comm[16];
+} __attribute__((preserve_access_index));
+
+// Until Linux 5.13.
+struct task_struct___old {
+    long state;
 } __attribute__((preserve_access_index));
 
 struct ns_common {
@@ -48,10 +56,45 @@ typedef struct {
     struct net *net;
 } __attribute__((preserve_access_index)) possible_net_t;
 
+struct rtnl_link_ops {
+    const char *kind;
+} __attribute__((preserve_access_index));
+
+struct bpf_xdp_entity {
+    void *prog;
+    void *link;
+} __attribute__((preserve_access_index));
+
 struct net_device {
     char name[16];
     int ifindex;
+    unsigned int flags;
     possible_net_t nd_net;
+    const struct rtnl_link_ops *rtnl_link_ops;
+    struct bpf_xdp_entity xdp_state[3];
+} __attribute__((preserve_access_index));
+
+struct sock_common {
+    possible_net_t skc_net;
+} __attribute__((preserve_access_index));
+
+struct sock {
+    struct sock_common __sk_common;
+} __attribute__((preserve_access_index));
+
+struct sk_buff {
+    struct net_device *dev;
+    struct sock *sk;
+    unsigned int len;
+    __u16 mac_len;
+    int skb_iif;
+    unsigned int end;
+    unsigned char *head;
+} __attribute__((preserve_access_index));
+
+struct skb_shared_info {
+    unsigned short gso_size;
+    unsigned short gso_segs;
 } __attribute__((preserve_access_index));
 
 struct napi_struct {
@@ -63,6 +106,8 @@ const volatile __u8 nic_irqs[1024] = {};
 
 enum { FOR_PACKETS, FOR_OTHERS, IRQ_KINDS };
 enum { RX, TX, OTHER, SOFTIRQ_KINDS };
+// Who sends an interrupt: what passes before its first tracepoint differs.
+enum { BY_TIMER, BY_CPU, BY_DEVICE, IRQ_SOURCES };
 
 // Times, each the sum since the programs are there; trace/src/cost/counted.rs reads this.
 struct totals {
@@ -70,6 +115,8 @@ struct totals {
     __u64 irq[IRQ_KINDS];
     // Of softirqs RX and TX, what ran at the end of a thread's own call.
     __u64 own_call;
+    // How many interrupts came while no softirq ran.
+    __u64 interrupts[IRQ_KINDS][IRQ_SOURCES];
 };
 
 // What user space reads, told in this order; written when it asks.
@@ -88,6 +135,8 @@ struct told {
     __u64 missed;
     // Of events, those of interrupts.
     __u64 irq_events;
+    // Packets, each where it enters the host.
+    __u64 entered;
 };
 
 struct {
@@ -107,14 +156,19 @@ struct state {
     __u64 irq_begin;
     __u64 irq_depth;
     __u64 irq_kind;
+    __u64 irq_source;
+    __u64 irq_counts;
     __u64 last_irq_end;
     __u64 last_irq_ns;
+    __u64 last_irq_counts;
+    __u64 irqs[IRQ_KINDS][IRQ_SOURCES];
 
     // Written by softirqs.
     __u64 softirq[SOFTIRQ_KINDS];
     __u64 own_call;
     // Interrupts counted FOR_OTHERS that brought NET_RX or NET_TX.
     __u64 moved;
+    __u64 moved_irqs[IRQ_SOURCES];
     __u64 softirq_events;
     __u64 softirq_begin;
     // All interrupts until it began.
@@ -129,6 +183,10 @@ struct state {
     // Where the poll began that ends next.
     __u64 poll_begin;
     __u64 poll_irq;
+    // Packets at their entry, and of polls' packets, those that were handed on until the last poll ended and until now.
+    __u64 entered;
+    __u64 poll_handed;
+    __u64 handed;
 
     // Written at turns of threads.
     __u64 ready;
@@ -139,6 +197,8 @@ struct state {
     __u64 from_idle;
     __u64 tasks;
     __u64 missed;
+    // The thread that waits while one that processes packets has its turn; zero: none.
+    __u64 displaced;
 };
 
 struct {
@@ -157,6 +217,8 @@ struct thread {
 struct turns {
     __u64 on_cpu;
     struct totals taken;
+    // What threads that process packets had while this one waited for them.
+    __u64 displaced;
     __u64 cgroup;
     __u64 comm[2];
     __u32 pid;
@@ -221,6 +283,11 @@ INLINE void add_up(struct state *state, __u64 now, struct totals *totals) {
     totals->softirq[TX] = state->softirq[TX];
     totals->softirq[OTHER] = state->softirq[OTHER];
     totals->own_call = state->own_call;
+#pragma unroll
+    for (int source = 0; source < IRQ_SOURCES; source++) {
+        totals->interrupts[FOR_PACKETS][source] = state->irqs[FOR_PACKETS][source] + state->moved_irqs[source];
+        totals->interrupts[FOR_OTHERS][source] = state->irqs[FOR_OTHERS][source] - state->moved_irqs[source];
+    }
     if (state->irq_depth) {
         if (state->irq_kind == FOR_PACKETS)
             totals->irq[FOR_PACKETS] += now - state->irq_begin;
@@ -243,7 +310,7 @@ INLINE void add_up(struct state *state, __u64 now, struct totals *totals) {
 
 // Interrupts.
 
-INLINE void irq_begins(__u64 kind) {
+INLINE void irq_begins(__u64 kind, __u64 source) {
     // First of all, so that little of what follows seems to be the interrupted thread's.
     __u64 now = bpf_ktime_get_ns();
     struct state *state = watched();
@@ -253,6 +320,8 @@ INLINE void irq_begins(__u64 kind) {
     if (state->irq_depth++)
         return;
     state->irq_kind = kind;
+    state->irq_source = source;
+    state->irq_counts = !state->softirq_runs;
     state->irq_begin = now;
 }
 
@@ -272,13 +341,22 @@ INLINE void irq_ends(void) {
         state->irq[FOR_OTHERS] += took;
     state->last_irq_end = now;
     state->last_irq_ns = state->irq_kind == FOR_PACKETS ? 0 : took;
+    state->last_irq_counts = state->irq_kind != FOR_PACKETS && state->irq_counts;
+    // What the verifier is to see.
+    __u64 source = state->irq_source;
+    if (!state->irq_counts || source >= IRQ_SOURCES)
+        return;
+    if (state->irq_kind == FOR_PACKETS)
+        state->irqs[FOR_PACKETS][source]++;
+    else
+        state->irqs[FOR_OTHERS][source]++;
 }
 
 SEC("tp_btf/irq_handler_entry")
 int device_irq_begins(__u64 *arguments) {
     __u32 irq = arguments[0];
     int is_nic = irq < sizeof(nic_irqs) * 8 && nic_irqs[irq >> 3 & (sizeof(nic_irqs) - 1)] >> (irq & 7) & 1;
-    irq_begins(is_nic ? FOR_PACKETS : FOR_OTHERS);
+    irq_begins(is_nic ? FOR_PACKETS : FOR_OTHERS, BY_DEVICE);
     return 0;
 }
 
@@ -290,11 +368,11 @@ int device_irq_ends(void *arguments) {
 }
 
 // The rest have no number. Which are there depends on the architecture; the programs are loaded for those that are.
-#define OTHER_IRQ(name)                                                                                                \
+#define OTHER_IRQ(name, source)                                                                                        \
     SEC("tp_btf/" #name "_entry")                                                                                      \
     int name##_begins(void *arguments) {                                                                               \
         (void)arguments;                                                                                               \
-        irq_begins(FOR_OTHERS);                                                                                        \
+        irq_begins(FOR_OTHERS, source);                                                                                \
         return 0;                                                                                                      \
     }                                                                                                                  \
     SEC("tp_btf/" #name "_exit")                                                                                       \
@@ -304,11 +382,11 @@ int device_irq_ends(void *arguments) {
         return 0;                                                                                                      \
     }
 
-OTHER_IRQ(local_timer)
-OTHER_IRQ(call_function_single)
-OTHER_IRQ(call_function)
-OTHER_IRQ(reschedule)
-OTHER_IRQ(ipi)
+OTHER_IRQ(local_timer, BY_TIMER)
+OTHER_IRQ(call_function_single, BY_CPU)
+OTHER_IRQ(call_function, BY_CPU)
+OTHER_IRQ(reschedule, BY_CPU)
+OTHER_IRQ(ipi, BY_CPU)
 
 // Softirqs.
 
@@ -326,8 +404,12 @@ int softirq_begins(__u64 *arguments) {
     // What lies between an interrupt and its softirq is that softirq's. Those that follow in the same run are as the first.
     if (irq_end > state->softirq_end && irq_end > state->turn_begin && now - irq_end < AT_ONCE_NS) {
         state->softirq_is_own = 0;
-        if (kind != OTHER)
+        if (kind != OTHER) {
+            __u64 source = state->irq_source;
             state->moved += state->last_irq_ns;
+            if (state->last_irq_counts && source < IRQ_SOURCES)
+                state->moved_irqs[source]++;
+        }
         now = irq_end;
     } else if (state->softirq_end < state->turn_begin || now - state->softirq_end > AT_ONCE_NS / 2) {
         state->softirq_is_own = 1;
@@ -386,6 +468,108 @@ INLINE struct polled *polled(struct net_device *device) {
     return bpf_map_lookup_elem(&devices, &place);
 }
 
+// Packets, each counted once: where it enters the host, before GRO and RPS, as many as it has
+// segments. That is where its sk_buff is handed to the network stack for the first time; of frames
+// that an XDP program keeps from having one, at the end of their poll. A packet that is bridged,
+// routed or decapsulated comes by again, once for each veth, bridge and tunnel that it passes.
+
+#define XDP_MODE_DRV 1
+#define IFF_LOOPBACK 8
+#define NETDEV_ALIGN 32
+
+INLINE int is_veth(struct net_device *device) {
+    const struct rtnl_link_ops *links = device->rtnl_link_ops;
+    char kind[5] = {};
+    if (!links || bpf_probe_read_kernel(kind, sizeof(kind), links->kind))
+        return 0;
+    return kind[0] == 'v' && kind[1] == 'e' && kind[2] == 't' && kind[3] == 'h' && !kind[4];
+}
+
+// The network namespace at the other end of a veth. The peer is the first member of its private
+// part (struct veth_priv of drivers/net/veth.c, Linux 5.11 to 6.18), which lies behind the aligned
+// device (netdev_priv of include/linux/netdevice.h).
+INLINE struct net *namespace_of_peer(struct net_device *device) {
+    __u64 size = (bpf_core_type_size(struct net_device) + NETDEV_ALIGN - 1) & ~(__u64)(NETDEV_ALIGN - 1);
+    struct net_device *peer = 0;
+    bpf_probe_read_kernel(&peer, sizeof(peer), (void *)device + size);
+    return peer ? BPF_CORE_READ(peer, nd_net.net) : 0;
+}
+
+// Whether the packet came by before. Each stack that receives a packet notes the length of its link
+// header and the number of its device (__netif_receive_skb_core of net/core/dev.c, Linux 6.18). A
+// veth and a tunnel clear the number and leave the length (skb_scrub_packet of net/core/skbuff.c).
+// GSO in software notes the length as well, when a packet is sent (skb_segment, there). Then the
+// sender's socket says which it is: only at the first veth is it at the other end.
+INLINE int came_before(struct sk_buff *skb) {
+    if (skb->skb_iif)
+        return 1;
+    if (!skb->mac_len)
+        return 0;
+    struct net_device *device = skb->dev;
+    if (!device || device->flags & IFF_LOOPBACK)
+        return 0;
+    struct sock *socket = skb->sk;
+    return !socket || !is_veth(device) || namespace_of_peer(device) != socket->__sk_common.skc_net.net;
+}
+
+INLINE __u64 segments(struct sk_buff *skb) {
+    struct skb_shared_info *shared = (void *)(skb->head + skb->end);
+    __u16 size = BPF_CORE_READ(shared, gso_size);
+    if (!size)
+        return 1;
+    __u16 segments = BPF_CORE_READ(shared, gso_segs);
+    // A guest's device does not say how many (virtio_net_hdr_to_skb of include/linux/virtio_net.h).
+    __u64 count = segments ? segments : skb->len / size;
+    return count ? count : 1;
+}
+
+INLINE void enters(struct sk_buff *skb, int by_poll, int reused) {
+    struct state *state = watched();
+    if (!state)
+        return;
+    state->softirq_events++;
+    state->handed += by_poll && !skb->skb_iif;
+    if (reused || !came_before(skb))
+        state->entered += segments(skb);
+}
+
+#define ENTRY(name, by_poll, reused)                                                                                   \
+    SEC("tp_btf/" #name)                                                                                               \
+    int enters_by_##name(__u64 *arguments) {                                                                           \
+        enters((void *)arguments[0], by_poll, reused);                                                                 \
+        return 0;                                                                                                      \
+    }
+
+ENTRY(netif_rx, 0, 0)
+ENTRY(napi_gro_receive_entry, 1, 0)
+// Of a device alone, whose sk_buff may be one that was used before.
+ENTRY(napi_gro_frags_entry, 1, 1)
+ENTRY(netif_receive_skb_entry, 1, 0)
+ENTRY(netif_receive_skb_list_entry, 1, 0)
+
+// Frames that XDP hands to a veth enter there again, unless a process made them (BPF_PROG_RUN).
+SEC("tp_btf/xdp_devmap_xmit")
+int redirected(__u64 *arguments) {
+    struct net_device *to = (void *)arguments[1];
+    int sent = arguments[2];
+    struct state *state = watched();
+    if (!state)
+        return 0;
+    state->softirq_events++;
+    if (state->softirq_runs && sent > 0 && is_veth(to))
+        state->entered -= sent;
+    return 0;
+}
+
+// Of packets that a poll of a device took, those that it did not hand on.
+INLINE __u64 kept_by_xdp(struct state *state, struct net_device *device, int packets) {
+    __s64 handed = state->handed - state->poll_handed;
+    struct bpf_xdp_entity *entity = &device->xdp_state[XDP_MODE_DRV];
+    if (packets <= handed || (!entity->prog && !entity->link))
+        return 0;
+    return packets - handed;
+}
+
 // At the end of a poll. It began where the one before it ended, or the softirq or turn began in which it is.
 SEC("tp_btf/napi_poll")
 int poll_ends(__u64 *arguments) {
@@ -397,6 +581,9 @@ int poll_ends(__u64 *arguments) {
     state->softirq_events++;
     __u64 now = bpf_ktime_get_ns();
     __u64 irqs = state->irq[FOR_PACKETS] + state->irq[FOR_OTHERS];
+    if (napi->dev)
+        state->entered += kept_by_xdp(state, napi->dev, packets);
+    state->poll_handed = state->handed;
     // Before it begins to count, only the places matter from which is counted.
     struct polled *device = state->ready ? polled(napi->dev) : 0;
     if (!device) {
@@ -430,6 +617,11 @@ INLINE void subtract(struct totals *from, const struct totals *less) {
     from->irq[FOR_PACKETS] -= less->irq[FOR_PACKETS];
     from->irq[FOR_OTHERS] -= less->irq[FOR_OTHERS];
     from->own_call -= less->own_call;
+#pragma unroll
+    for (int source = 0; source < IRQ_SOURCES; source++) {
+        from->interrupts[FOR_PACKETS][source] -= less->interrupts[FOR_PACKETS][source];
+        from->interrupts[FOR_OTHERS][source] -= less->interrupts[FOR_OTHERS][source];
+    }
 }
 
 INLINE void add(struct totals *to, const struct totals *more) {
@@ -439,6 +631,11 @@ INLINE void add(struct totals *to, const struct totals *more) {
     to->irq[FOR_PACKETS] += more->irq[FOR_PACKETS];
     to->irq[FOR_OTHERS] += more->irq[FOR_OTHERS];
     to->own_call += more->own_call;
+#pragma unroll
+    for (int source = 0; source < IRQ_SOURCES; source++) {
+        to->interrupts[FOR_PACKETS][source] += more->interrupts[FOR_PACKETS][source];
+        to->interrupts[FOR_OTHERS][source] += more->interrupts[FOR_OTHERS][source];
+    }
 }
 
 INLINE void charge(struct state *state, struct task_struct *task, __u64 on_cpu, const struct totals *taken) {
@@ -461,6 +658,25 @@ INLINE void charge(struct state *state, struct task_struct *task, __u64 on_cpu, 
     copy_name(turns->comm, task->comm);
 }
 
+// Whether a thread does nothing but process packets: ksoftirqd, and those of NAPI, its backlog and
+// a cpumap, by the names that kernel/softirq.c, net/core/dev.c and kernel/bpf/cpumap.c give them
+// (Linux 6.18).
+INLINE int is_of_packets(struct task_struct *task) {
+    if (!(task->flags & PF_KTHREAD))
+        return 0;
+    const char *name = task->comm;
+    return (name[0] == 'k' && name[1] == 's' && name[2] == 'o' && name[3] == 'f') ||
+           (name[0] == 'n' && name[1] == 'a' && name[2] == 'p' && name[3] == 'i' && name[4] == '/') ||
+           (name[0] == 'b' && name[1] == 'a' && name[2] == 'c' && name[3] == 'k' && name[4] == 'l') ||
+           (name[0] == 'c' && name[1] == 'p' && name[2] == 'u' && name[3] == 'm' && name[4] == 'a');
+}
+
+INLINE int could_run_on(struct task_struct *task) {
+    if (bpf_core_field_exists(task->__state))
+        return !task->__state;
+    return !((struct task_struct___old *)task)->state;
+}
+
 // A thread's turn ends, or is looked at.
 INLINE void turn_ends(struct state *state, struct task_struct *task, __u64 now) {
     struct totals totals;
@@ -479,17 +695,28 @@ INLINE void turn_ends(struct state *state, struct task_struct *task, __u64 now) 
     }
     state->tasks += own;
     charge(state, task, on_cpu, &taken);
+    if (!state->displaced || !is_of_packets(task))
+        return;
+    struct thread key = {.tid = state->displaced, .cpu = bpf_get_smp_processor_id()};
+    struct turns *waits = bpf_map_lookup_elem(&threads, &key);
+    if (waits)
+        waits->displaced += packets + own;
 }
 
 SEC("tp_btf/sched_switch")
 int turn_changes(__u64 *arguments) {
-    struct task_struct *task = (void *)arguments[1];
+    struct task_struct *task = (void *)arguments[1], *next = (void *)arguments[2];
     struct state *state = watched();
     if (!state || !state->ready)
         return 0;
     __u64 now = bpf_ktime_get_ns();
     state->task_events++;
     turn_ends(state, task, now);
+    // Who could run on waits for a thread of packets that has the next turn.
+    if (!is_of_packets(next))
+        state->displaced = 0;
+    else if (!is_of_packets(task))
+        state->displaced = could_run_on(task) ? task->pid : 0;
     state->poll_begin = now;
     state->poll_irq = state->irq[FOR_PACKETS] + state->irq[FOR_OTHERS];
     return 0;
@@ -503,12 +730,15 @@ int nothing(void *arguments) {
 }
 
 // Run by user space on each CPU, attached nowhere, with what is wanted: that the CPU be watched, before the programs are
-// attached, which may be again and again; to begin; to be told; to be told and end.
-enum { WATCH, BEGIN, TELL, END };
+// attached, which may be again and again; to begin; to be told; to be told and end; or nothing but
+// the interrupt that this takes.
+enum { WATCH, BEGIN, TELL, END, INTERRUPT };
 
 SEC("raw_tp/look")
 int look(__u64 *arguments) {
     __u64 wanted = arguments[0];
+    if (wanted == INTERRUPT)
+        return 1;
     __u32 only = 0;
     struct state *state = bpf_map_lookup_elem(&states, &only);
     struct told *told = bpf_map_lookup_elem(&tellings, &only);
@@ -521,6 +751,8 @@ int look(__u64 *arguments) {
         // begin: its end then is one too many, which is left out.
         state->irq_depth = 0;
         state->softirq_runs = 0;
+        state->displaced = 0;
+        state->poll_handed = state->handed;
         return 1;
     }
     if (wanted == BEGIN) {
@@ -546,6 +778,7 @@ int look(__u64 *arguments) {
     told->interrupts = state->interrupts;
     told->missed = state->missed;
     told->irq_events = state->irq_events;
+    told->entered = state->entered;
     if (wanted == END)
         state->ready = 0;
     return 1;

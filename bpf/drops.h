@@ -7,29 +7,46 @@
 #define MSG_PEEK 2
 #define MSG_ERRQUEUE 0x2000
 #define EAGAIN 11
-// include/linux/netdevice.h
-#define NETDEV_TX_BUSY 0x10
+// Its index in every network namespace (include/net/flow.h).
+#define LOOPBACK 1
 
 // In the order of `Point` in trace/src/drops/seen/count.rs.
 enum point {
-    POINT_ARRIVED,
     POINT_RECEIVED,
     POINT_DELIVERED,
-    POINT_REFUSED,
+    POINT_WOKEN,
     POINT_READ,
     POINT_TRUNCATED,
     POINT_LENGTH_UNKNOWN,
     POINT_SENT,
     POINT_SEND_FAILED,
     POINT_QUEUED,
-    POINT_STARTED,
-    POINT_TRANSMITTED,
-    POINT_BUSY,
+    POINT_FORWARDED,
+    POINTS,
+};
+
+// In the order of `Origin`.
+enum origin {
+    ORIGIN_LOCAL,
+    ORIGIN_RECEIVED,
+    ORIGIN_ARRIVING,
 };
 
 enum direction {
     DIRECTION_REQUEST,
     DIRECTION_REPLY,
+    DIRECTIONS,
+};
+
+// Of netfilter (include/uapi/linux/netfilter.h), and in front of it; in the order of trace/src/drops/seen/count.rs.
+enum hook {
+    HOOK_NONE,
+    HOOK_INGRESS,
+    HOOK_PREROUTING,
+    HOOK_INPUT,
+    HOOK_FORWARD,
+    HOOK_OUTPUT,
+    HOOK_POSTROUTING,
 };
 
 enum note {
@@ -38,6 +55,7 @@ enum note {
     NOTE_UNPARSED,
     NOTE_LOST_FRAGMENT,
     NOTE_LOST_UNPARSED,
+    NOTE_COPY,
     NOTES,
 };
 
@@ -54,9 +72,21 @@ typedef struct {
     struct net *net;
 } __attribute__((preserve_access_index)) possible_net_t;
 
+struct list_head {
+    struct list_head *next;
+} __attribute__((preserve_access_index));
+
 struct net_device {
     int ifindex;
     possible_net_t nd_net;
+    struct {
+        struct list_head lower;
+    } adj_list;
+} __attribute__((preserve_access_index));
+
+struct netdev_adjacent {
+    struct net_device *dev;
+    struct list_head list;
 } __attribute__((preserve_access_index));
 
 struct sock_common {
@@ -69,6 +99,7 @@ struct sk_buff;
 struct sk_buff_head {
     struct sk_buff *next;
     struct sk_buff *prev;
+    __u32 qlen;
 } __attribute__((preserve_access_index));
 
 struct sock {
@@ -85,10 +116,13 @@ struct udp_sock {
 struct sk_buff {
     struct net_device *dev;
     struct sock *sk;
+    unsigned long _skb_refdst;
+    unsigned long _nfct;
     unsigned int len;
     unsigned int data_len;
     int skb_iif;
     __be16 protocol;
+    __u16 transport_header;
     __u16 network_header;
     __u16 mac_header;
     // An offset on machines of 64 bits.
@@ -100,6 +134,38 @@ struct sk_buff {
 struct skb_shared_info {
     unsigned short gso_size;
     unsigned short gso_segs;
+} __attribute__((preserve_access_index));
+
+struct dst_entry {
+    struct net_device *dev;
+    short error;
+} __attribute__((preserve_access_index));
+
+// Where it is a module, the kernel's own types lack these, and ports are taken as they are.
+union nf_conntrack_man_proto {
+    __be16 all;
+} __attribute__((preserve_access_index));
+
+struct nf_conntrack_man {
+    union nf_conntrack_man_proto u;
+} __attribute__((preserve_access_index));
+
+struct nf_conntrack_tuple {
+    struct nf_conntrack_man src;
+    struct {
+        union {
+            __be16 all;
+        } u;
+    } dst;
+} __attribute__((preserve_access_index));
+
+struct nf_conntrack_tuple_hash {
+    struct nf_conntrack_tuple tuple;
+} __attribute__((preserve_access_index));
+
+struct nf_conn {
+    struct nf_conntrack_tuple_hash tuplehash[2];
+    unsigned long status;
 } __attribute__((preserve_access_index));
 
 // Set before the programs are loaded.

@@ -56,7 +56,7 @@ pub(crate) mod summary;
 #[cfg(test)]
 mod made_up;
 #[cfg(test)]
-mod made_up_cost;
+pub(crate) mod made_up_cost;
 #[cfg(test)]
 mod made_up_flame;
 #[cfg(test)]

@@ -22,6 +22,7 @@ mod look;
 mod pace;
 mod sums;
 mod tracer;
+mod untraced;
 mod windows;
 
 use linerate_host::{CpuSet, Known};
@@ -29,11 +30,16 @@ use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 pub use look::Look;
+pub use untraced::{Estimate, UntracedIrq};
 
 /// For the fuzzer.
 pub(crate) fn any_cgroup(text: &str) {
     drop(cgroup::of(text));
 }
+
+/// Where a packet is counted, once: where its `sk_buff` is handed to the network stack of this kernel for the first time,
+/// before GRO and RPS, as many as it has segments; a frame that an XDP program keeps, at the end of its poll.
+pub const COUNTING_POINT: &str = "host-entry";
 
 /// What is done, for errors.
 const WHAT: &str = "telling what packets take";
@@ -52,12 +58,19 @@ pub struct Asked {
 pub struct Cost {
     /// For how long it was looked at, in seconds.
     pub seconds: f64,
+    /// Where `entered_packets` are counted: [`COUNTING_POINT`]. Unknown of results of version 0.1, which have none.
+    #[serde(default)]
+    pub counting_point: Known<String>,
     /// An item a CPU, in order of number.
     pub cpus: Vec<CpuCost>,
     /// An item a thread that ran, those that lost most first. Threads that process packets themselves are not among them.
     pub victims: Vec<Victim>,
     /// An item a device whose packets were processed, those that took most first.
     pub devices: Vec<Device>,
+    /// What interrupts take beside what their tracepoints see, which is part of the other figures. Unknown where so few
+    /// came that it does not matter, and where it cannot be measured.
+    #[serde(default)]
+    pub untraced_irq: Known<UntracedIrq>,
     /// What this look itself took.
     pub own: OwnTime,
     /// What a reader should know: what could not be seen, or was left out.
@@ -95,6 +108,13 @@ pub struct CpuCost {
     /// Other interrupts, as far as they have a tracepoint: all of devices, and on x86-64 and Arm the timer's and those
     /// between CPUs.
     pub other_irq_ns: u64,
+    /// Of interrupts that came in the time of threads, the part that their tracepoints do not see, by
+    /// [`Cost::untraced_irq`]. It is part of `nic_irq_ns` and `other_irq_ns`.
+    #[serde(default)]
+    pub untraced_irq_ns: u64,
+    /// By how much that may be off, up or down.
+    #[serde(default)]
+    pub untraced_irq_doubt_ns: u64,
     /// Of NET_RX and NET_TX, what ksoftirqd ran.
     pub in_ksoftirqd_ns: u64,
     /// Of NET_RX, what threads of NAPI, of its backlog or of a cpumap ran outside of softirqs.
@@ -108,8 +128,12 @@ pub struct CpuCost {
     pub rx_runs: u64,
     /// Polls of devices and backlog, within these runs or by threads.
     pub polls: u64,
-    /// Packets these polls processed. Those of transmit completions are not among them.
+    /// Packets these polls processed: one that is bridged to a veth, or that RPS hands on, counts with each poll. Those of
+    /// transmit completions are not among them.
     pub packets: u64,
+    /// Packets that entered the host on this CPU, each counted once, at [`Cost::counting_point`].
+    #[serde(default)]
+    pub entered_packets: u64,
     /// How often a program of this look ran.
     pub own_runs: u64,
     /// Runs of NET_RX that stopped with work left, for want of budget or time (`time_squeeze` of softnet_stat).
@@ -141,6 +165,13 @@ pub struct Victim {
     pub taken_in_own_calls_ns: Known<u64>,
     /// Of it, what other softirqs and interrupts took.
     pub taken_other_ns: u64,
+    /// Of `taken_ns` and `taken_other_ns`, what tracepoints do not see of interrupts, by [`Cost::untraced_irq`].
+    #[serde(default)]
+    pub untraced_ns: u64,
+    /// Time that ksoftirqd and threads of NAPI had on its CPU after they had displaced it, while it could have run on. It is
+    /// not in `on_cpu_ns`.
+    #[serde(default)]
+    pub displaced_ns: u64,
     /// What top says it had: user and system time of `/proc/PID/task/TID/stat`, which counts hundredths of a second, over the
     /// same time. Unknown for threads that began or ended meanwhile.
     pub accounted_ns: Known<u64>,
@@ -199,6 +230,8 @@ pub struct Group {
     pub taken_in_own_calls_ns: u64,
     /// As of a [`Victim`].
     pub taken_other_ns: u64,
+    /// As of a [`Victim`].
+    pub displaced_ns: u64,
     /// As of a [`Victim`]: of those of which it is known.
     pub accounted_ns: u64,
     /// Of how many it is not known.

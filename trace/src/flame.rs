@@ -15,4 +15,4 @@ pub mod spots;
 pub use difference::Difference;
 pub use draw::Picture;
 pub use fold::View;
-pub use profile::{Asked, Context, CpuProfile, Event, Frame, FrameKind, Profile, Stack};
+pub use profile::{Asked, Context, CpuProfile, Event, Frame, FrameKind, Profile, SamplingCost, Stack};

@@ -9,9 +9,11 @@ pub mod cost;
 pub mod drops;
 mod error;
 pub mod flame;
+mod gaps;
 pub mod parse;
 mod programs;
 pub mod symbols;
+mod sys;
 pub mod window;
 
 pub use error::TraceError;

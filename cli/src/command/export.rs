@@ -181,8 +181,16 @@ impl Export {
 }
 
 fn bind(address: SocketAddr) -> Result<Server> {
-    Server::bind(address, Limits::default())
-        .with_context(|| format!("cannot listen on {address}: choose another address with --listen"))
+    Server::bind(address, Limits::default()).map_err(|error| {
+        let denied = error.kind() == std::io::ErrorKind::PermissionDenied;
+        let todo = if denied {
+            "ports below net.ipv4.ip_unprivileged_port_start (1024) need CAP_NET_BIND_SERVICE; grant it, or choose another \
+             address with --listen"
+        } else {
+            "choose another address with --listen"
+        };
+        anyhow::Error::from(error).context(format!("cannot listen on {address}: {todo}"))
+    })
 }
 
 fn replace(file: &Path, pages: &Pages) -> Result<()> {

@@ -251,7 +251,7 @@ const ENTRIES: &[Entry] = &[
     Entry {
         words: "tune undo",
         fine: "all as before",
-        found: "something was left: drift, or gone",
+        found: "something was left: drift, gone, or lost with a damaged line of the journal",
         failed: "something was refused; ask again",
         files: &[JOURNAL],
         ..PLAIN

@@ -63,10 +63,12 @@ fn sentence(comparison: &Comparison) -> String {
     match each.map(|figure| (figure.values, figure.ratio)) {
         Some(([Some(one), Some(other)], Some(by))) => {
             format!(
-                "A packet took {} ns in A and {} ns in B: {}.",
+                "A packet took {} ns in A and {} ns in B: {}, each packet counted once, where it enters the host \
+                 (counting point \"{}\").",
                 significant(one),
                 significant(other),
-                ratio(by)
+                ratio(by),
+                comparison.counting_point.value().map_or(UNKNOWN, String::as_str),
             )
         }
         _ => "One of the two saw no packets, so that what each took cannot be compared.".to_owned(),

@@ -5,7 +5,7 @@ use askama::Template;
 use linerate_trace::cost::{Cost, CpuCost};
 
 use super::cost_summary::{Loser, accounted, losers, packets_share, share, top_says, verdict, wall_ns};
-use super::cost_text::{calibrated, loops, name, own};
+use super::cost_text::{calibrated, each, entered, loops, name, own, untraced};
 use super::format;
 use super::page::{self, Facts, Head, Note, Part, Place, Table, Tile};
 use super::style::unbroken;
@@ -87,10 +87,9 @@ pub(crate) fn part(document: &Document, place: &Place) -> Result<Part> {
     let body = Body {
         place,
         tiles: tiles(cost),
-        notes: document
-            .calibrations
-            .iter()
-            .map(calibrated)
+        notes: std::iter::once(each(cost))
+            .chain(untraced(cost))
+            .chain(document.calibrations.iter().map(calibrated))
             .chain(cost.notes.iter().cloned())
             .map(Note::new)
             .collect(),
@@ -127,13 +126,13 @@ fn head(document: &Document) -> Head {
 
 fn tiles(cost: &Cost) -> Vec<Tile> {
     let all = cost.all_cpus();
-    let each = all.ns_a_packet().map_or_else(|| format::UNKNOWN.to_owned(), format::significant);
+    let ns = all.ns_a_packet().map_or_else(|| format::UNKNOWN.to_owned(), format::significant);
     let own = cost.own.share.value().map_or_else(|| format::UNKNOWN.to_owned(), |own| format::percent(*own));
     let of_all = format::percent(share(all.packets_ns(), all.elapsed_ns as f64));
     vec![
         Tile::new(of_all, "", "of the CPUs looked at, taken by packets"),
-        Tile::new(format::rate(all.packets as f64 / cost.seconds), "/s", "packets"),
-        Tile::new(each, "ns", "a packet, with interrupts"),
+        Tile::new(entered(cost, &all), "/s", "packets, counted where they enter the host"),
+        Tile::new(ns, "ns", "a packet, with interrupts"),
         Tile::new(own, "", "of these CPUs, taken by looking"),
     ]
 }
@@ -171,8 +170,8 @@ fn victim_bar(loser: &Loser, wall: f64, scale: f64) -> Bar {
     let group = &loser.group;
     let of = |part: u64| format::percent(share(part, wall));
     let says = top_says(group, wall);
-    let parts = [("tasks", group.had_ns()), ("rx", group.taken_ns), ("other", group.taken_other_ns)];
-    let (taken, had) = (of(group.taken_ns), of(group.had_ns()));
+    let parts = [("tasks", group.had_ns()), ("rx", group.lost_ns()), ("other", group.taken_other_ns)];
+    let (taken, had) = (of(group.lost_ns()), of(group.had_ns()));
     Bar {
         name: loser.name.clone(),
         value: format!("top {says}, had {had}, lost {taken}"),
@@ -213,7 +212,7 @@ fn devices(cost: &Cost) -> Table {
             "packets/s",
             "polls/s",
             "packets a poll",
-            "ns a packet",
+            "ns each",
             "polls that used up their budget",
             "of a CPU",
         ],
@@ -237,8 +236,7 @@ fn each_cpu(cost: &Cost) -> Table {
             of(cpu.tasks_ns),
             of(cpu.idle_ns),
             cpu.steal_ns.value().map_or_else(|| format::UNKNOWN.to_owned(), |steal| of(*steal)),
-            format::rate(cpu.packets as f64 / cost.seconds),
-            cpu.ns_a_packet().map_or_else(|| "-".to_owned(), format::significant),
+            entered(cost, cpu),
         ]
     };
     Table {
@@ -255,7 +253,6 @@ fn each_cpu(cost: &Cost) -> Table {
             "idle",
             "taken by the hypervisor",
             "packets/s",
-            "ns a packet",
         ],
         rows: cost.cpus.iter().map(row).collect(),
         ..Table::default()

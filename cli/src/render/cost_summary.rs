@@ -45,13 +45,14 @@ pub(crate) fn losers(cost: &Cost, by: By) -> Vec<Loser> {
                     taken_ns: victim.taken_ns,
                     taken_in_own_calls_ns: victim.taken_in_own_calls_ns.value().copied().unwrap_or(0),
                     taken_other_ns: victim.taken_other_ns,
+                    displaced_ns: victim.displaced_ns,
                     accounted_ns: victim.accounted_ns.value().copied().unwrap_or(0),
                     unaccounted_threads: usize::from(victim.accounted_ns.value().is_none()),
                 },
             })
             .collect(),
     };
-    losers.sort_by_key(|loser| std::cmp::Reverse((loser.group.taken_ns, loser.group.on_cpu_ns)));
+    losers.sort_by_key(|loser| std::cmp::Reverse((loser.group.lost_ns(), loser.group.on_cpu_ns)));
     losers
 }
 
@@ -93,9 +94,11 @@ pub(crate) fn verdict(cost: &Cost, by: By) -> String {
 fn from_whom(cost: &Cost, by: By) -> String {
     let all = cost.all_cpus();
     let whole = all.packets_ns() as f64;
-    let kernel = all.in_ksoftirqd_ns + all.in_threads_ns;
     let losers = losers(cost, by);
-    let most = losers.first().map_or(0, |loser| loser.group.taken_ns);
+    let most = losers.first().map_or(0, |loser| loser.group.lost_ns());
+    // What these threads had instead of another is that one's loss.
+    let displaced: u64 = losers.iter().map(|loser| loser.group.displaced_ns).sum();
+    let kernel = (all.in_ksoftirqd_ns + all.in_threads_ns).saturating_sub(displaced);
     let words = |part: u64| if share(part, whole) > 0.5 { "most" } else { "the largest part" };
     if all.from_idle_ns >= most && all.from_idle_ns >= kernel {
         return format!("{} of it in idle time", words(all.from_idle_ns));

@@ -2,11 +2,11 @@
 
 use linerate_host::Known;
 use linerate_trace::cost::calibrate::Calibration;
-use linerate_trace::cost::{Cost, CpuCost, Device};
+use linerate_trace::cost::{Cost, CpuCost, Device, Estimate};
 
 use super::column::cut;
 use super::cost_summary::{losers, share, top_says, verdict, wall_ns};
-use super::format::{grouped, percent, rate, significant, time_span};
+use super::format::{UNKNOWN, grouped, percent, rate, significant, time_span};
 use super::style::{Style, Tone, wrap};
 use super::table::Table;
 use crate::command::cost::{By, Document};
@@ -35,6 +35,9 @@ pub(crate) fn seen(cost: &Cost, by: By, top: usize, style: Style) -> String {
     section(&mut text, heading(by), victims(cost, by, top, style), style);
     section(&mut text, "Devices", devices(cost, style), style);
     text.push('\n');
+    if let Some(words) = untraced(cost) {
+        paragraph(&mut text, &words, Tone::Faint, style);
+    }
     paragraph(&mut text, &own(cost), Tone::Faint, style);
     for note in &cost.notes {
         paragraph(&mut text, &format!("note: {note}"), Tone::Faint, style);
@@ -80,7 +83,6 @@ fn cpus(cost: &Cost, style: Style) -> Vec<String> {
         ">tasks",
         ">idle",
         ">packets/s",
-        ">ns each",
     ]);
     let mut shown: Vec<&CpuCost> = cost.cpus.iter().collect();
     shown.sort_by_key(|cpu| (std::cmp::Reverse(cpu.packets_ns()), cpu.cpu));
@@ -98,13 +100,40 @@ fn cpus(cost: &Cost, style: Style) -> Vec<String> {
             of(cpu.other_softirq_ns + cpu.other_irq_ns),
             of(cpu.tasks_ns),
             of(cpu.idle_ns),
-            rate(cpu.packets as f64 / cost.seconds),
-            cpu.ns_a_packet().map_or_else(|| "-".to_owned(), significant),
+            entered(cost, cpu),
         ]);
     }
     let mut lines = table.lines(2, MOST_CPUS, style);
     lines.extend(more(cost.cpus.len(), shown.len(), "CPUs that packets took less of", style));
+    if lines.len() > 1 {
+        lines.extend(wrap(&each(cost), style.width.min(100) - 2).iter().map(|line| format!("  {line}")));
+    }
     lines
+}
+
+/// Packets per second that entered the host on a CPU.
+pub(crate) fn entered(cost: &Cost, cpu: &CpuCost) -> String {
+    if cost.counting_point.value().is_none() {
+        return UNKNOWN.to_owned();
+    }
+    rate(cpu.entered_packets as f64 / cost.seconds)
+}
+
+/// What a packet took, and where it was counted.
+pub(crate) fn each(cost: &Cost) -> String {
+    let all = cost.all_cpus();
+    match (&cost.counting_point, all.ns_a_packet()) {
+        (Known::Unknown { .. }, _) => "What a packet took is not known: version 0.1 of linerate counted \
+            packets with each poll that they pass."
+            .to_owned(),
+        (_, None) => "No packet entered the host on these CPUs.".to_owned(),
+        (Known::Value(point), Some(ns)) => format!(
+            "A packet took {} ns of these CPUs: {} packets per second, each counted once, where it enters \
+             the host (counting point \"{point}\").",
+            significant(ns),
+            entered(cost, &all)
+        ),
+    }
 }
 
 fn more(all: usize, shown: usize, what: &str, style: Style) -> Option<String> {
@@ -114,7 +143,7 @@ fn more(all: usize, shown: usize, what: &str, style: Style) -> Option<String> {
 
 fn victims(cost: &Cost, by: By, top: usize, style: Style) -> Vec<String> {
     let mut table =
-        Table::new(&["name", ">top says", ">on CPU", ">taken", ">had", ">lost of its time", ">in own calls"]);
+        Table::new(&["name", ">top says", ">on CPU", ">taken", ">displaced", ">had", ">in own calls"]);
     let wall = wall_ns(cost);
     let losers = losers(cost, by);
     for loser in losers.iter().take(top) {
@@ -125,8 +154,8 @@ fn victims(cost: &Cost, by: By, top: usize, style: Style) -> Vec<String> {
             top_says(group, wall),
             of(group.on_cpu_ns),
             of(group.taken_ns),
+            of(group.displaced_ns),
             of(group.had_ns()),
-            percent(share(group.taken_ns, group.on_cpu_ns as f64)),
             of(group.taken_in_own_calls_ns),
         ]);
     }
@@ -141,7 +170,7 @@ fn devices(cost: &Cost, style: Style) -> Vec<String> {
         ">packets/s",
         ">polls/s",
         ">packets a poll",
-        ">ns a packet",
+        ">ns each",
         ">budget used up",
         ">of a CPU",
     ]);
@@ -192,6 +221,32 @@ pub(crate) fn loops(cost: &Cost) -> String {
     )
 }
 
+/// CPU time of interrupts outside their tracepoints; `None` if it was not measured.
+pub(crate) fn untraced(cost: &Cost) -> Option<String> {
+    let irq = cost.untraced_irq.value()?;
+    let each = |estimate: &Known<Estimate>| match estimate {
+        Known::Value(estimate) => format!(
+            "{} ({} to {})",
+            time_span(estimate.ns),
+            time_span(estimate.low_ns),
+            time_span(estimate.high_ns)
+        ),
+        Known::Unknown { why } => format!("an unknown time ({why})"),
+    };
+    let most = cost.cpus.iter().max_by_key(|cpu| cpu.untraced_irq_ns)?;
+    let points = |ns: u64| share(ns, most.elapsed_ns as f64) * 100.0;
+    Some(format!(
+        "Beside what is traced, an interrupt of the timer takes {}, one from another CPU or a device {}, as measured on \
+         CPU {}. This estimate is part of the figures: {:.1} points of CPU {}, right within {:.1}.",
+        each(&irq.by_timer),
+        each(&irq.by_cpu),
+        irq.cpu,
+        points(most.untraced_irq_ns),
+        most.cpu,
+        points(most.untraced_irq_doubt_ns),
+    ))
+}
+
 /// What looking took.
 pub(crate) fn own(cost: &Cost) -> String {
     let own = &cost.own;
@@ -201,7 +256,8 @@ pub(crate) fn own(cost: &Cost) -> String {
                 format!(", {} of the CPU where it was most", percent(*share))
             });
             format!(
-                "This look itself took {} of these CPUs{highest}: {} runs of {}.",
+                "This look itself took at least {} of these CPUs{highest}: {} runs of {}; what it displaced from caches is \
+                 not in it.",
                 percent(*part),
                 rate(own.runs as f64),
                 time_span(*ns)

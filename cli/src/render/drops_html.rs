@@ -23,6 +23,7 @@ struct Body<'a> {
     elsewhere: Vec<(String, String)>,
     causes: Vec<&'a Loss>,
     notes: &'a [String],
+    overhead: String,
 }
 
 /// One way, as bars that narrow where packets are lost.
@@ -67,13 +68,11 @@ pub(crate) fn part(document: &Document, place: &Place) -> Result<Part> {
     let body = Body {
         place,
         verdicts: others.iter().map(verdict).collect(),
-        flows: [("Requests", &ledger.requests), ("Replies", &ledger.replies)]
-            .into_iter()
-            .map(|(title, way)| flow(title, way))
-            .collect(),
+        flows: drops_text::ways(ledger).map(|(title, way)| flow(title, way)).collect(),
         elsewhere: ledger.elsewhere.iter().map(|loss| (grouped(loss.packets), told(loss))).collect(),
         causes: drops_text::causes(ledger),
         notes: &ledger.notes,
+        overhead: drops_text::overhead(ledger),
     };
     let head = Head {
         schema: document.schema.clone(),

@@ -8,6 +8,7 @@ use super::drops_verdict;
 use super::format::{self, grouped};
 use super::style::{Style, Tone};
 use super::table::Table;
+use super::tune_plan::counted;
 use crate::command::drops::Document;
 
 /// The verdict, the ledger in a packet's order, and what can be done. In `full`, with the stages that lost nothing.
@@ -20,7 +21,8 @@ pub(crate) fn drops(document: &Document, full: bool, style: Style) -> String {
     let mut lines: Vec<String> =
         drops_verdict::lines(ledger).iter().flat_map(|line| painted(line.tone, &line.text)).collect();
     lines.extend(painted(Tone::Faint, &about(document)));
-    for (name, way) in [("requests", &ledger.requests), ("replies", &ledger.replies)] {
+    lines.extend(painted(Tone::Faint, &overhead(ledger)));
+    for (name, way) in ways(ledger) {
         lines.extend(section(name, way, full, style));
     }
     lines.extend(elsewhere(ledger, style));
@@ -38,6 +40,26 @@ pub(crate) fn about(document: &Document) -> String {
     format!("{}, counted for {seconds}{generator}.", document.ledger.subject)
 }
 
+/// The ways with their names; that of forwarded packets where there were any.
+pub(crate) fn ways(ledger: &Ledger) -> impl Iterator<Item = (&'static str, &Way)> {
+    let ways =
+        [("Requests", &ledger.requests), ("Replies", &ledger.replies), ("Forwarded", &ledger.forwarded)];
+    ways.into_iter().filter(|(name, way)| *name != "Forwarded" || !way.stages.is_empty())
+}
+
+/// What counting took.
+pub(crate) fn overhead(ledger: &Ledger) -> String {
+    match &ledger.overhead {
+        Known::Value(overhead) => format!(
+            "Counting took {} of one CPU: {:.0} ns per run of a program, timed over {}.",
+            format::percent(overhead.cpu_share),
+            overhead.run_ns,
+            format::time_span(overhead.timed_seconds * 1e9),
+        ),
+        Known::Unknown { why } => format!("What counting took is not known: {why}."),
+    }
+}
+
 /// Stages shown, and how many are not: where packets are first and last counted, and where something became of them.
 pub(crate) fn shown(way: &Way, full: bool) -> (Vec<&Entry>, usize) {
     let counted = |entry: &Entry| entry.packets_in.value().is_some() || entry.packets_out.value().is_some();
@@ -47,6 +69,7 @@ pub(crate) fn shown(way: &Way, full: bool) -> (Vec<&Entry>, usize) {
         full || Some(*index) == first
             || Some(*index) == last
             || entry.waiting != 0
+            || entry.forwarded > 0
             || entry.unaccounted.value().is_some_and(|packets| *packets != 0)
             || entry.losses.iter().any(|loss| loss.packets > 0)
     };
@@ -55,10 +78,21 @@ pub(crate) fn shown(way: &Way, full: bool) -> (Vec<&Entry>, usize) {
     (shown, folded)
 }
 
-fn section(name: &'static str, way: &Way, full: bool, style: Style) -> Vec<String> {
+fn section(name: &str, way: &Way, full: bool, style: Style) -> Vec<String> {
+    let name = match name {
+        "Requests" => "requests",
+        "Replies" => "replies",
+        _ => "forwarded",
+    };
     let (entries, folded) = shown(way, full);
-    let mut table = Table::new(&[name, ">in", ">lost", ">waiting", ">out"]);
-    entries.iter().for_each(|entry| table.row(row(entry)));
+    // Only a router, a bridge or a NAT host has any.
+    let forwards = way.forwarded() > 0;
+    let mut heads = vec![name, ">in", ">lost", ">waiting", ">out"];
+    if forwards {
+        heads.insert(3, ">forwarded");
+    }
+    let mut table = Table::new(&heads);
+    entries.iter().for_each(|entry| table.row(row(entry, forwards)));
     let mut rows = table.lines(0, usize::MAX, style).into_iter();
     let mut lines = vec![String::new()];
     lines.extend(rows.next());
@@ -67,22 +101,26 @@ fn section(name: &'static str, way: &Way, full: bool, style: Style) -> Vec<Strin
         lines.extend(details(entry, full, style));
     }
     if folded > 0 {
-        let stages = if folded == 1 { "stage" } else { "stages" };
-        lines.push(style.paint(Tone::Faint, &format!("({folded} {stages} that lost nothing: --full)")));
+        let stages = counted(folded, "stage");
+        lines.push(style.paint(Tone::Faint, &format!("({stages} that lost nothing: --full)")));
     }
     lines
 }
 
-fn row(entry: &Entry) -> Vec<String> {
+fn row(entry: &Entry, forwards: bool) -> Vec<String> {
     let lost = entry.losses.iter().map(|loss| loss.packets).fold(0, u64::saturating_add);
     let blank = |packets: u64| if packets == 0 { String::new() } else { grouped(packets) };
-    vec![
+    let mut row = vec![
         entry.stage.name().to_owned(),
         packets(&entry.packets_in),
         blank(lost),
         waiting(entry),
         packets(&entry.packets_out),
-    ]
+    ];
+    if forwards {
+        row.insert(3, blank(entry.forwarded));
+    }
+    row
 }
 
 /// What was lost at a stage and what is missing there, below its row.
@@ -157,8 +195,7 @@ fn elsewhere(ledger: &Ledger, style: Style) -> Vec<String> {
 
 /// What was lost with what to do about it, each cause once.
 pub(crate) fn causes(ledger: &Ledger) -> Vec<&Loss> {
-    let ways = [&ledger.requests, &ledger.replies];
-    let losses = ways.into_iter().flat_map(|way| way.losses().map(|(_, loss)| loss)).chain(&ledger.elsewhere);
+    let losses = ledger.ways().flat_map(|way| way.losses().map(|(_, loss)| loss)).chain(&ledger.elsewhere);
     let mut causes: Vec<&Loss> = Vec::new();
     for loss in losses.filter(|loss| loss.packets > 0) {
         if !causes.iter().any(|cause| cause.name == loss.name) {

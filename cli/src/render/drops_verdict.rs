@@ -2,8 +2,10 @@
 
 use linerate_trace::drops::{Entry, Exactness, Ledger, Loss, Step, Way};
 
+use super::drops_text::ways;
 use super::format::grouped;
 use super::style::Tone;
+use super::tune_plan::counted;
 
 /// Losses named in a verdict; more are a number.
 const MOST: usize = 3;
@@ -29,20 +31,13 @@ pub(crate) fn lines(ledger: &Ledger) -> Vec<Line> {
         let text = format!("Elsewhere: {}.", named(ledger.elsewhere.iter().map(|loss| (None, loss))));
         Line { tone: Tone::Warn, text }
     });
-    [("Requests", &ledger.requests), ("Replies", &ledger.replies)]
-        .into_iter()
-        .map(|(name, way)| line(name, way))
-        .chain(elsewhere)
-        .collect()
+    ways(ledger).map(|(name, way)| line(name, way)).chain(elsewhere).collect()
 }
 
 /// Whether anything was lost or is unaccounted for.
 pub(crate) fn is_clean(ledger: &Ledger) -> bool {
     let lost = |way: &Way| way.losses().any(|(_, loss)| loss.packets > 0);
-    ledger.is_balanced()
-        && !lost(&ledger.requests)
-        && !lost(&ledger.replies)
-        && ledger.elsewhere.iter().all(|loss| loss.packets == 0)
+    ledger.is_balanced() && !ledger.ways().any(lost) && ledger.elsewhere.iter().all(|loss| loss.packets == 0)
 }
 
 /// What the generator says was answered, where that is all that it sent and nothing else went wrong.
@@ -54,16 +49,16 @@ fn all_answered(ledger: &Ledger) -> Option<u64> {
 }
 
 fn is_anything(ledger: &Ledger) -> bool {
-    let ways = [&ledger.requests, &ledger.replies];
     let counted =
-        ways.iter().flat_map(|way| &way.stages).flat_map(|entry| [&entry.packets_in, &entry.packets_out]);
+        ledger.ways().flat_map(|way| &way.stages).flat_map(|entry| [&entry.packets_in, &entry.packets_out]);
     !is_clean(ledger) || counted.filter_map(|packets| packets.value()).any(|packets| *packets > 0)
 }
 
 fn line(name: &str, way: &Way) -> Line {
-    let counted =
+    let with =
         |packets: Option<u64>, word: &str| packets.map(|packets| format!("{} {word}", grouped(packets)));
-    let mut parts: Vec<String> = counted(way.packets_in(), "in").into_iter().collect();
+    let mut parts: Vec<String> = with(way.packets_in(), "in").into_iter().collect();
+    parts.extend(with(Some(way.forwarded()).filter(|packets| *packets > 0), "forwarded"));
     let lost: Vec<(Option<Step>, &Loss)> =
         way.losses().filter(|(_, loss)| loss.packets > 0).map(|(step, loss)| (Some(step), loss)).collect();
     if lost.is_empty() {
@@ -72,7 +67,7 @@ fn line(name: &str, way: &Way) -> Line {
         parts.push(named(lost.iter().copied()));
     }
     parts.extend(unaccounted(way));
-    parts.extend(counted(waiting(way), "waiting at the end"));
+    parts.extend(with(waiting(way), "waiting at the end"));
     let tone = match (lost.is_empty(), way.is_balanced()) {
         (true, true) => Tone::Good,
         _ => Tone::Bad,
@@ -93,7 +88,7 @@ fn named<'l>(losses: impl Iterator<Item = (Option<Step>, &'l Loss)>) -> String {
     let mut texts: Vec<String> = losses.iter().take(MOST).map(|loss| one(loss)).collect();
     if losses.len() > MOST {
         let more = losses.iter().skip(MOST).map(|loss| loss.packets).fold(0, u64::saturating_add);
-        texts.push(format!("{} lost in {} other ways", grouped(more), losses.len() - MOST));
+        texts.push(format!("{} lost in {}", grouped(more), counted(losses.len() - MOST, "other way")));
     }
     texts.join(", ")
 }

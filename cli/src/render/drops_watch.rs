@@ -26,7 +26,7 @@ impl Told {
     /// The line of a second, below a head where it is time for one.
     pub(crate) fn second(&mut self, now: &Ledger, style: Style) -> String {
         let (requests_lost, replies_lost) = (lost(&now.requests), lost(&now.replies));
-        let unaccounted = now.requests.unaccounted().saturating_add(now.replies.unaccounted());
+        let unaccounted = now.ways().map(Way::unaccounted).fold(0, u64::saturating_add);
         self.requests_lost = self.requests_lost.saturating_add(requests_lost);
         self.replies_lost = self.replies_lost.saturating_add(replies_lost);
         self.unaccounted = self.unaccounted.saturating_add(unaccounted);
@@ -69,9 +69,7 @@ fn lost(way: &Way) -> u64 {
 
 /// The largest losses of a second: `netfilter-rule 5,000`.
 fn named(ledger: &Ledger) -> String {
-    let ways = [&ledger.requests, &ledger.replies];
-    let mut losses: Vec<&Loss> =
-        ways.into_iter().flat_map(|way| way.losses().map(|(_, loss)| loss)).collect();
+    let mut losses: Vec<&Loss> = ledger.ways().flat_map(|way| way.losses().map(|(_, loss)| loss)).collect();
     losses.retain(|loss| loss.packets > 0);
     losses.sort_by_key(|loss| std::cmp::Reverse(loss.packets));
     let named = losses.iter().take(MOST).map(|loss| format!("{} {}", loss.name, grouped(loss.packets)));

@@ -11,7 +11,7 @@ use linerate_trace::contention::Contention;
 use linerate_trace::flame::Profile;
 use linerate_trace::flame::spots::Spot;
 
-use super::flame_text::{callers, context_heads, contexts, doubt, kind, sampled, total};
+use super::flame_text::{callers, context_heads, contexts, doubt, kind, own, sampled, total};
 use super::flame_verdict::{Verdict, spinning_share};
 use super::format;
 use super::page::{self, Facts, Head, Note, Part, Place, Table, Tile};
@@ -91,7 +91,11 @@ pub(crate) fn part(document: &Document, place: &Place) -> Result<Part> {
             .flatten()
             .cloned()
             .collect(),
-        facts: profile.map(|profile| ("sampled", sampled(profile))).into_iter().collect(),
+        facts: profile
+            .map(|profile| [("sampled", sampled(profile)), ("itself", own(profile, contention.is_some()))])
+            .into_iter()
+            .flatten()
+            .collect(),
     };
     let host = &document.host;
     let head = Head {

@@ -6,6 +6,7 @@ mod spots;
 #[cfg(test)]
 mod tests;
 
+use linerate_host::Known;
 use linerate_trace::flame::{Event, Profile};
 
 use super::column::Column;
@@ -63,7 +64,7 @@ fn verdict(verdict: &Verdict, document: &Document, style: Style) -> Vec<String> 
         column.labelled("", &verdict.sentence).iter().map(|line| style.paint(tone, line)).collect();
     // The first hot spot has its remedy just below.
     if verdict.of_locks || document.spots.first().is_none_or(|spot| spot.remedy != verdict.advice) {
-        lines.extend(column.short("", &verdict.advice));
+        lines.extend(column.labelled("", &verdict.advice));
     }
     lines
 }
@@ -90,6 +91,7 @@ fn notes(document: &Document, style: Style) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(profile) = &document.profile {
         lines.extend(column.labelled("sampled", &format!("{}.", sampled(profile))));
+        lines.extend(column.labelled("itself", &format!("{}.", own(profile, document.contention.is_some()))));
         lines.extend(profile.notes.iter().flat_map(|note| column.labelled("note", note)));
     }
     if let Some(contention) = &document.contention {
@@ -119,6 +121,20 @@ pub(super) fn doubt(samples: u64) -> String {
     format!("so that each may be off by {points:.0} points")
 }
 
+/// What sampling took, in a sentence without its end.
+pub(crate) fn own(profile: &Profile, with_locks: bool) -> String {
+    let locks = if with_locks { "; what looking at locks took is not in it" } else { "" };
+    match &profile.own {
+        Known::Value(own) => format!(
+            "sampling took {} of these CPUs: {} a sample, and {} of this process{locks}",
+            format::percent(own.share),
+            format::time_span(own.ns_a_sample),
+            format::time_span(own.process_ns as f64),
+        ),
+        Known::Unknown { why } => format!("what sampling took is not known: {why}"),
+    }
+}
+
 /// What was sampled, in a line: `CPUs 0-1 for 10.0 s at 999 Hz, by the CPU clock`. Notes say why not by cycles.
 pub(crate) fn sampled(profile: &Profile) -> String {
     let cpus: Vec<u32> = profile.cpus.iter().map(|cpu| cpu.cpu).collect();
@@ -128,6 +144,7 @@ pub(crate) fn sampled(profile: &Profile) -> String {
     };
     let lost = match profile.lost() {
         0 => String::new(),
+        1 => "; 1 sample lost".to_owned(),
         lost => format!("; {} samples lost", format::grouped(lost)),
     };
     format!(

@@ -2,7 +2,7 @@
 
 use linerate_host::Known;
 use linerate_trace::cost::calibrate::Calibration;
-use linerate_trace::cost::{Cost, CpuCost, Device, OwnTime, Victim};
+use linerate_trace::cost::{COUNTING_POINT, Cost, CpuCost, Device, Estimate, OwnTime, UntracedIrq, Victim};
 
 use crate::command::cost::{By, Document};
 
@@ -10,6 +10,7 @@ use crate::command::cost::{By, Document};
 pub(crate) fn cost() -> Cost {
     Cost {
         seconds: 10.0,
+        counting_point: Known::Value(COUNTING_POINT.to_owned()),
         cpus: vec![cpu(0, [60, 30, 1, 0, 4, 2, 3]), cpu(2, [0, 57, 38, 1, 1, 2, 1])],
         victims: vec![
             victim(812, 812, "openssl", 9_900, 4_000, Known::Value(9_890_000_000)),
@@ -27,6 +28,11 @@ pub(crate) fn cost() -> Cost {
             budget_exhausted: 1_200,
             taken_ns: 3_600_000_000,
         }],
+        untraced_irq: Known::Value(UntracedIrq {
+            cpu: 2,
+            by_timer: estimate(3_000.0),
+            by_cpu: estimate(11_000.0),
+        }),
         own: OwnTime {
             runs: 3_000_000,
             ns_a_run: Known::Value(62.0),
@@ -36,6 +42,10 @@ pub(crate) fn cost() -> Cost {
         },
         notes: vec!["the hypervisor took 0.2 % of these CPUs".to_owned()],
     }
+}
+
+fn estimate(ns: f64) -> Known<Estimate> {
+    Known::Value(Estimate { ns, low_ns: ns * 0.9, high_ns: ns * 1.1, interrupts: 250 })
 }
 
 /// The same as a document.
@@ -96,6 +106,8 @@ fn cpu(number: u32, percent: [u64; 7]) -> CpuCost {
         nic_irq_ns,
         other_softirq_ns,
         other_irq_ns,
+        untraced_irq_ns: nic_irq_ns / 2,
+        untraced_irq_doubt_ns: nic_irq_ns / 20,
         in_ksoftirqd_ns: net_rx_ns / 10,
         in_threads_ns: 0,
         from_idle_ns: idle_ns / 100,
@@ -103,6 +115,7 @@ fn cpu(number: u32, percent: [u64; 7]) -> CpuCost {
         rx_runs: 100_000,
         polls: 250_000,
         packets: net_rx_ns / 1_000,
+        entered_packets: net_rx_ns / 2_000,
         own_runs: 1_500_000,
         time_squeezes: Known::Value(12),
         steal_ns: Known::Value(0),
@@ -120,6 +133,8 @@ fn victim(pid: u32, tid: u32, comm: &str, on_cpu: u64, taken: u64, accounted_ns:
         taken_ns: taken * 1_000_000,
         taken_in_own_calls_ns: Known::Value(0),
         taken_other_ns: taken * 10_000,
+        untraced_ns: taken * 1_000,
+        displaced_ns: taken * 20_000,
         accounted_ns,
     }
 }

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use linerate_host::StageName;
+use linerate_host::{Known, StageName};
 use linerate_trace::contention::{Contention, Lock, Waited};
 use linerate_trace::flame::spots::{Function, Spot};
-use linerate_trace::flame::{Context, CpuProfile, Event, Frame, FrameKind, Profile, Stack};
+use linerate_trace::flame::{Context, CpuProfile, Event, Frame, FrameKind, Profile, SamplingCost, Stack};
 
 use crate::command::flame::{Document, HostSummary, Own, Shown};
 
@@ -158,6 +158,7 @@ fn profile() -> Profile {
             stack(&[4], Context::Idle, 0, 0, 1_995),
             stack(&[4], Context::Idle, 0, 1, 1_995),
         ],
+        own: Known::Value(SamplingCost { ns_a_sample: 6_200.0, process_ns: 41_000_000, share: 0.0103 }),
         notes: vec![
             "What runs with interrupts off is charged to where they are switched on again.".to_owned(),
         ],

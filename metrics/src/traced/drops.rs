@@ -55,18 +55,14 @@ fn way(direction: Direction) -> &'static str {
 
 fn point(point: Point) -> &'static str {
     match point {
-        Point::Arrived => "arrived",
         Point::Received => "received",
         Point::Delivered => "delivered",
-        Point::Refused => "refused",
         Point::Read => "read",
         Point::Truncated => "truncated",
         Point::LengthUnknown => "length_unknown",
         Point::Sent => "sent",
         Point::SendFailed => "send_failed",
         Point::Queued => "queued",
-        Point::Started => "started",
-        Point::Transmitted => "transmitted",
-        Point::Busy => "busy",
+        Point::Forwarded => "forwarded",
     }
 }

@@ -7,8 +7,9 @@ use linerate_host::Known;
 use linerate_host::stage::machine::CpuTimes;
 use linerate_host::stage::softirq::SoftnetCpu;
 
-use super::counted::{Counted, Polled, PolledOn, Span, ThreadOn, Turns};
-use super::{Cost, CpuCost, Device, OwnTime, Victim};
+use super::counted::{Counted, Interrupts, Polled, PolledOn, Span, ThreadOn, Turns};
+use super::untraced::{Untraced, UntracedIrq};
+use super::{COUNTING_POINT, Cost, CpuCost, Device, OwnTime, Victim};
 
 /// What the kernel itself counts for each CPU.
 #[derive(Debug, Clone)]
@@ -28,6 +29,7 @@ pub(super) struct Account<'a> {
     pub(super) kernel_end: &'a Kernel,
     pub(super) ns_a_run: &'a Known<f64>,
     pub(super) sees_calls_between_cpus: bool,
+    pub(super) untraced: &'a Known<UntracedIrq>,
 }
 
 /// What a thread is to packets.
@@ -55,6 +57,8 @@ impl Account<'_> {
         }
         Cost {
             seconds,
+            counting_point: Known::Value(COUNTING_POINT.to_owned()),
+            untraced_irq: self.untraced.clone(),
             own: self.own(&cpus),
             victims: self.victims(&counted.tables.threads),
             devices: devices(&counted.tables.devices),
@@ -66,25 +70,34 @@ impl Account<'_> {
     fn cpu(&self, cpu: u32, span: &Span, threads: &BTreeMap<ThreadOn, Turns>) -> CpuCost {
         let told = &span.told;
         let (mut in_ksoftirqd, mut in_threads) = (0, 0);
+        let (mut for_packets, mut for_others) = (Interrupts::default(), Interrupts::default());
         for (_, turns) in threads.iter().filter(|(key, _)| key.cpu == cpu) {
+            if turns.role() != Role::Packets {
+                for_packets = for_packets.plus(turns.taken.packet_irqs);
+                for_others = for_others.plus(turns.taken.other_irqs);
+            }
             match turns.role() {
                 Role::Ksoftirqd => in_ksoftirqd += turns.taken.net_rx + turns.taken.net_tx,
                 Role::Packets => in_threads += turns.own(),
                 Role::Other => {}
             }
         }
+        let untraced = [self.untraced(&for_packets), self.untraced(&for_others)];
+        let [packets_ns, others_ns] = untraced.map(|untraced| untraced.ns as i64);
         CpuCost {
             cpu,
             elapsed_ns: span.elapsed_ns,
             traced_ns: span.traced_ns,
             packets_share_doubt: doubt(span),
             idle_ns: count(told.idle),
-            tasks_ns: count(told.tasks - in_threads),
+            tasks_ns: count(told.tasks - in_threads - packets_ns - others_ns),
             net_rx_ns: count(told.totals.net_rx + in_threads),
             net_tx_ns: count(told.totals.net_tx),
             other_softirq_ns: count(told.totals.other_softirq),
-            nic_irq_ns: count(told.totals.packet_irq),
-            other_irq_ns: count(told.totals.other_irq),
+            nic_irq_ns: count(told.totals.packet_irq + packets_ns),
+            other_irq_ns: count(told.totals.other_irq + others_ns),
+            untraced_irq_ns: count(packets_ns + others_ns),
+            untraced_irq_doubt_ns: untraced.iter().map(|untraced| untraced.doubt_ns as u64).sum(),
             in_ksoftirqd_ns: count(in_ksoftirqd),
             in_threads_ns: count(in_threads),
             from_idle_ns: count(told.from_idle),
@@ -92,10 +105,15 @@ impl Account<'_> {
             rx_runs: count(told.rx_runs),
             polls: count(told.polls),
             packets: count(told.packets),
+            entered_packets: count(told.entered),
             own_runs: count(self.runs.get(&cpu).copied().unwrap_or(0)),
             time_squeezes: self.time_squeezes(cpu),
             steal_ns: self.steal(cpu),
         }
+    }
+
+    fn untraced(&self, interrupts: &Interrupts) -> Untraced {
+        self.untraced.value().map_or_else(Untraced::default, |each| each.of(interrupts))
     }
 
     fn time_squeezes(&self, cpu: u32) -> Known<u64> {
@@ -117,18 +135,22 @@ impl Account<'_> {
             let all = merged.entry(key.tid).or_insert_with(|| Turns {
                 on_cpu: 0,
                 taken: Default::default(),
+                displaced: 0,
                 ..turns.clone()
             });
             all.on_cpu += turns.on_cpu;
             all.taken += turns.taken;
+            all.displaced += turns.displaced;
         }
         let mut victims: Vec<Victim> =
             merged.into_iter().map(|(tid, turns)| self.victim(tid, turns)).collect();
-        victims.sort_by_key(|victim| Reverse((victim.taken_ns, victim.on_cpu_ns)));
+        victims.sort_by_key(|victim| Reverse((victim.lost_ns(), victim.on_cpu_ns)));
         victims
     }
 
     fn victim(&self, tid: u32, turns: Turns) -> Victim {
+        let untraced = [turns.taken.packet_irqs, turns.taken.other_irqs].map(|irqs| self.untraced(&irqs).ns);
+        let [packets_ns, others_ns] = untraced.map(|ns| ns as i64);
         Victim {
             pid: turns.pid,
             tid,
@@ -136,13 +158,15 @@ impl Account<'_> {
             cgroup_id: turns.cgroup,
             cgroup: Known::default(),
             on_cpu_ns: count(turns.on_cpu),
-            taken_ns: count(turns.taken.packets()),
+            taken_ns: count(turns.taken.packets() + packets_ns),
             taken_in_own_calls_ns: if self.sees_calls_between_cpus {
                 Known::Value(count(turns.taken.own_call))
             } else {
                 Known::unknown("this kernel has no tracepoint of interrupts between CPUs")
             },
-            taken_other_ns: count(turns.taken.others()),
+            taken_other_ns: count(turns.taken.others() + others_ns),
+            untraced_ns: count(packets_ns + others_ns),
+            displaced_ns: count(turns.displaced),
             accounted_ns: Known::default(),
         }
     }
@@ -214,6 +238,7 @@ fn devices(polled: &BTreeMap<PolledOn, Polled>) -> Vec<Device> {
 fn doubt(span: &Span) -> Known<f64> {
     match span.doubt() {
         Some(doubt) => Known::Value(doubt),
+        None if span.shares.len() == 1 => Known::unknown("1 window is too few to tell"),
         None => Known::unknown(format!("{} windows are too few to tell", span.shares.len())),
     }
 }

@@ -7,7 +7,7 @@
 //! and out of them, and what a hypervisor takes. A sibling thread of the core that is busy only now and then, or a clock
 //! that changes, is taken for loss as well.
 
-mod spin;
+pub(super) mod spin;
 
 use std::time::Duration;
 

@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::ops::{AddAssign, Sub};
 
 /// Words of `struct told`.
-pub(super) const TOLD_WORDS: usize = 17;
+pub(super) const TOLD_WORDS: usize = 24;
 /// Words of `struct turns`.
-pub(super) const TURNS_WORDS: usize = 11;
+pub(super) const TURNS_WORDS: usize = 18;
+/// Words of `struct totals`.
+const TOTALS_WORDS: usize = 12;
 /// Words of `struct polled`.
 pub(super) const POLLED_WORDS: usize = 8;
 
@@ -25,6 +27,17 @@ pub(super) struct Totals {
     pub(super) packet_irq: i64,
     pub(super) other_irq: i64,
     pub(super) own_call: i64,
+    /// How many came while no softirq ran.
+    pub(super) packet_irqs: Interrupts,
+    pub(super) other_irqs: Interrupts,
+}
+
+/// How many interrupts came, by who sends them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Interrupts {
+    pub(super) by_timer: i64,
+    pub(super) by_cpu: i64,
+    pub(super) by_device: i64,
 }
 
 /// `struct told`: all of a CPU until it was asked.
@@ -43,6 +56,8 @@ pub(super) struct Told {
     pub(super) missed: i64,
     /// Of events, those of interrupts.
     pub(super) irq_events: i64,
+    /// Packets, each where it enters the host.
+    pub(super) entered: i64,
 }
 
 /// `struct thread`.
@@ -57,6 +72,8 @@ pub(super) struct ThreadOn {
 pub(super) struct Turns {
     pub(super) on_cpu: i64,
     pub(super) taken: Totals,
+    /// What threads that process packets had while it waited for them.
+    pub(super) displaced: i64,
     pub(super) cgroup: u64,
     pub(super) comm: String,
     pub(super) pid: u32,
@@ -112,9 +129,12 @@ pub(super) struct Span {
 }
 
 impl Totals {
-    fn of(words: [u64; 6]) -> Self {
-        let [net_rx, net_tx, other_softirq, packet_irq, other_irq, own_call] = words.map(u64::cast_signed);
-        Self { net_rx, net_tx, other_softirq, packet_irq, other_irq, own_call }
+    fn of(words: [u64; TOTALS_WORDS]) -> Self {
+        let [net_rx, net_tx, other_softirq, packet_irq, other_irq, own_call, a, b, c, d, e, f] =
+            words.map(u64::cast_signed);
+        let packet_irqs = Interrupts { by_timer: a, by_cpu: b, by_device: c };
+        let other_irqs = Interrupts { by_timer: d, by_cpu: e, by_device: f };
+        Self { net_rx, net_tx, other_softirq, packet_irq, other_irq, own_call, packet_irqs, other_irqs }
     }
 
     fn scaled(&self, by: f64) -> Self {
@@ -125,6 +145,8 @@ impl Totals {
             packet_irq: scaled(self.packet_irq, by),
             other_irq: scaled(self.other_irq, by),
             own_call: scaled(self.own_call, by),
+            packet_irqs: self.packet_irqs.map(|count| scaled(count, by)),
+            other_irqs: self.other_irqs.map(|count| scaled(count, by)),
         }
     }
 
@@ -150,6 +172,8 @@ impl Sub for Totals {
             packet_irq: self.packet_irq - before.packet_irq,
             other_irq: self.other_irq - before.other_irq,
             own_call: self.own_call - before.own_call,
+            packet_irqs: self.packet_irqs.with(before.packet_irqs, |now, before| now - before),
+            other_irqs: self.other_irqs.with(before.other_irqs, |now, before| now - before),
         }
     }
 }
@@ -162,15 +186,50 @@ impl AddAssign for Totals {
         self.packet_irq += more.packet_irq;
         self.other_irq += more.other_irq;
         self.own_call += more.own_call;
+        self.packet_irqs = self.packet_irqs.plus(more.packet_irqs);
+        self.other_irqs = self.other_irqs.plus(more.other_irqs);
+    }
+}
+
+impl Interrupts {
+    pub(super) fn sum(self) -> i64 {
+        self.by_timer + self.by_cpu + self.by_device
+    }
+
+    pub(super) fn plus(self, more: Self) -> Self {
+        self.with(more, |sum, more| sum + more)
+    }
+
+    fn map(self, each: impl Fn(i64) -> i64) -> Self {
+        self.with(self, |count, _| each(count))
+    }
+
+    fn with(self, other: Self, of: impl Fn(i64, i64) -> i64) -> Self {
+        Self {
+            by_timer: of(self.by_timer, other.by_timer),
+            by_cpu: of(self.by_cpu, other.by_cpu),
+            by_device: of(self.by_device, other.by_device),
+        }
     }
 }
 
 impl Told {
     pub(super) fn of(words: [u64; TOLD_WORDS]) -> Self {
-        let [at, a, b, c, d, e, f, rest @ ..] = words;
-        let [idle, from_idle, tasks, rx_runs, polls, packets, events, interrupts, missed, irq_events] =
-            rest.map(u64::cast_signed);
-        let totals = Totals::of([a, b, c, d, e, f]);
+        let [at, words @ ..] = words;
+        let (totals, rest) = split(&words);
+        let [
+            idle,
+            from_idle,
+            tasks,
+            rx_runs,
+            polls,
+            packets,
+            events,
+            interrupts,
+            missed,
+            irq_events,
+            entered,
+        ] = rest.map(u64::cast_signed);
         let at = at.cast_signed();
         Self {
             at,
@@ -185,6 +244,7 @@ impl Told {
             interrupts,
             missed,
             irq_events,
+            entered,
         }
     }
 
@@ -202,6 +262,7 @@ impl Told {
             interrupts: self.interrupts - before.interrupts,
             missed: self.missed - before.missed,
             irq_events: self.irq_events - before.irq_events,
+            entered: self.entered - before.entered,
         }
     }
 
@@ -219,6 +280,7 @@ impl Told {
             interrupts: scaled(self.interrupts, by),
             missed: scaled(self.missed, by),
             irq_events: scaled(self.irq_events, by),
+            entered: scaled(self.entered, by),
         }
     }
 }
@@ -238,6 +300,7 @@ impl AddAssign for Told {
         self.interrupts += more.interrupts;
         self.missed += more.missed;
         self.irq_events += more.irq_events;
+        self.entered += more.entered;
     }
 }
 
@@ -250,13 +313,15 @@ impl ThreadOn {
 
 impl Turns {
     pub(super) fn of(words: [u64; TURNS_WORDS]) -> Self {
-        let [on_cpu, a, b, c, d, e, f, cgroup, name @ .., process] = words;
+        let [on_cpu, words @ ..] = words;
+        let (taken, [displaced, cgroup, first, second, process]) = split(&words);
         let (pid, flags) = halves(process);
         Self {
             on_cpu: on_cpu.cast_signed(),
-            taken: Totals::of([a, b, c, d, e, f]),
+            taken,
+            displaced: displaced.cast_signed(),
             cgroup,
-            comm: text(name),
+            comm: text([first, second]),
             pid,
             is_kernel_thread: flags & KERNEL_THREAD != 0,
         }
@@ -264,18 +329,33 @@ impl Turns {
 
     fn since(&self, before: Option<&Self>) -> Self {
         let Some(before) = before else { return self.clone() };
-        Self { on_cpu: self.on_cpu - before.on_cpu, taken: self.taken - before.taken, ..self.clone() }
+        Self {
+            on_cpu: self.on_cpu - before.on_cpu,
+            taken: self.taken - before.taken,
+            displaced: self.displaced - before.displaced,
+            ..self.clone()
+        }
     }
 
     fn scaled(&self, by: f64) -> Self {
-        Self { on_cpu: scaled(self.on_cpu, by), taken: self.taken.scaled(by), ..self.clone() }
+        Self {
+            on_cpu: scaled(self.on_cpu, by),
+            taken: self.taken.scaled(by),
+            displaced: scaled(self.displaced, by),
+            ..self.clone()
+        }
     }
 
     /// What else was counted of the same thread; its name is that of the later.
     fn with(&self, later: &Self) -> Self {
         let mut taken = self.taken;
         taken += later.taken;
-        Self { on_cpu: self.on_cpu + later.on_cpu, taken, ..later.clone() }
+        Self {
+            on_cpu: self.on_cpu + later.on_cpu,
+            taken,
+            displaced: self.displaced + later.displaced,
+            ..later.clone()
+        }
     }
 }
 
@@ -364,6 +444,12 @@ impl Tables {
     }
 }
 
+/// `struct totals`, which comes first, and the words behind it.
+fn split<const REST: usize>(words: &[u64]) -> (Totals, [u64; REST]) {
+    let (totals, rest) = words.split_at(TOTALS_WORDS);
+    (Totals::of(std::array::from_fn(|at| totals[at])), std::array::from_fn(|at| rest[at]))
+}
+
 /// The two halves of a word as they lie in memory.
 fn halves(word: u64) -> (u32, u32) {
     let bytes = word.to_ne_bytes();
@@ -406,11 +492,19 @@ mod tests {
             u64::from_ne_bytes(bytes)
         };
         let [first, second] = words("napi/eth0-8193");
-        let turns = |flags| Turns::of([9, 1, 2, 3, 4, 5, 6, 7, first, second, half(8, flags)]);
+        let turns = |flags| {
+            let [rest @ .., last] = [10, 7, first, second, half(8, flags)];
+            let mut words = [0; TURNS_WORDS];
+            words[..7].copy_from_slice(&[9, 1, 2, 3, 4, 5, 6]);
+            words[1 + TOTALS_WORDS..TURNS_WORDS - 1].copy_from_slice(&rest);
+            words[TURNS_WORDS - 1] = last;
+            Turns::of(words)
+        };
         assert!(turns(0x0420_8040).is_kernel_thread);
         let process = turns(0x0040_0040);
         assert!(!process.is_kernel_thread);
         assert_eq!((process.on_cpu, process.cgroup, process.pid), (9, 7, 8));
+        assert_eq!(process.displaced, 10);
         assert_eq!((process.taken.net_rx, process.taken.own_call), (1, 6));
         assert_eq!(process.comm, "napi/eth0-8193");
     }

@@ -15,6 +15,7 @@ use super::cgroup;
 use super::counted::{Counted, Tables};
 use super::pace::{LEAD_IN, PERIOD, Pace};
 use super::tracer::{Point, Tracer};
+use super::untraced::UntracedIrq;
 use super::windows::{self, Stretch};
 use super::{Asked, Cost, WHAT};
 use crate::TraceError;
@@ -30,6 +31,14 @@ const PATIENCE: Duration = Duration::from_millis(250);
 
 /// So many windows in a row must leave room before programs are attached more of the time: what comes in bursts pauses.
 const CALM: u32 = 3;
+
+/// What an interrupt takes in a virtual machine where it is dear, beside what is traced, ns.
+const DEAR_INTERRUPT_NS: f64 = 20e3;
+
+/// The share of a CPU from which it is measured what it is on this one.
+const WORTH_MEASURING: f64 = 0.005;
+
+const FEW_INTERRUPTS: &str = "so few interrupts came that it does not matter";
 
 /// Windows come at another place in each period, so that nothing that comes as often is always in them or never: the golden
 /// ratio covers all places evenly.
@@ -64,6 +73,8 @@ pub struct Look {
     accounted: Accounted,
     cgroups: BTreeMap<(u32, u64), Known<String>>,
     notes: Vec<String>,
+    /// What interrupts take that is not traced, once that mattered.
+    untraced: Known<UntracedIrq>,
 }
 
 impl Cost {
@@ -132,12 +143,13 @@ impl Look {
             last: point,
             stretch,
             counted: Counted::default(),
-            process_ns: process_ns(),
+            process_ns: window::thread_ns(),
             begin: Instant::now(),
             kernel,
             accounted,
             cgroups: BTreeMap::new(),
             notes,
+            untraced: Known::unknown(FEW_INTERRUPTS),
         })
     }
 
@@ -281,7 +293,9 @@ impl Look {
         let end = Instant::now();
         self.end_timing();
         let kernel = Kernel::observe(host);
-        let (events, process_ns) = (events(&self.last), process_ns());
+        let process_ns = window::thread_ns();
+        let untraced = self.measure_untraced(is_last)?;
+        let events = events(&self.last);
         let runs = |(cpu, now): (&u32, &i64)| (*cpu, now - self.events.get(cpu).unwrap_or(&0));
         let account = Account {
             runs: &events.iter().map(runs).collect(),
@@ -290,6 +304,7 @@ impl Look {
             kernel_end: &kernel,
             ns_a_run: &self.ns_a_run,
             sees_calls_between_cpus: self.tracer.sees_calls_between_cpus(),
+            untraced: &self.untraced,
         };
         let mut cost = account.cost(&std::mem::take(&mut self.counted));
         self.accounted.next(self.begin, end);
@@ -299,9 +314,54 @@ impl Look {
             victim.accounted_ns = self.accounted.of(host, victim.pid, victim.tid);
         }
         cost.notes.extend(windows::note(&cost));
+        cost.notes.extend(untraced);
         cost.notes.extend(self.notes.iter().cloned());
-        (self.events, self.process_ns, self.kernel, self.begin) = (events, process_ns, kernel, end);
+        (self.events, self.process_ns, self.kernel, self.begin) = (events, window::thread_ns(), kernel, end);
         Ok(cost)
+    }
+
+    /// Measures what is not traced of interrupts, where so many came that it matters, once. Returns what a reader should
+    /// know of it.
+    fn measure_untraced(&mut self, is_last: bool) -> Result<Option<String>, TraceError> {
+        let mut counts = BTreeMap::<u32, i64>::new();
+        for (key, turns) in &self.counted.tables.threads {
+            let interrupts = turns.taken.packet_irqs.plus(turns.taken.other_irqs);
+            *counts.entry(key.cpu).or_default() += interrupts.sum();
+        }
+        let Some((&cpu, &count)) = counts.iter().max_by_key(|(_, count)| **count) else { return Ok(None) };
+        let elapsed = self.counted.cpus.get(&cpu).map_or(1, |span| span.elapsed_ns.max(1));
+        if (count as f64 * DEAR_INTERRUPT_NS) / elapsed as f64 <= WORTH_MEASURING {
+            return Ok(None);
+        }
+        if self.untraced.value().is_none() {
+            let reopens = self.window.is_none() || is_last;
+            if reopens {
+                self.tracer.attach()?;
+                std::thread::sleep(LEAD_IN);
+                self.tracer.begin()?;
+            }
+            self.untraced = Known::Value(UntracedIrq::measure(&self.tracer, cpu)?);
+            if reopens {
+                self.tracer.end()?;
+                self.tracer.detach(true)?;
+            }
+            // What was seen of the measurement is nobody's.
+            if !is_last {
+                if let Some(window) = &mut self.window {
+                    self.last = self.tracer.tell()?;
+                    *window = self.last.clone();
+                }
+                self.stretch = Stretch::begin(self.tracer.tables()?);
+            }
+        }
+        let Some(Known::Unknown { why }) = self.untraced.value().map(|untraced| &untraced.by_cpu) else {
+            return Ok(None);
+        };
+        let rate = count as f64 / (elapsed as f64 / 1e9);
+        Ok(Some(format!(
+            "up to {rate:.0} interrupts per second came to CPU {cpu}: what each takes beside its tracepoints, which in a \
+             virtual machine is up to 20 us, is not in these figures and could not be measured: {why}"
+        )))
     }
 
     /// Programs are no longer timed, once they were for a while.
@@ -324,12 +384,6 @@ impl Look {
 /// How often programs ran until then.
 fn events(point: &Point) -> BTreeMap<u32, i64> {
     point.told.iter().map(|(cpu, told)| (*cpu, told.events)).collect()
-}
-
-/// CPU time of this thread, which does all the work of a look, until now, ns.
-fn process_ns() -> u64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
 }
 
 fn online(host: &Host) -> Result<CpuSet, TraceError> {

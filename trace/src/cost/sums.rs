@@ -18,7 +18,7 @@ impl Cost {
         }
         let mut found: Vec<_> =
             processes.into_iter().map(|(pid, (leader, group))| (pid, leader.comm.clone(), group)).collect();
-        found.sort_by_key(|(_, _, group)| std::cmp::Reverse(group.taken_ns));
+        found.sort_by_key(|(_, _, group)| std::cmp::Reverse(group.lost_ns()));
         found
     }
 
@@ -33,7 +33,7 @@ impl Cost {
             cgroups.entry(name).or_default().add(victim);
         }
         let mut found: Vec<_> = cgroups.into_iter().collect();
-        found.sort_by_key(|(_, group)| std::cmp::Reverse(group.taken_ns));
+        found.sort_by_key(|(_, group)| std::cmp::Reverse(group.lost_ns()));
         found
     }
 
@@ -78,10 +78,11 @@ impl CpuCost {
         ratio(self.polls, self.rx_runs)
     }
 
-    /// What packet processing took for each packet; none without packets.
+    /// What packet processing took for each packet that entered; none without. Of all CPUs together, since a packet is
+    /// counted on the CPU where it enters, and may take time on others.
     #[must_use]
     pub fn ns_a_packet(&self) -> Option<f64> {
-        ratio(self.packets_ns(), self.packets)
+        ratio(self.packets_ns(), self.entered_packets)
     }
 
     fn add(&mut self, other: &Self) {
@@ -95,6 +96,8 @@ impl CpuCost {
             (&mut self.other_softirq_ns, other.other_softirq_ns),
             (&mut self.nic_irq_ns, other.nic_irq_ns),
             (&mut self.other_irq_ns, other.other_irq_ns),
+            (&mut self.untraced_irq_ns, other.untraced_irq_ns),
+            (&mut self.untraced_irq_doubt_ns, other.untraced_irq_doubt_ns),
             (&mut self.in_ksoftirqd_ns, other.in_ksoftirqd_ns),
             (&mut self.in_threads_ns, other.in_threads_ns),
             (&mut self.from_idle_ns, other.from_idle_ns),
@@ -102,6 +105,7 @@ impl CpuCost {
             (&mut self.rx_runs, other.rx_runs),
             (&mut self.polls, other.polls),
             (&mut self.packets, other.packets),
+            (&mut self.entered_packets, other.entered_packets),
             (&mut self.own_runs, other.own_runs),
         ] {
             *sum += part;
@@ -123,6 +127,12 @@ impl Victim {
     #[must_use]
     pub fn had_ns(&self) -> u64 {
         self.on_cpu_ns.saturating_sub(self.taken_ns).saturating_sub(self.taken_other_ns)
+    }
+
+    /// What packets took from it: of its turns, and by threads that had the CPU instead of it.
+    #[must_use]
+    pub fn lost_ns(&self) -> u64 {
+        self.taken_ns + self.displaced_ns
     }
 
     /// What packets took of the time it was scheduled, 0 to 1.
@@ -153,6 +163,7 @@ impl Group {
         self.taken_ns += victim.taken_ns;
         self.taken_in_own_calls_ns += victim.taken_in_own_calls_ns.value().copied().unwrap_or(0);
         self.taken_other_ns += victim.taken_other_ns;
+        self.displaced_ns += victim.displaced_ns;
         self.accounted_ns += victim.accounted_ns.value().copied().unwrap_or(0);
         self.unaccounted_threads += usize::from(victim.accounted_ns.value().is_none());
     }
@@ -161,6 +172,12 @@ impl Group {
     #[must_use]
     pub fn had_ns(&self) -> u64 {
         self.on_cpu_ns.saturating_sub(self.taken_ns).saturating_sub(self.taken_other_ns)
+    }
+
+    /// What packets took from them: of their turns, and by threads that had the CPU instead of them.
+    #[must_use]
+    pub fn lost_ns(&self) -> u64 {
+        self.taken_ns + self.displaced_ns
     }
 }
 

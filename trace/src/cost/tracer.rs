@@ -35,10 +35,16 @@ const OF_IRQS: [At; 12] = [
 ];
 
 /// As before. These may run for every packet.
-const OFTEN: [At; 4] = [
+const OFTEN: [At; 10] = [
     always("softirq_ends", "softirq_exit"),
     always("softirq_begins", "softirq_entry"),
     always("poll_ends", "napi_poll"),
+    always("enters_by_netif_rx", "netif_rx"),
+    always("enters_by_napi_gro_receive_entry", "napi_gro_receive_entry"),
+    always("enters_by_napi_gro_frags_entry", "napi_gro_frags_entry"),
+    always("enters_by_netif_receive_skb_entry", "netif_receive_skb_entry"),
+    always("enters_by_netif_receive_skb_list_entry", "netif_receive_skb_list_entry"),
+    where_there_is("redirected", "xdp_devmap_xmit"),
     always("turn_changes", "sched_switch"),
 ];
 
@@ -61,6 +67,7 @@ enum Wanted {
     Begin = 1,
     Tell = 2,
     End = 3,
+    Interrupt = 4,
 }
 
 /// When a CPU was asked, by this process's clock.
@@ -151,6 +158,11 @@ impl Tracer {
         let told = self.programs.of_each_cpu::<[u64; TOLD_WORDS]>(WHAT, "tellings")?;
         let numbered = (0..).zip(told).filter(|(cpu, _)| times.contains_key(cpu));
         Ok(Point { told: numbered.map(|(cpu, words)| (cpu, Told::of(words))).collect(), times })
+    }
+
+    /// Interrupts a CPU, unless this runs there.
+    pub(super) fn interrupt(&self, cpu: u32) -> Result<(), TraceError> {
+        self.ask(cpu, Wanted::Interrupt).map(drop)
     }
 
     /// What was counted of threads and devices when it was last told, and before.

@@ -17,6 +17,11 @@ const FEWEST: usize = 4;
 /// From 4 samples on, by degrees of freedom less three; for more the last.
 const STUDENT: [f64; 8] = [3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.2];
 
+/// Standard errors within which the true mean is, of so many samples, four or more.
+pub(super) fn student(samples: usize) -> f64 {
+    STUDENT[samples.saturating_sub(FEWEST).min(STUDENT.len() - 1)]
+}
+
 /// A stretch of time in which programs were attached at one pace, in one window or several.
 #[derive(Debug)]
 pub(super) struct Stretch {
@@ -127,7 +132,7 @@ impl Span {
         let mean = self.shares.iter().sum::<f64>() / count as f64;
         let variance =
             self.shares.iter().map(|share| (share - mean).powi(2)).sum::<f64>() / (count - 1) as f64;
-        let errors = STUDENT[(count - FEWEST).min(STUDENT.len() - 1)];
+        let errors = student(count);
         // Of what was counted nothing is in doubt.
         let unseen = 1.0 - self.traced_ns as f64 / self.elapsed_ns as f64;
         Some(errors * (variance / count as f64 * unseen).sqrt())

@@ -33,8 +33,12 @@ pub(super) const NO_REASON: &str = "NOT_SPECIFIED";
 
 /// What a `kfree_skb` was. Where the reason says little, or the kernel gives none (before Linux 5.17), the function tells in
 /// which the packet fell. None where neither is known.
-pub(super) fn of_skb(reason: Option<&str>, function: Option<&str>) -> Option<Met> {
+/// `route_error` is that of the packet's route, a number of errno of either sign.
+pub(super) fn of_skb(reason: Option<&str>, function: Option<&str>, route_error: i32) -> Option<Met> {
     let function = function.map(base);
+    if let Some(met) = reasons::by_function(reason, function, route_error) {
+        return Some(met);
+    }
     let by_reason = reason.and_then(reasons::met);
     let by_function = function.and_then(symbols::met);
     match by_reason {

@@ -12,7 +12,10 @@ mod make;
 mod unseen;
 mod way;
 
+use linerate_host::Known;
 use serde::{Deserialize, Serialize};
+
+use super::seen::Overhead;
 
 pub use account::GeneratorSaid;
 pub use entry::{Entry, Exactness, Loss, Step};
@@ -32,6 +35,13 @@ pub struct Ledger {
     pub requests: Way,
     /// The way out: replies from the ports, or all that is sent.
     pub replies: Way,
+    /// Packets that came by a device and left by another: from where they left the way in to where they left this host.
+    /// Without stages where none were.
+    #[serde(default)]
+    pub forwarded: Way,
+    /// What counting took from the CPUs.
+    #[serde(default)]
+    pub overhead: Known<Overhead>,
     /// Losses that were not on either way: of packets that could not be read, or that were only passing through.
     pub elsewhere: Vec<Loss>,
     /// What a reader should know, one line each: counters that disagree, tracepoints the kernel lacks.
@@ -49,13 +59,18 @@ impl Ledger {
     /// Packets that were lost by name, on both ways; see [`Entry::lost`].
     #[must_use]
     pub fn lost(&self) -> u64 {
-        self.requests.lost().saturating_add(self.replies.lost())
+        self.ways().map(Way::lost).fold(0, u64::saturating_add)
     }
 
     /// Whether nothing is unaccounted for on either way, in any stage where both sides are known.
     #[must_use]
     pub fn is_balanced(&self) -> bool {
-        self.requests.is_balanced() && self.replies.is_balanced()
+        self.ways().all(Way::is_balanced)
+    }
+
+    /// All ways: of requests, replies and what is forwarded.
+    pub fn ways(&self) -> impl Iterator<Item = &Way> {
+        [&self.requests, &self.replies, &self.forwarded].into_iter()
     }
 }
 
@@ -79,10 +94,18 @@ impl Way {
         self.unaccounted() == 0
     }
 
-    /// What came into the first stage where that is known.
+    /// What came in: into the first stage where that is known, and what was lost for certain before.
     #[must_use]
     pub fn packets_in(&self) -> Option<u64> {
-        self.stages.iter().find_map(|entry| entry.packets_in.value().copied())
+        let known = self.stages.iter().position(|entry| entry.packets_in.value().is_some())?;
+        let lost = self.stages[..known].iter().map(Entry::lost).fold(0, u64::saturating_add);
+        self.stages[known].packets_in.value().map(|packets| packets.saturating_add(lost))
+    }
+
+    /// What left by another device.
+    #[must_use]
+    pub fn forwarded(&self) -> u64 {
+        self.stages.iter().map(|entry| entry.forwarded).fold(0, u64::saturating_add)
     }
 
     /// What left the last stage where that is known.

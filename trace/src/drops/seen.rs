@@ -1,21 +1,25 @@
 //! What is seen of single packets: counted in the kernel where they pass, and where they end.
 
 mod count;
+mod overhead;
 mod program;
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::IpAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use linerate_host::Host;
+use linerate_host::netlink::addresses;
+use linerate_host::{Host, Known};
 use serde::{Deserialize, Serialize};
 
 use super::reason;
 use crate::TraceError;
 use crate::symbols::Symbols;
 
-pub use count::{Lost, Passed, Point};
+pub use count::{Lost, Origin, Passed, Point};
+pub use overhead::Overhead;
+use overhead::Timing;
 use program::Attached;
 
 /// The kernel's type information.
@@ -24,15 +28,17 @@ const TYPES: &str = "/sys/kernel/btf/vmlinux";
 const DEVICES: &str = "/sys/class/net";
 
 /// Points where a datagram is one of a socket, and has no peer.
-const AT_SOCKETS: [Point; 7] = [
-    Point::Delivered,
-    Point::Refused,
-    Point::Read,
-    Point::Truncated,
-    Point::LengthUnknown,
-    Point::Sent,
-    Point::SendFailed,
-];
+const AT_SOCKETS: [Point; 6] =
+    [Point::Delivered, Point::Read, Point::Truncated, Point::LengthUnknown, Point::Sent, Point::SendFailed];
+
+/// For how long is waited that what was on its way has arrived. A softirq ends before, and what it has begun to handle.
+const SETTLED: Duration = Duration::from_millis(20);
+
+/// For how long at most, that a program answers what it has read.
+const ANSWERED: Duration = Duration::from_millis(500);
+
+/// Packets that a CPU handles together: a driver's weight (`NAPI_POLL_WEIGHT`, include/linux/netdevice.h, Linux 6.18).
+const TOGETHER: u64 = 64;
 
 /// Whose packets are looked at: UDP over IPv4 and IPv6, of these ports.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -78,6 +84,12 @@ pub struct Seen {
     pub passed: Vec<Passed>,
     /// Packets that the kernel threw away.
     pub lost: Vec<Lost>,
+    /// What passed around the reading, or around both of which this is the difference: as much can have been on its way.
+    #[serde(default)]
+    pub edges: Vec<Edge>,
+    /// Copies that a bridge made; each is in the numbers.
+    #[serde(default)]
+    pub copies_packets: u64,
     /// Points that are not seen here, so that a count of none says nothing: the kernel lacks the tracepoint, or whose a
     /// datagram is cannot be told there.
     pub unseen: Vec<Point>,
@@ -100,6 +112,31 @@ pub struct Seen {
     pub devices: BTreeMap<u32, String>,
 }
 
+/// What passed while numbers were read, and right after.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Edge {
+    /// Meanwhile.
+    pub meanwhile: Vec<Passed>,
+    /// After it, until all that had been on its way was handled.
+    pub after: Vec<Passed>,
+    /// Packets that all CPUs can be at work on at one time.
+    pub at_work_packets: u64,
+}
+
+impl Edge {
+    /// Packets that can have been between two points: none where none passed. `is_handled` of those between which a packet
+    /// is handled at once, and never waits.
+    #[must_use]
+    pub fn between(&self, points: &[Point], is_handled: bool) -> u64 {
+        let sum = |passed: &[Passed]| {
+            let these = passed.iter().filter(|row| points.contains(&row.point));
+            these.map(|row| row.packets).fold(0, u64::saturating_add)
+        };
+        let after = sum(&self.after);
+        sum(&self.meanwhile).saturating_add(if is_handled { after.min(self.at_work_packets) } else { after })
+    }
+}
+
 impl Seen {
     /// What came since an earlier reading of the same [`Look`].
     #[must_use]
@@ -108,6 +145,8 @@ impl Seen {
             seconds: self.seconds - earlier.seconds,
             passed: count::passed_since(&self.passed, &earlier.passed),
             lost: count::lost_since(&self.lost, &earlier.lost),
+            edges: [earlier.edges.clone(), self.edges.clone()].concat(),
+            copies_packets: self.copies_packets.saturating_sub(earlier.copies_packets),
             fragments_packets: self.fragments_packets.saturating_sub(earlier.fragments_packets),
             unparsed_packets: self.unparsed_packets.saturating_sub(earlier.unparsed_packets),
             lost_fragments_packets: self
@@ -144,6 +183,7 @@ impl Seen {
 #[derive(Debug)]
 pub struct Look {
     attached: Attached,
+    timing: Timing,
     begin: Instant,
     symbols: Symbols,
     reasons: Option<BTreeMap<u32, String>>,
@@ -159,7 +199,9 @@ impl Look {
         let symbols = Symbols::kernel(host)?;
         let types = fs::read(TYPES).map_err(|source| TraceError::Kernel { what: program::WHAT, source })?;
         let reasons = reason::names(&types);
-        let attached = Attached::start(subject, reasons.is_some())?;
+        let mut attached = Attached::load(subject, reasons.is_some(), &own_addresses(host))?;
+        let timing = Timing::start(&mut attached)?;
+        attached.attach()?;
         let mut unseen: Vec<Point> =
             attached.lacking().iter().flat_map(|at| points(at.program)).copied().collect();
         if subject.peer.is_some() {
@@ -167,7 +209,7 @@ impl Look {
         }
         unseen.sort_unstable();
         unseen.dedup();
-        Ok(Self { attached, begin: Instant::now(), symbols, reasons, unseen })
+        Ok(Self { attached, timing, begin: Instant::now(), symbols, reasons, unseen })
     }
 
     /// What was seen since it began; `host` is asked for the names of devices. Differences: [`Seen::since`].
@@ -175,27 +217,65 @@ impl Look {
     /// # Errors
     /// [`TraceError::Kernel`] when the tables cannot be read.
     pub fn read(&self, host: &Host) -> Result<Seen, TraceError> {
+        let first = self.attached.counters()?;
         let seconds = self.begin.elapsed().as_secs_f64();
-        let counted = self.attached.read()?;
+        let lost = self.attached.lost()?;
+        let counters = self.attached.counters()?;
+        let notes = counters.notes();
         let lacking = self
             .attached
             .lacking()
             .iter()
             .map(|at| format!("tracepoint {}, which {}", at.tracepoint, at.since));
+        let passed = counters.passed();
+        let edge = Edge { meanwhile: count::passed_since(&passed, &first.passed()), ..Edge::default() };
         Ok(Seen {
             seconds,
-            passed: count::passed(&counted.passed),
-            lost: count::lost(&counted.lost, self.reasons.as_ref(), &self.symbols),
+            passed,
+            lost: count::lost(&lost, self.reasons.as_ref(), &self.symbols),
+            edges: vec![edge],
+            copies_packets: notes.copies,
             unseen: self.unseen.clone(),
-            fragments_packets: counted.notes.fragments,
-            unparsed_packets: counted.notes.unparsed,
-            lost_fragments_packets: counted.notes.lost_fragments,
-            lost_unparsed_packets: counted.notes.lost_unparsed,
-            missed: counted.notes.missed,
+            fragments_packets: notes.fragments,
+            unparsed_packets: notes.unparsed,
+            lost_fragments_packets: notes.lost_fragments,
+            lost_unparsed_packets: notes.lost_unparsed,
+            missed: notes.missed + self.attached.left_out()?,
             lacking: lacking.collect(),
             notes: self.notes(),
             devices: devices(host),
         })
+    }
+
+    /// Waits until what was on its way at a reading has arrived, and adds to the reading what passed meanwhile. Where a
+    /// program still owes answers to `unanswered` requests and does answer, for longer.
+    ///
+    /// # Errors
+    /// [`TraceError::Kernel`] when the tables cannot be read.
+    pub(super) fn settle(&self, seen: &mut Seen, unanswered: u64) -> Result<(), TraceError> {
+        let begin = Instant::now();
+        let mut answered = 0;
+        loop {
+            std::thread::sleep(SETTLED);
+            let after = count::passed_since(&self.attached.counters()?.passed(), &seen.passed);
+            let sent = after.iter().filter(|row| row.point == Point::Sent).map(|row| row.packets).sum();
+            let goes_on = sent > answered && sent < unanswered && begin.elapsed() < ANSWERED;
+            answered = sent;
+            if goes_on {
+                continue;
+            }
+            let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+            for edge in &mut seen.edges {
+                edge.after = after.clone();
+                edge.at_work_packets = TOGETHER.saturating_mul(u64::try_from(cpus).unwrap_or(1));
+            }
+            return Ok(());
+        }
+    }
+
+    /// What looking takes.
+    pub(super) fn overhead(&mut self) -> Known<Overhead> {
+        self.timing.overhead(&self.attached)
     }
 
     fn notes(&self) -> Vec<String> {
@@ -214,17 +294,21 @@ impl Look {
 /// The points that a program counts.
 fn points(program: &str) -> &'static [Point] {
     match program {
-        "busy" => &[Point::Busy, Point::Transmitted],
-        "started" => &[Point::Started, Point::Transmitted],
         "sends" => &[Point::Sent, Point::SendFailed],
         "reads" => &[Point::Read, Point::Truncated, Point::LengthUnknown],
-        "refused" => &[Point::Refused],
         // Lengths are learned there too.
         "delivered" => &[Point::Delivered, Point::Truncated, Point::LengthUnknown],
-        // Of what drivers may call, each is an old part of the kernel: if one is lacking, arrivals may be.
-        "arrives_rx" | "arrives_list" | "arrives_one" | "arrives_frags" | "arrives_gro" => &[Point::Arrived],
         _ => &[],
     }
+}
+
+/// All addresses of the host's network namespace; none where one cannot be read.
+fn own_addresses(host: &Host) -> Vec<IpAddr> {
+    let names = host.list(DEVICES).unwrap_or_default();
+    let all: Result<Vec<Vec<IpAddr>>, _> = names.iter().map(|name| addresses(host, name)).collect();
+    let all = all.unwrap_or_default().concat();
+    // A namespace whose loopback is not up is not known for certain.
+    if all.iter().any(IpAddr::is_loopback) { all } else { Vec::new() }
 }
 
 /// Names of the devices of the host's network namespace; none of those that cannot be read.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use linerate_host::Host;
 
 use super::ledger::Evidence;
-use super::seen::{Look, Seen, Subject};
+use super::seen::{Direction, Look, Point, Seen, Subject};
 use crate::TraceError;
 use crate::window;
 use reading::{Drops, Reading};
@@ -43,8 +43,9 @@ impl Watch {
         // Before anything is seen, so that whatever counts it has it as well.
         let reading = Reading::of(host, subject, interfaces);
         let look = Look::start(host, subject)?;
-        let seen = look.read(host)?;
+        let mut seen = look.read(host)?;
         let after = Drops::of(host, subject, interfaces);
+        look.settle(&mut seen, 0)?;
         let first = Moment { before: reading.drops(), reading, seen, after };
         let last = first.clone();
         Ok(Self { look, subject: subject.clone(), interfaces: interfaces.to_vec(), first, last })
@@ -55,8 +56,8 @@ impl Watch {
     /// # Errors
     /// [`TraceError`] when the kernel's tables cannot be read.
     pub fn total(&mut self, host: &Host) -> Result<Evidence, TraceError> {
-        self.last = self.now(host)?;
-        Ok(self.evidence(&self.first))
+        self.last = self.now(host, &self.first.seen)?;
+        Ok(self.evidence(&self.first.clone()))
     }
 
     /// What came since the last lap, or the beginning.
@@ -64,23 +65,29 @@ impl Watch {
     /// # Errors
     /// [`TraceError`] when the kernel's tables cannot be read.
     pub fn lap(&mut self, host: &Host) -> Result<Evidence, TraceError> {
-        let now = self.now(host)?;
+        let now = self.now(host, &self.last.seen)?;
         let earlier = std::mem::replace(&mut self.last, now);
         Ok(self.evidence(&earlier))
     }
 
-    fn now(&self, host: &Host) -> Result<Moment, TraceError> {
+    fn now(&self, host: &Host, earlier: &Seen) -> Result<Moment, TraceError> {
         let before = Drops::of(host, &self.subject, &self.interfaces);
-        let seen = self.look.read(host)?;
-        let reading = Reading::of(host, &self.subject, &self.interfaces);
+        let mut seen = self.look.read(host)?;
+        let waiting = Drops::of(host, &self.subject, &self.interfaces).waiting();
+        let now = seen.since(earlier);
+        let unanswered = now.packets(Point::Read, Direction::Request);
+        self.look.settle(&mut seen, unanswered.saturating_sub(now.packets(Point::Sent, Direction::Reply)))?;
+        let mut reading = Reading::of(host, &self.subject, &self.interfaces);
+        reading.waits_at_least(waiting);
         Ok(Moment { before, seen, after: reading.drops(), reading })
     }
 
-    fn evidence(&self, earlier: &Moment) -> Evidence {
+    fn evidence(&mut self, earlier: &Moment) -> Evidence {
         let now = &self.last;
         let seen = now.seen.since(&earlier.seen);
         let mut evidence = now.reading.since(&earlier.reading, self.subject.clone(), seen);
         evidence.within = now.before.since(&earlier.after);
+        evidence.overhead = self.look.overhead();
         evidence
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use linerate_host::Host;
+use linerate_host::{Host, Known};
 use serde::{Deserialize, Serialize};
 
 use crate::TraceError;
@@ -50,8 +50,23 @@ pub struct Profile {
     pub frames: Vec<Frame>,
     /// Stacks, idle ones too, by falling number of samples.
     pub stacks: Vec<Stack>,
+    /// What sampling itself took; unknown in files of version 0.1.
+    #[serde(default)]
+    pub own: Known<SamplingCost>,
     /// What cannot be seen this way here, and what went wrong, one line each.
     pub notes: Vec<String>,
+}
+
+/// What sampling took, which is part of what was sampled.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SamplingCost {
+    /// What a sample took of its CPU, as a thread felt it that was sampled often before the run. Its stacks were short:
+    /// those of a busy kernel take longer.
+    pub ns_a_sample: f64,
+    /// What this process took, with the names of functions that it looked up while it sampled.
+    pub process_ns: u64,
+    /// Both, as a share of the CPUs' time, 0 to 1.
+    pub share: f64,
 }
 
 /// What makes samples.

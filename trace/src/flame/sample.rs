@@ -12,7 +12,7 @@ mod tally;
 
 use std::time::{Duration, Instant};
 
-use linerate_host::{CpuSet, Host};
+use linerate_host::{CpuSet, Host, Known};
 use perf_event::Sampler;
 use perf_event::data::Record;
 
@@ -21,7 +21,7 @@ pub(crate) use self::mappings::any_mappings;
 use self::event::{Opened, kernel_failed};
 use self::names::Names;
 use self::tally::{Sample, Tally};
-use super::profile::{Asked, Context, CpuProfile, Event, Profile, Stack};
+use super::profile::{Asked, Context, CpuProfile, Event, Profile, SamplingCost, Stack};
 use crate::{TraceError, window};
 
 /// How often rings are emptied. At 999 Hz a CPU's ring has room for ten times that of the deepest stacks.
@@ -54,20 +54,36 @@ fn observe_with(
     rings: &[usize],
 ) -> Result<Profile, TraceError> {
     let Opened { event, mut samplers } = event::open(&cpus(host, asked)?, asked.frequency_hz, rings)?;
+    let ns_a_sample = match event::time_a_sample(&event) {
+        Ok(Some(ns)) => Known::Value(ns),
+        Ok(None) => Known::unknown("the kernel made no samples of the thread that was to time them"),
+        Err(error) => Known::unknown(format!("samples of a thread could not be timed: {error}")),
+    };
     let lost = vec![0; samplers.len()];
     let mut run = Run { tally: Tally::default(), names: Names::new(host)?, lost, throttled: 0 };
     for (_, sampler) in &mut samplers {
         sampler.enable().map_err(|error| kernel_failed(&error))?;
     }
+    let process_before = window::thread_ns();
     let begin = Instant::now();
     run.look(host, &mut samplers, asked.duration, stop);
     for (_, sampler) in &mut samplers {
         sampler.disable().map_err(|error| kernel_failed(&error))?;
     }
     let seconds = begin.elapsed().as_secs_f64();
+    let process_ns = window::thread_ns().saturating_sub(process_before);
     run.drain(&mut samplers);
     run.tally.name(host, &mut run.names);
-    Ok(run.into_profile(seconds, event, asked.frequency_hz, &mut samplers))
+    let mut profile = run.into_profile(seconds, event, asked.frequency_hz, &mut samplers);
+    // Those of a CPU without cycles were not made.
+    let made: u64 = profile.stacks.iter().filter(|it| !it.frames.is_empty()).map(|it| it.samples).sum();
+    let cpu_ns = seconds * 1e9 * profile.cpus.len().max(1) as f64;
+    profile.own = ns_a_sample.map(|ns_a_sample| SamplingCost {
+        ns_a_sample,
+        process_ns,
+        share: (made as f64 * ns_a_sample + process_ns as f64) / cpu_ns,
+    });
+    Ok(profile)
 }
 
 /// The CPUs to sample: those online, of those asked for.
@@ -177,7 +193,8 @@ impl Run {
         if event != Event::CpuCycles {
             notes.extend(shortfall(&cpus, seconds, frequency_hz));
         }
-        Profile { seconds, event, frequency_hz, cpus, frames: self.names.into_frames(), stacks, notes }
+        let frames = self.names.into_frames();
+        Profile { seconds, event, frequency_hz, cpus, frames, stacks, own: Known::default(), notes }
     }
 }
 

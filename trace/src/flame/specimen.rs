@@ -18,6 +18,7 @@ pub(super) fn profile(text: &str) -> Profile {
         cpus: vec![cpu],
         frames,
         stacks,
+        own: Default::default(),
         notes: Vec::new(),
     }
 }

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
+use linerate_host::Known;
 use linerate_trace::cost::{Cost, CpuCost};
 use serde::Serialize;
 
@@ -26,6 +27,8 @@ pub(crate) struct Comparison {
     pub(crate) names: [String; 2],
     /// Both kernels; null where unknown.
     pub(crate) kernels: [Option<String>; 2],
+    /// Where both count a packet.
+    pub(crate) counting_point: Known<String>,
     pub(crate) figures: Vec<Figure>,
 }
 
@@ -42,7 +45,10 @@ pub(crate) struct Figure {
 
 /// Reads both, and shows them.
 pub(super) fn compare(one: &Path, other: &Path, targets: &Targets) -> Result<()> {
-    let comparison = Comparison::of([(one, &read(one)?), (other, &read(other)?)]);
+    let [before, after] = [read(one)?, read(other)?];
+    let both = [(one, &before), (other, &after)];
+    counted_alike(both)?;
+    let comparison = Comparison::of(both);
     if let Some(target) = &targets.json {
         target.json(&comparison)?;
     }
@@ -57,6 +63,23 @@ fn read(path: &Path) -> Result<Document> {
     let shown = path.display().to_string();
     let text = fs::read_to_string(path).with_context(|| shown.clone())?;
     document(&text).with_context(|| shown)
+}
+
+/// Time per packet means something else where packets are counted elsewhere.
+fn counted_alike(both: [(&Path, &Document); 2]) -> Result<()> {
+    let [one, other] = both.map(|(_, document)| document.cost.counting_point.value());
+    if one.is_some() && one == other {
+        return Ok(());
+    }
+    let told = both.map(|(path, document)| {
+        let version = &document.version;
+        let point = match &document.cost.counting_point {
+            Known::Value(point) => format!("at \"{point}\""),
+            Known::Unknown { .. } => "with each poll that it passes".to_owned(),
+        };
+        format!("{} counts a packet {point} (version {version})", path.display())
+    });
+    bail!("the two cannot be compared: {}; run linerate cost --json again for both", told.join(", "))
 }
 
 fn document(text: &str) -> Result<Document> {
@@ -78,6 +101,7 @@ impl Comparison {
             argv: output::argv(),
             names: both.map(|(path, _)| path.display().to_string()),
             kernels: both.map(|(_, document)| document.host.kernel.clone()),
+            counting_point: both[0].1.cost.counting_point.clone(),
             figures: FIGURES.iter().map(|(key, figure)| Figure::of(key, costs.map(figure))).collect(),
         }
     }
@@ -99,7 +123,7 @@ type Reader = fn(&Cost) -> Option<f64>;
 const FIGURES: [(&str, Reader); 18] = [
     ("seconds", |cost| Some(cost.seconds)),
     ("cpus", |cost| Some(cost.cpus.len() as f64)),
-    ("packets_per_second", |cost| per_second(cost, cost.all_cpus().packets)),
+    ("packets_per_second", |cost| per_second(cost, cost.all_cpus().entered_packets)),
     ("packets_cpu_ratio", |cost| of_all(cost, CpuCost::packets_ns)),
     ("highest_cpu_packets_ratio", |cost| {
         let shares = cost.cpus.iter().filter_map(|cpu| quotient(cpu.packets_ns(), cpu.elapsed_ns));
@@ -141,7 +165,7 @@ fn of_all(cost: &Cost, part: fn(&CpuCost) -> u64) -> Option<f64> {
 
 fn a_packet(cost: &Cost, part: fn(&CpuCost) -> u64) -> Option<f64> {
     let all = cost.all_cpus();
-    quotient(part(&all), all.packets)
+    quotient(part(&all), all.entered_packets)
 }
 
 #[cfg(test)]
@@ -159,6 +183,25 @@ mod tests {
             let error = document(text).expect_err(text);
             assert!(error.to_string().contains(words), "{error}");
         }
+    }
+
+    #[test]
+    fn figures_that_are_counted_differently_are_refused() {
+        let document = crate::render::made_up_cost::document();
+        let mut older = document.clone();
+        older.cost.counting_point = Known::default();
+        let (a, b) = (Path::new("a.json"), Path::new("b.json"));
+        assert!(counted_alike([(a, &document), (b, &document)]).is_ok());
+        for both in [[(a, &document), (b, &older)], [(a, &older), (b, &document)], [(a, &older), (b, &older)]]
+        {
+            let error = counted_alike(both).expect_err("refused").to_string();
+            assert!(error.contains("a.json") && error.contains("b.json"), "{error}");
+        }
+        // A result of version 0.1, which has no such key.
+        let mut value = serde_json::to_value(&document).expect("JSON");
+        value.as_object_mut().expect("an object").remove("counting_point");
+        let older: Document = serde_json::from_value(value).expect("read");
+        assert!(counted_alike([(a, &document), (b, &older)]).is_err());
     }
 
     #[test]

@@ -1,4 +1,5 @@
 use linerate_host::Known;
+use linerate_trace::drops::seen::Overhead;
 use linerate_trace::drops::{Entry, Exactness, Ledger, Loss, Step, Way};
 
 use super::*;
@@ -11,6 +12,7 @@ fn entry(stage: Step, packets_in: u64, packets_out: u64) -> Entry {
         packets_in: Known::Value(packets_in),
         packets_out: Known::Value(packets_out),
         losses: Vec::new(),
+        forwarded: 0,
         waiting: 0,
         unaccounted: Known::Value(0),
         likely: Vec::new(),
@@ -43,6 +45,13 @@ pub(in crate::render) fn ledger() -> Ledger {
         seconds: 2.0,
         requests: Way { stages: requests },
         replies: Way { stages: replies },
+        forwarded: Way::default(),
+        overhead: Known::Value(Overhead {
+            cpu_share: 0.021,
+            run_ns: 61.0,
+            timed_runs: 900,
+            timed_seconds: 0.2,
+        }),
         elsewhere: Vec::new(),
         notes: Vec::new(),
     }
@@ -88,6 +97,31 @@ fn all_is_well_only_where_it_is() {
     assert!(shown_as(&ledger, false).starts_with("Requests: 9 in, none lost.\nReplies: 9 in, none lost.\n"));
     ledger.replies.stages[0].waiting = 2;
     assert!(shown_as(&ledger, false).contains("none lost, 2 waiting at the end."));
+}
+
+#[test]
+fn what_counting_took_is_told_with_what_was_lost() {
+    let mut ledger = ledger();
+    let text = shown_as(&ledger, false);
+    assert!(text.contains("2.1 % of one CPU") && text.contains("61 ns"), "{text}");
+    ledger.overhead = Known::unknown("it was not timed");
+    assert!(shown_as(&ledger, false).contains("not known: it was not timed"));
+}
+
+#[test]
+fn a_verdict_adds_up_and_counts_in_the_singular() {
+    let mut ledger = ledger();
+    ledger.requests.stages[2].losses[0].packets = 10;
+    let loss = ledger.requests.stages[2].losses[0].clone();
+    for name in ["a", "b", "c"] {
+        ledger.requests.stages[2].losses.push(Loss { name: name.to_owned(), ..loss.clone() });
+    }
+    ledger.requests.stages[3].forwarded = 60;
+    let text = shown_as(&ledger, false);
+    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("10 lost in 1 other way."), "{text}");
+    assert!(words.contains("60 forwarded"), "{text}");
+    assert!(text.contains("forwarded  "), "{text}");
 }
 
 #[test]

@@ -47,13 +47,15 @@ pub(in crate::render) fn total(contention: &Contention) -> String {
     }
     let cpu_ns = seconds * 1e9 * contention.cpus.len().max(1) as f64;
     let spinning = contention.spinning_ns as f64;
+    let waits =
+        |count: u64| if count == 1 { "1 wait".to_owned() } else { format!("{} waits", grouped(count)) };
     let missed = match contention.missed {
         0 => String::new(),
-        missed => format!("; {} waits more could not be counted", grouped(missed)),
+        missed => format!("; {} more could not be counted", waits(missed)),
     };
     format!(
-        "Locks: {} waits within {seconds:.1} s, {} lost, of it {} spinning ({} of CPU time){missed}",
-        grouped(contention.waits),
+        "Locks: {} within {seconds:.1} s, {} lost, of it {} spinning ({} of CPU time){missed}",
+        waits(contention.waits),
         time_span(contention.total_ns as f64),
         time_span(spinning),
         percent(spinning / cpu_ns)

@@ -34,7 +34,7 @@ pub(super) fn lines(document: &Document, full: bool, style: Style) -> Vec<String
     if !rest.is_empty() {
         let names: Vec<String> =
             rest.iter().map(|spot| format!("{} {}", spot.id, percent(spot.share_of_path))).collect();
-        lines.extend(Column { label: SHARE, ..column }.short("less:", &names.join(", ")));
+        lines.extend(Column { label: SHARE, ..column }.labelled("less:", &names.join(", ")));
     }
     lines
 }
@@ -72,7 +72,7 @@ fn block(spot: &Spot, full: bool, style: Style) -> Vec<String> {
         lines.extend(column.labelled("unless", &spot.when_not));
         lines.extend(column.labelled("source", &spot.source));
     } else {
-        lines.extend(column.short("remedy", &spot.remedy));
+        lines.extend(column.labelled("remedy", &spot.remedy));
     }
     lines
 }

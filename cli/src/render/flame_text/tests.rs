@@ -83,3 +83,15 @@ fn idle_cpus_are_told() {
     profile.cpus.iter_mut().for_each(|cpu| (cpu.samples, cpu.idle) = (0, 0));
     assert!(flame(&document, false, WIDE).starts_with("No sample was taken"));
 }
+
+#[test]
+fn a_remedy_is_whole_in_the_short_form_too() {
+    let mut document = made_up_flame::run();
+    document.spots[0].remedy =
+        format!("{}and this is its end.", "Give each thread a socket of its own, ".repeat(12));
+    for style in [WIDE, NARROW] {
+        let text = flame(&document, false, style);
+        let words: Vec<&str> = text.split_whitespace().collect();
+        assert!(words.join(" ").contains("and this is its end."), "{text}");
+    }
+}

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::scene::{Host, Looking, Speed, openssl};
+use super::scene::{Frames, Host, Looking, Speed, openssl};
 use crate::support::{machine, skip};
 
 /// How far the two may be apart, as a share of wall time.
@@ -10,6 +10,11 @@ const ALLOWED: f64 = 0.03;
 
 /// Shares of the CPU that packets are to take.
 const LOADS: [f64; 4] = [0.0, 0.25, 0.5, 0.8];
+
+/// Interrupts per second on this CPU.
+const INTERRUPTS: f64 = 5e3;
+
+const BUSY: &str = "others keep this machine busy: openssl alone is not equally fast from second to second";
 
 /// How far attributed time may be from the time that passed.
 const BOOKS: f64 = 0.01;
@@ -54,27 +59,19 @@ fn what_a_process_loses_is_what_is_said_to_be_taken() {
     for load in LOADS {
         let rate = if load > 0.0 { rate_for(&host, load, load * GUESS) } else { 0.0 };
         let mut found = Vec::new();
+        let frames = || (rate > 0.0).then(|| host.frames(rate, load));
         for _ in 0..SERIES {
-            let series = attempts_at(&host, (rate, load), attempts, seconds);
+            let series = attempts_with(&frames, attempts, seconds);
             if series.len() < attempts {
-                return skip(
-                    NAME,
-                    "others keep this machine busy: openssl alone is not equally fast from second to second",
-                );
+                return skip(NAME, BUSY);
             }
             found.extend(series);
-            found.sort_by(|one, other| difference(one).total_cmp(&difference(other)));
-            if middle(&found).abs() <= ALLOWED {
+            if middle(&mut found).abs() <= ALLOWED {
                 break;
             }
         }
-        for Attempt { felt, seen } in &found {
-            eprintln!(
-                "load {load}: {rate:.0} frames/s, felt {felt:.4}, seen {seen:.4}, apart {:+.4}",
-                seen - felt
-            );
-        }
-        let middle = middle(&found);
+        let middle = middle(&mut found);
+        tell(&format!("load {load}: {rate:.0} frames/s"), &found);
         assert!(middle.abs() <= ALLOWED, "at a load of {load} the two are {middle:+.4} apart: {found:?}");
         let reached = found.iter().map(|attempt| attempt.felt).fold(0.0, f64::max);
         if reached < load - SHORT_OF {
@@ -90,8 +87,39 @@ fn what_a_process_loses_is_what_is_said_to_be_taken() {
     }
 }
 
-/// The middle difference of attempts in its order.
-fn middle(found: &[Attempt]) -> f64 {
+/// What an interrupt takes beside its tracepoints is most where a hypervisor delivers many.
+#[test]
+fn what_interrupts_between_cpus_take_is_said_to_be_taken() {
+    let _machine = machine();
+    let name = "what_interrupts_between_cpus_take_is_said_to_be_taken";
+    let Some(host) = Host::up(name) else { return };
+    let long = std::env::var_os("LINERATE_TEST_LONG").is_some();
+    let (attempts, seconds) = if long { (7, 5) } else { (5, 1) };
+    let mut found = Vec::new();
+    for _ in 0..SERIES {
+        let series = attempts_with(&|| Some(host.handed_on(INTERRUPTS)), attempts, seconds);
+        if series.len() < attempts {
+            return skip(name, BUSY);
+        }
+        found.extend(series);
+        if middle(&mut found).abs() <= ALLOWED {
+            break;
+        }
+    }
+    let middle = middle(&mut found);
+    tell(&format!("{INTERRUPTS} interrupts/s"), &found);
+    assert!(middle.abs() <= ALLOWED, "the two are {middle:+.4} apart: {found:?}");
+}
+
+fn tell(what: &str, found: &[Attempt]) {
+    for Attempt { felt, seen } in found {
+        eprintln!("{what}, felt {felt:.4}, seen {seen:.4}, apart {:+.4}", seen - felt);
+    }
+}
+
+/// The middle difference of attempts, which are in its order then.
+fn middle(found: &mut [Attempt]) -> f64 {
+    found.sort_by(|one, other| difference(one).total_cmp(&difference(other)));
     difference(&found[found.len() / 2])
 }
 
@@ -100,14 +128,14 @@ fn difference(attempt: &Attempt) -> f64 {
 }
 
 /// Looks between times without packets, those that count.
-fn attempts_at(host: &Host, load: (f64, f64), wanted: usize, seconds: u32) -> Vec<Attempt> {
+fn attempts_with<'h>(frames: &dyn Fn() -> Option<Frames<'h>>, wanted: usize, seconds: u32) -> Vec<Attempt> {
     let mut found = Vec::new();
     let (mut before, ()) = openssl(seconds, || ());
     for _ in 0..PATIENCE.max(2 * wanted) {
         if found.len() == wanted {
             break;
         }
-        let (loaded, taken_ns) = look(host, load, seconds);
+        let (loaded, taken_ns) = look(frames, seconds);
         let (after, ()) = openssl(seconds, || ());
         if (pace(after) / pace(before) - 1.0).abs() <= STEADY {
             let idle = f64::midpoint(pace(before), pace(after));
@@ -131,8 +159,8 @@ fn lost_ns(loaded: Speed, idle: f64, seconds: u32) -> f64 {
 }
 
 /// Its speed with packets, and what cost says they took from it, ns.
-fn look(host: &Host, (rate, share): (f64, f64), seconds: u32) -> (Speed, f64) {
-    let frames = (rate > 0.0).then(|| host.frames(rate, share));
+fn look<'h>(frames: &dyn Fn() -> Option<Frames<'h>>, seconds: u32) -> (Speed, f64) {
+    let frames = frames();
     let looking = Looking::start(&["--by", "thread", "--top", "1000", "--json", "-"]);
     let (loaded, document) = openssl(seconds, || looking.document());
     drop(frames);

@@ -106,6 +106,18 @@ impl Host {
     /// Sends so many a second, which should take this share of the CPU, from when it returns until it is dropped.
     pub(super) fn frames(&self, per_second: f64, share: f64) -> Frames<'_> {
         self.poll(share);
+        self.send(per_second)
+    }
+
+    /// The same, where each comes alone and another CPU takes it first: RPS hands it on, with an interrupt.
+    pub(super) fn handed_on(&self, per_second: f64) -> Frames<'_> {
+        let mask = 1 << CPU;
+        self.scene
+            .shell(&format!("nft flush ruleset; echo {mask:x} >/sys/class/net/eth0/queues/rx-0/rps_cpus"));
+        self.send(per_second)
+    }
+
+    fn send(&self, per_second: f64) -> Frames<'_> {
         let rate = format!("{per_second:.0}");
         let mut command = self.scene.on("sender0", "chrt");
         command.args(BEFORE_OTHERS).arg(program());

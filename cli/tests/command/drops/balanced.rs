@@ -1,12 +1,16 @@
 //! Runs in which nothing is lost.
 
 use std::io::{BufRead as _, BufReader};
+use std::net::UdpSocket;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use linerate_lab::LabChild;
 use serde_json::Value;
 
-use super::scene::{ADDRESS, PORT, Scene};
+use rustix::net::{AddressFamily, SocketType, bind, socket, sockopt};
+
+use super::scene::{ADDRESS, PORT, Scene, target, within};
 use crate::support::{self, program};
 
 #[test]
@@ -29,6 +33,93 @@ fn every_transaction_of_a_run_is_accounted_for() {
         return judged(&looking.end(), &document, wanted);
     }
     judged(&looking.end(), &document, wanted);
+}
+
+/// Traffic goes on when counting begins and when it ends.
+#[test]
+fn healthy_servers_lose_nothing() {
+    let Some(scene) = Scene::up("healthy_servers_lose_nothing", 1) else { return };
+    let times = if std::env::var_os("LINERATE_TEST_LONG").is_some() { 50 } else { 4 };
+    for number in 0..times {
+        let first = reuseport(&scene);
+        let second = match number % 3 {
+            // Two threads at one socket, two sockets of a group, and one thread.
+            0 => Some(first.try_clone().expect("a descriptor")),
+            1 => Some(reuseport(&scene)),
+            _ => None,
+        };
+        let (client, answered) = (scene.client(), AtomicU64::new(0));
+        let (is_asked, is_over) = (AtomicBool::new(true), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            let end = End { is_asked: &is_asked, is_over: &is_over };
+            for server in [Some(first), second].into_iter().flatten() {
+                let is_over = &is_over;
+                scope.spawn(move || echo(&server, is_over));
+            }
+            let asking = scope.spawn(|| ask(&client, &is_asked, &answered));
+            let looking = scene.look(&["--port", &PORT.to_string()]);
+            let goal = answered.load(Ordering::Relaxed) + 3_000;
+            within("the server answers", || answered.load(Ordering::Relaxed) >= goal);
+            let found = looking.end();
+            is_asked.store(false, Ordering::Relaxed);
+            asking.join().expect("all are answered");
+            drop(end);
+            assert_eq!(found.status, Some(0), "{number}: {}{:#}", found.errors, found.document);
+        });
+    }
+}
+
+/// Ends traffic, also where a check fails.
+struct End<'f> {
+    is_asked: &'f AtomicBool,
+    is_over: &'f AtomicBool,
+}
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.is_asked.store(false, Ordering::Relaxed);
+        self.is_over.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A socket of a group at the port.
+fn reuseport(scene: &Scene) -> UdpSocket {
+    let open = || {
+        let socket = socket(AddressFamily::INET, SocketType::DGRAM, None).expect("a socket");
+        sockopt::set_socket_reuseport(&socket, true).expect("a group");
+        bind(&socket, &target()).expect("bound");
+        UdpSocket::from(socket)
+    };
+    let socket = scene.receiver().run(open).expect("the host runs");
+    socket.set_read_timeout(Some(std::time::Duration::from_millis(50))).expect("a timeout");
+    socket
+}
+
+/// Answers until it is over.
+fn echo(server: &UdpSocket, is_over: &AtomicBool) {
+    let mut buffer = [0; 1500];
+    while !is_over.load(Ordering::Relaxed) {
+        if let Ok((length, from)) = server.recv_from(&mut buffer) {
+            server.send_to(&buffer[..length], from).expect("answered");
+        }
+    }
+}
+
+/// Sends datagrams of two sizes, a few at a time.
+fn ask(client: &UdpSocket, is_asked: &AtomicBool, answered: &AtomicU64) {
+    let mut number = 0_usize;
+    while is_asked.load(Ordering::Relaxed) {
+        for _ in 0..16 {
+            number += 1;
+            client
+                .send_to(&[7; 1200][..if number.is_multiple_of(3) { 1200 } else { 90 }], target())
+                .expect("sent");
+        }
+        for _ in 0..16 {
+            client.recv(&mut [0; 1500]).expect("a reply");
+            answered.fetch_add(1, Ordering::Relaxed);
+        }
+    }
 }
 
 fn judged(found: &super::scene::Found, load: &Value, wanted: u32) {

@@ -78,6 +78,11 @@ impl Scene {
         &self.lab.senders()[0]
     }
 
+    /// The second sender.
+    pub(super) fn other_sender(&self) -> &LabHost {
+        &self.lab.senders()[1]
+    }
+
     /// A file of the scene.
     pub(super) fn path(&self, name: &str) -> String {
         self.directory.path().join(name).to_str().expect("a name").to_owned()
@@ -183,11 +188,25 @@ impl Found {
 
     /// What is unaccounted for, with the stage.
     pub(super) fn unaccounted(&self) -> Vec<(String, i64)> {
-        let stages = ["requests", "replies"].into_iter().flat_map(|way| self.stages(way));
+        let stages = ["requests", "replies", "forwarded"].into_iter().flat_map(|way| self.stages(way));
         stages
             .filter_map(|stage| Some((text(stage, "stage"), stage["unaccounted"].as_i64()?)))
             .filter(|(_, packets)| *packets != 0)
             .collect()
+    }
+
+    /// Requests that left by another device.
+    pub(super) fn forwarded(&self) -> u64 {
+        self.stages("requests").iter().map(|stage| count(stage, "forwarded")).sum()
+    }
+
+    /// The places of the requests' losses of this name, in order.
+    pub(super) fn places(&self, name: &str) -> Vec<String> {
+        let losses = self.stages("requests").iter().flat_map(|stage| list(stage, "losses"));
+        let mut places: Vec<String> =
+            losses.filter(|loss| loss["name"] == name).map(|loss| text(loss, "place")).collect();
+        places.sort();
+        places
     }
 
     /// The loss of this name among the requests or replies.

@@ -117,7 +117,7 @@ fn drops_and_cost_are_those_of_a_known_loss() {
     const SENT: u32 = 200;
     const LOST: &str = "linerate_drops_lost_packets_total{direction=\"request\",reason=\"netfilter_drop\"}";
     const READ: &str = "linerate_drops_passed_packets_total{point=\"read\",direction=\"request\"}";
-    const ARRIVED: &str = "linerate_drops_passed_packets_total{point=\"arrived\",direction=\"request\"}";
+    const RECEIVED: &str = "linerate_drops_passed_packets_total{point=\"received\",direction=\"request\"}";
     let Some(lab) = lab("export::drops_and_cost_are_those_of_a_known_loss") else { return };
     let _machine = support::machine();
     let (receiver, sender) = (lab.receiver(), &lab.senders()[0]);
@@ -153,7 +153,7 @@ fn drops_and_cost_are_those_of_a_known_loss() {
         value(&after, LOST) + value(&after, READ) >= f64::from(SENT)
     });
     let half = f64::from(SENT / 2);
-    assert_eq!((value(&after, LOST), value(&after, READ), value(&after, ARRIVED)), (half, half, 2.0 * half));
+    assert_eq!((value(&after, LOST), value(&after, READ), value(&after, RECEIVED)), (half, half, 2.0 * half));
     let lost: f64 = of(&after, "linerate_drops_lost_packets_total").iter().map(|(_, packets)| packets).sum();
     assert_eq!(lost, half, "under one reason: {:?}", of(&after, "linerate_drops_lost_packets_total"));
     assert_eq!(value(&after, "linerate_drops_missed_events_total"), 0.0);

@@ -97,7 +97,7 @@ impl Drop for Spin {
     }
 }
 
-fn pin(cpu: u32) -> io::Result<()> {
+pub(in crate::cost) fn pin(cpu: u32) -> io::Result<()> {
     if cpu as usize >= CpuSet::MAX_CPU {
         return Err(io::Error::other(format!("a thread cannot be pinned to CPU {cpu}")));
     }

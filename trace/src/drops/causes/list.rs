@@ -114,6 +114,22 @@ pub(super) const CAUSES: &[Cause] = &[
         "its source or destination cannot be on this interface (a martian)",
         "See who sends from such an address; net.ipv4.conf.*.log_martians names them",
     ),
+    cause(
+        "hops-used-up",
+        "it had passed as many routers as it may (TTL or hop limit)",
+        "See traceroute ADDRESS: a loop of routes, or a sender that sets a low TTL",
+    ),
+    cause(
+        "blackhole-route",
+        "its route is a blackhole",
+        "See ip route show type blackhole, and who sets it (a routing daemon, protection against floods)",
+    ),
+    cause("prohibit-route", "its route prohibits it", "See ip route show type prohibit, and ip rule"),
+    cause(
+        "unreachable-route",
+        "its route says that the destination cannot be reached, or this host does not forward",
+        "See ip route get ADDRESS, ip route show type unreachable and net.ipv4.ip_forward",
+    ),
     cause("no-route", "there is no route to its destination", "See ip route get ADDRESS"),
     cause(
         "not-for-us",

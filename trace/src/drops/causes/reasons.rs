@@ -12,6 +12,26 @@ pub(super) fn met(reason: &str) -> Option<Met> {
     Some(Met { step: *step, cause: named(cause)? })
 }
 
+/// What says more than its reason: where it fell, and on which route. A route that drops has EINVAL where it is a blackhole, and
+/// EACCES where it is a prohibition (fib_props, net/ipv4/fib_semantics.c; ip6_route_info_create, net/ipv6/route.c; Linux 6.18).
+pub(super) fn by_function(reason: Option<&str>, function: Option<&str>, route_error: i32) -> Option<Met> {
+    const EACCES: i32 = 13;
+    const EINVAL: i32 = 22;
+    const EHOSTUNREACH: i32 = 113;
+    const ON_ROUTES: [&str; 4] = ["ip_error", "dst_discard_out", "dst_discard", "ip6_pkt_drop"];
+    // Of IPv4 on the way in it is positive (ip_route_input_slow, net/ipv4/route.c).
+    let cause = match (reason, function?, route_error.saturating_abs()) {
+        (Some("IP_INHDR"), "ip_forward" | "ip6_forward", _) => "hops-used-up",
+        (_, function, EINVAL) if ON_ROUTES.contains(&function) => "blackhole-route",
+        (_, function, EACCES) if ON_ROUTES.contains(&function) => "prohibit-route",
+        (Some("NOT_SPECIFIED") | None, function, EHOSTUNREACH) if ON_ROUTES.contains(&function) => {
+            "unreachable-route"
+        }
+        _ => return None,
+    };
+    Some(Met { step: Step::Route, cause: named(cause)? })
+}
+
 pub(super) const REASONS: &[(&str, Step, &str)] = &[
     // Drivers: drivers/net/tun.c, tap.c, veth.c.
     ("DEV_HDR", Step::Link, "driver-dropped"),

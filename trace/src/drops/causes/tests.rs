@@ -3,7 +3,7 @@ use std::collections::BTreeSet;
 use super::*;
 
 fn met(reason: Option<&str>, function: Option<&str>) -> (&'static str, Step) {
-    let met = of_skb(reason, function).expect("known");
+    let met = of_skb(reason, function, 0).expect("known");
     (met.cause.name, met.step)
 }
 
@@ -54,6 +54,18 @@ fn without_a_reason_the_function_says_it() {
         assert_eq!(met(reason, Some("nf_hook_slow")), ("netfilter-rule", Step::Filter));
         assert_eq!(met(reason, Some("enqueue_to_backlog")), ("backlog-full", Step::Softirq));
     }
-    assert_eq!(of_skb(Some("NOT_SPECIFIED"), Some("no_such_function")), None);
-    assert_eq!(of_skb(None, None), None);
+    assert_eq!(of_skb(Some("NOT_SPECIFIED"), Some("no_such_function"), 0), None);
+    assert_eq!(of_skb(None, None, 0), None);
+}
+
+#[test]
+fn a_route_that_drops_and_hops_used_up_have_names() {
+    let name =
+        |reason, function, error| of_skb(Some(reason), Some(function), error).expect("known").cause.name;
+    assert_eq!(name("IP_INHDR", "ip_forward", 0), "hops-used-up");
+    assert_eq!(name("IP_INHDR", "ip_rcv_core.isra.0", 0), "bad-header");
+    assert_eq!(name("NOT_SPECIFIED", "ip_error", 22), "blackhole-route");
+    assert_eq!(name("NOT_SPECIFIED", "ip6_pkt_drop", -22), "blackhole-route");
+    assert_eq!(name("NOT_SPECIFIED", "ip_error", 13), "prohibit-route");
+    assert_eq!(name("IP_INNOROUTES", "ip_error", 101), "no-route");
 }

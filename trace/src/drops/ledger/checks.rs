@@ -36,7 +36,6 @@ pub(super) fn notes(evidence: &Evidence, fallen: &[Fallen]) -> Vec<String> {
     if evidence.unread.is_empty() && evidence.subject.network != Network::All {
         notes.extend(CHECKS.iter().filter_map(|check| disagrees(evidence, fallen, check)));
     }
-    notes.extend(refused(evidence, fallen));
     notes.extend(clashes(evidence, fallen));
     notes.extend(of_generator(evidence));
     notes
@@ -54,16 +53,6 @@ fn disagrees(evidence: &Evidence, fallen: &[Fallen], check: &Check) -> Option<St
 fn lost(fallen: &[Fallen], names: &[&str]) -> u64 {
     let these = fallen.iter().filter(|fallen| names.contains(&fallen.loss.name.as_str()));
     these.map(|fallen| fallen.loss.packets).fold(0, u64::saturating_add)
-}
-
-fn refused(evidence: &Evidence, fallen: &[Fallen]) -> Option<String> {
-    let refused = [Direction::Request, Direction::Reply].iter().try_fold(0_u64, |sum, direction| {
-        Some(sum.saturating_add(evidence.passed(Point::Refused, *direction).into_value()?))
-    })?;
-    let seen = lost(fallen, &["receive-buffer", "udp-memory"]);
-    (refused != seen).then(|| {
-        format!("udp_fail_queue_rcv_skb told of {refused} packets, kfree_skb of {seen} that found no room at a socket")
-    })
 }
 
 /// Of what connection tracking dropped, the counter of clashes tells how many were not for want of room; it counts those that
@@ -97,6 +86,10 @@ fn seen_badly(evidence: &Evidence) -> Vec<String> {
     if seen.unparsed_packets > 0 {
         let packets = seen.unparsed_packets;
         notes.push(format!("the ports of {packets} packets could not be read; they are in no number"));
+    }
+    if seen.copies_packets > 0 {
+        let copies = seen.copies_packets;
+        notes.push(format!("a bridge made {copies} copies of packets; each counts as a packet"));
     }
     if let Some(unknown) =
         evidence.passed(Point::LengthUnknown, Direction::Request).value().filter(|count| **count > 0)

@@ -44,6 +44,9 @@ pub struct Entry {
     pub packets_out: Known<u64>,
     /// What was lost here.
     pub losses: Vec<Loss>,
+    /// Packets that left this host by another device instead of going to the next stage.
+    #[serde(default)]
+    pub forwarded: u64,
     /// Packets that came in and were still here at the end: neither lost nor passed on. Negative where what had waited before
     /// has left.
     pub waiting: i64,
@@ -138,5 +141,10 @@ impl Entry {
         let divided = self.packets_in.value().is_some();
         let own = self.losses.iter().filter(|loss| divided || loss.exactness != Exactness::OfDevice);
         own.map(|loss| loss.packets).fold(0, u64::saturating_add)
+    }
+
+    /// Packets that neither go on nor wait: lost or forwarded.
+    pub(super) fn gone(&self) -> u64 {
+        self.lost().saturating_add(self.forwarded)
     }
 }

@@ -4,7 +4,7 @@ use linerate_host::Known;
 use serde::{Deserialize, Serialize};
 
 use super::GeneratorSaid;
-use crate::drops::seen::{Direction, Point, Seen, Subject};
+use crate::drops::seen::{Direction, Edge, Overhead, Point, Seen, Subject};
 
 /// All that is known of packets over a time. A ledger is a pure function of it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -23,12 +23,15 @@ pub struct Evidence {
     pub waited: Waiting,
     /// What waits at the end.
     pub waiting: Waiting,
-    /// Functions at netfilter's hooks that are not the kernel's own, such as `chain inet filter input`; empty where unknown.
+    /// Functions at netfilter's hooks that are not the kernel's own, such as `chain inet filter input hook input`; empty where
+    /// unknown.
     pub chains: Vec<String>,
     /// What the generator says, where it is ours.
     pub generator: Option<GeneratorSaid>,
     /// What could not be read, one line each.
     pub unread: Vec<String>,
+    /// What counting took.
+    pub overhead: Known<Overhead>,
 }
 
 /// A counter that grew.
@@ -107,6 +110,12 @@ impl Evidence {
         these
     }
 
+    /// Packets that can have been between two points when counting began and when it ended; see [`Edge::between`].
+    pub(super) fn between(&self, points: &[Point], is_handled: bool) -> (u64, u64) {
+        let at = |edge: Option<&Edge>| edge.map_or(0, |edge| edge.between(points, is_handled));
+        (at(self.seen.edges.first()), at(self.seen.edges.last()))
+    }
+
     /// Whether only part of the traffic is looked at, of which the kernel's own counters do not tell apart.
     pub(super) fn is_narrowed(&self) -> bool {
         !self.subject.ports.is_empty() || self.subject.peer.is_some()
@@ -129,21 +138,17 @@ impl Evidence {
 
 /// Whether it is a socket that tells of it, and not the packet.
 fn is_at_socket(point: Point) -> bool {
-    use Point::{Delivered, LengthUnknown, Read, Refused, SendFailed, Sent, Truncated};
-    matches!(point, Delivered | Refused | Read | Truncated | LengthUnknown | Sent | SendFailed)
+    use Point::{Delivered, LengthUnknown, Read, SendFailed, Sent, Truncated};
+    matches!(point, Delivered | Read | Truncated | LengthUnknown | Sent | SendFailed)
 }
 
-/// The tracepoints without which a point does not count. `Arrived` is seen at several, of which a device uses some.
+/// The tracepoints without which a point does not count.
 fn tracepoints(point: Point) -> &'static [&'static str] {
     match point {
-        Point::Arrived => &["napi_gro_receive_entry", "netif_receive_skb_entry"],
         Point::Received => &[],
         Point::Delivered => &["sk_data_ready"],
-        Point::Refused => &["udp_fail_queue_rcv_skb"],
         Point::Read | Point::Truncated | Point::LengthUnknown => &["sock_recv_length"],
         Point::Sent | Point::SendFailed => &["sock_send_length"],
-        Point::Queued => &["net_dev_queue"],
-        Point::Started => &["net_dev_start_xmit"],
-        Point::Transmitted | Point::Busy => &["net_dev_xmit"],
+        Point::Queued | Point::Forwarded => &["net_dev_queue"],
     }
 }

@@ -3,12 +3,13 @@
 use super::evidence::Evidence;
 use super::{Exactness, Loss, Step};
 use crate::drops::causes::{self, Cause, Met};
-use crate::drops::seen::{Direction, Lost};
+use crate::drops::seen::{Direction, Lost, Origin};
 
 /// A loss and where on which way it was.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Fallen {
     pub(super) direction: Direction,
+    pub(super) origin: Origin,
     pub(super) step: Step,
     /// The port asked for that it was of; 0 where none was.
     pub(super) port: u16,
@@ -52,7 +53,7 @@ pub(super) fn fallen(evidence: &Evidence) -> Vec<Fallen> {
 }
 
 fn is_same(one: &Fallen, other: &Fallen) -> bool {
-    (one.direction, one.step, one.port) == (other.direction, other.step, other.port)
+    (one.direction, one.origin, one.step, one.port) == (other.direction, other.origin, other.step, other.port)
         && one.loss.name == other.loss.name
         && one.loss.symbol == other.loss.symbol
         && one.loss.place == other.loss.place
@@ -68,14 +69,14 @@ fn of_lost(evidence: &Evidence, lost: &Lost) -> Fallen {
     };
     // An event that was not counted may have been such a one.
     let exactness = if evidence.seen.missed == 0 { Exactness::Exact } else { Exactness::Sampled };
-    let (step, mut loss) = match causes::of_skb(reason, function) {
+    let (step, mut loss) = match causes::of_skb(reason, function, lost.route_error) {
         Some(Met { step, cause }) => (step, Loss::of(cause, lost.packets, exactness, source)),
         None => unnamed(lost, reason, exactness, source),
     };
     loss.symbol = function.map(str::to_owned);
     loss.place = place(evidence, lost, step);
     let has_reason = reason.is_some_and(|reason| reason != causes::NO_REASON);
-    Fallen { direction: lost.direction, step, port: lost.port, has_reason, loss }
+    Fallen { direction: lost.direction, origin: lost.origin, step, port: lost.port, has_reason, loss }
 }
 
 /// A loss whose reason is not in the tables: it goes by that reason's own name.
@@ -96,11 +97,27 @@ fn unnamed(lost: &Lost, reason: Option<&str>, exactness: Exactness, source: Stri
 fn place(evidence: &Evidence, lost: &Lost, step: Step) -> Option<String> {
     match step {
         Step::Socket | Step::Application if lost.port != 0 => Some(sockets(evidence, lost.port)),
-        Step::Filter => match evidence.chains.as_slice() {
-            [chain] => Some(chain.clone()),
-            _ => device(evidence, lost),
-        },
+        Step::Filter => chains(evidence, lost).or_else(|| device(evidence, lost)),
         _ => device(evidence, lost),
+    }
+}
+
+/// The chains of nftables at the hook where it fell, which only one of several has done; the hook where none is known. Of a
+/// packet without a route it is not known whether it was at an ingress hook or at one of a bridge.
+fn chains(evidence: &Evidence, lost: &Lost) -> Option<String> {
+    let Some(hook) = lost.hook.as_deref() else {
+        return (evidence.chains.len() == 1).then(|| evidence.chains.concat());
+    };
+    let has_no_route = ["ingress", "prerouting"].contains(&hook);
+    let is_there = |chain: &str| {
+        let at = chain.split(' ').next_back();
+        at == Some(hook) || has_no_route && (at == Some("ingress") || chain.starts_with("chain bridge "))
+    };
+    let here: Vec<&str> =
+        evidence.chains.iter().map(String::as_str).filter(|chain| is_there(chain)).collect();
+    match here.is_empty() {
+        true => (!has_no_route).then(|| format!("hook {hook}")),
+        false => Some(here.join(" or ")),
     }
 }
 

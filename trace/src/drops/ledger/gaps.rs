@@ -2,7 +2,7 @@
 
 use super::evidence::{Evidence, Kind};
 use super::{Entry, Step, Way, device};
-use crate::drops::seen::{Direction, Network, Point};
+use crate::drops::seen::{Direction, Network};
 
 /// Fewer than this part of what passed, and packets on their way at the ends of the time explain it.
 const IN_FLIGHT_PART: u64 = 1000;
@@ -31,8 +31,8 @@ fn likely(evidence: &Evidence, entry: &Entry, direction: Direction, gap: i64) ->
         (candidate.direction, candidate.step, candidate.more) == (direction, entry.stage, gap < 0)
     });
     lines.extend(fixed.map(|candidate| candidate.text.to_owned()));
-    if evidence.subject.network == Network::All || several_devices(evidence, direction) {
-        lines.push("packets that passed several devices, and were counted at each".to_owned());
+    if evidence.subject.network == Network::All {
+        lines.push("packets that passed several network namespaces, and were counted in each".to_owned());
     }
     if !is_small {
         lines.push(in_flight);
@@ -56,16 +56,21 @@ const fn gap(direction: Direction, step: Step, more: bool, text: &'static str) -
 use Direction::{Reply, Request};
 
 const GAPS: &[Gap] = &[
-    gap(Request, Step::Xdp, false, "the generator's own host: its qdisc, its device, or no route to here"),
-    gap(Request, Step::Xdp, false, "the wire, or a switch between"),
-    gap(Request, Step::Xdp, false, "AF_XDP sockets and XDP programs that take packets without a counter"),
     gap(
         Request,
-        Step::Xdp,
+        Step::Softirq,
+        false,
+        "the generator's own host: its qdisc, its device, or no route to here",
+    ),
+    gap(Request, Step::Softirq, false, "the wire, or a switch between"),
+    gap(Request, Step::Softirq, false, "AF_XDP sockets and XDP programs that take packets without a counter"),
+    gap(
+        Request,
+        Step::Softirq,
         false,
         "another network namespace of this host: only this one's packets are counted",
     ),
-    gap(Request, Step::Xdp, true, "others than the generator that send to the same port"),
+    gap(Request, Step::Softirq, true, "others than the generator that send to the same port"),
     gap(Request, Step::Softirq, false, "packets that GRO held back"),
     gap(
         Request,
@@ -83,13 +88,13 @@ const GAPS: &[Gap] = &[
         Request,
         Step::Socket,
         false,
-        "packets that a bridge, macvlan or switch took from the device (ip link show master)",
+        "packets that a macvlan or a switch took from the device (ip link show master)",
     ),
     gap(
         Request,
         Step::Socket,
         false,
-        "packets that were forwarded, or that tc or netfilter sent elsewhere (redirect, NFQUEUE, DNAT)",
+        "packets that tc, a tunnel or netfilter sent elsewhere (redirect, NFQUEUE, DNAT to other ports)",
     ),
     gap(
         Request,
@@ -134,7 +139,7 @@ const GAPS: &[Gap] = &[
 fn counters(evidence: &Evidence, step: Step, direction: Direction, gap: i64) -> Vec<String> {
     let kinds: &[Kind] = match (direction, step) {
         _ if gap < 0 => &[],
-        (Direction::Request, Step::Xdp) => {
+        (Direction::Request, Step::Softirq) => {
             &[Kind::XdpTaken, Kind::DeviceLost, Kind::XdpDropped, Kind::XdpFailed]
         }
         (Direction::Reply, Step::Transmit | Step::Wire) => &[Kind::DeviceUnsent],
@@ -151,7 +156,6 @@ fn counters(evidence: &Evidence, step: Step, direction: Direction, gap: i64) -> 
 
 /// Counters of the host that tell of packets that went another way.
 const NAMED: &[((Direction, Step), &str)] = &[
-    ((Request, Step::Socket), "Ip.ForwDatagrams"),
     ((Request, Step::Socket), "Ip.ReasmReqds"),
     ((Request, Step::Socket), "Ip.ReasmFails"),
     ((Request, Step::Socket), "Ip.InDiscards"),
@@ -162,13 +166,3 @@ const NAMED: &[((Direction, Step), &str)] = &[
     ((Reply, Step::Ingress), "Ip6OutDiscards"),
     ((Reply, Step::Ingress), "Ip6OutNoRoutes"),
 ];
-
-/// Whether packets were counted at more than one device.
-fn several_devices(evidence: &Evidence, direction: Direction) -> bool {
-    let point = match direction {
-        Direction::Request => Point::Received,
-        Direction::Reply => Point::Queued,
-    };
-    let passed = evidence.seen.passed.iter();
-    passed.filter(|passed| passed.point == point && passed.direction == direction).count() > 1
-}

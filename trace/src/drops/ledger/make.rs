@@ -8,17 +8,15 @@ use super::unseen::{Completed, completed};
 use super::way::{Leg, attributed, balanced};
 use super::{Exactness, Ledger, Loss, Step, Way, checks, device, gaps};
 use crate::drops::causes;
-use crate::drops::seen::{Direction, Network, Point, Subject};
+use crate::drops::seen::{Direction, Network, Origin, Point, Subject};
 
 /// Losses that have not been put into a stage yet.
 struct Losses(Vec<Fallen>);
 
 impl Losses {
     /// Takes those of a stage out.
-    fn take(&mut self, direction: Direction, step: Step) -> Vec<Loss> {
-        let (these, others) = std::mem::take(&mut self.0)
-            .into_iter()
-            .partition(|fallen: &Fallen| (fallen.direction, fallen.step) == (direction, step));
+    fn take(&mut self, is_of: impl Fn(&Fallen) -> bool) -> Vec<Loss> {
+        let (these, others) = std::mem::take(&mut self.0).into_iter().partition(is_of);
         self.0 = others;
         these.into_iter().map(|fallen| fallen.loss).collect()
     }
@@ -32,6 +30,7 @@ impl Ledger {
         let evidence = &evidence;
         notes.extend(checks::notes(evidence, &fallen));
         let mut losses = Losses(fallen);
+        let forwarded = forwarded(evidence, &mut losses);
         let mut requests = requests(evidence, &mut losses);
         let mut replies = replies(evidence, &mut losses, &requests, &mut notes);
         gaps::explain(evidence, &mut requests, Direction::Request);
@@ -41,6 +40,8 @@ impl Ledger {
             seconds: evidence.seen.seconds,
             requests,
             replies,
+            forwarded,
+            overhead: evidence.overhead.clone(),
             elsewhere: losses.0.into_iter().map(|fallen| fallen.loss).collect(),
             notes,
         }
@@ -65,22 +66,27 @@ fn named(subject: &Subject) -> String {
 
 fn requests(evidence: &Evidence, losses: &mut Losses) -> Way {
     let passed = |point| evidence.passed(point, Direction::Request);
-    let mut at = |step| losses.take(Direction::Request, step);
+    let mut at = |step| losses.take(|fallen| is_received(fallen, Direction::Request) && fallen.step == step);
     let sent = match &evidence.generator {
         Some(generator) => Known::Value(generator.sent),
         None => Known::unknown("no generator said what it sent"),
     };
-    let (link, xdp) = before_arrival(evidence, &sent, at(Step::Link), at(Step::Xdp));
+    let softirq = at(Step::Softirq);
+    let arrived = passed(Point::Received).map(|received| received.saturating_add(sum(&softirq)));
+    let (link, xdp) =
+        before_arrival(evidence, sent.value().zip(arrived.value()), at(Step::Link), at(Step::Xdp));
     let (waited, waiting) = (&evidence.waited, &evidence.waiting);
+    let handled = both_ends(evidence, &[Point::Received, Point::Forwarded, Point::Delivered], true);
+    let forwarded = passed(Point::Forwarded).into_value().unwrap_or_default();
     let mut legs = vec![
         Leg::of(Step::Link, link),
-        Leg::counted(Step::Xdp, xdp, passed(Point::Arrived)),
-        Leg::counted(Step::Softirq, at(Step::Softirq), passed(Point::Received))
+        Leg::of(Step::Xdp, xdp),
+        Leg::counted(Step::Softirq, softirq, passed(Point::Received))
             .waiting(waited.backlogs_packets, waiting.backlogs_packets),
         Leg::of(Step::Ingress, at(Step::Ingress)),
         Leg::of(Step::Filter, at(Step::Filter)),
-        Leg::of(Step::Route, at(Step::Route)),
-        Leg::counted(Step::Socket, at(Step::Socket), passed(Point::Delivered)),
+        Leg::of(Step::Route, at(Step::Route)).forwarding(forwarded),
+        Leg::counted(Step::Socket, at(Step::Socket), passed(Point::Delivered)).waiting(handled, handled),
         application(evidence, at(Step::Application)),
     ];
     if evidence.generator.is_some() {
@@ -92,7 +98,7 @@ fn requests(evidence: &Evidence, losses: &mut Losses) -> Way {
 /// The losses of the device and of XDP, where counters of the device are what there is to know.
 fn before_arrival(
     evidence: &Evidence,
-    sent: &Known<u64>,
+    sent_arrived: Option<(&u64, &u64)>,
     link: Vec<Loss>,
     xdp: Vec<Loss>,
 ) -> (Vec<Loss>, Vec<Loss>) {
@@ -104,8 +110,7 @@ fn before_arrival(
     const XDP: [(Kind, &str); 2] = [(Kind::XdpDropped, "xdp-drop"), (Kind::XdpFailed, "xdp-failed")];
     let counted_xdp = device::losses(evidence, &XDP, &xdp);
     let counted_link = device::losses(evidence, &LINK, &link);
-    let arrived = evidence.passed(Point::Arrived, Direction::Request);
-    let missing = sent.value().zip(arrived.value()).map(|(sent, arrived)| {
+    let missing = sent_arrived.map(|(sent, arrived)| {
         [&link, &xdp]
             .into_iter()
             .flatten()
@@ -136,33 +141,43 @@ fn application(evidence: &Evidence, mut losses: Vec<Loss>) -> Leg {
     }
     let whole = passed(Point::Read).map(|read| read.saturating_sub(cut));
     let (waited, waiting) = (evidence.waited.most_datagrams(), evidence.waiting.most_datagrams());
-    Leg::counted(Step::Application, losses, whole).waiting(waited, waiting)
+    let between = both_ends(evidence, &[Point::Delivered, Point::Read], false);
+    Leg::counted(Step::Application, losses, whole)
+        .waiting(waited.saturating_add(between), waiting.saturating_add(between))
 }
 
 fn replies(evidence: &Evidence, losses: &mut Losses, requests: &Way, notes: &mut Vec<String>) -> Way {
     let passed = |point| evidence.passed(point, Direction::Reply);
-    let mut at = |step| losses.take(Direction::Reply, step);
+    let mut at = |step| {
+        let is_ours =
+            |fallen: &Fallen| (fallen.direction, fallen.origin) == (Direction::Reply, Origin::Local);
+        losses.take(|fallen| is_ours(fallen) && fallen.step == step)
+    };
     let (filter, route, ingress) = (at(Step::Filter), at(Step::Route), at(Step::Ingress));
-    let sum = |losses: &[Loss]| losses.iter().map(|loss| loss.packets).fold(0, u64::saturating_add);
     let fell = sum(&filter).saturating_add(sum(&route)).saturating_add(sum(&ingress));
     let called = both(passed(Point::Sent), passed(Point::SendFailed), u64::saturating_add);
     let failed = failed_calls(&called, &passed(Point::SendFailed), fell, &passed(Point::Queued));
-    let (first, answer) = answering(evidence, requests, &called, notes);
+    let Answering { first, silent, at_work } = answering(evidence, requests, &called, notes);
+    let handled = both_ends(evidence, &[Point::Sent, Point::Queued], true);
     let left = called.map(|called| called.saturating_sub(failed.as_ref().map_or(0, |loss| loss.packets)));
     let (waited, waiting) = (evidence.waited.disciplines_packets, evidence.waiting.disciplines_packets);
-    let application = answer.into_iter().chain(failed).chain(at(Step::Application)).collect();
+    let application = silent.into_iter().chain(failed).chain(at(Step::Application)).collect();
     let mut legs = vec![
-        Leg::counted(Step::Application, application, left),
+        Leg::counted(Step::Application, application, left).waiting(0, at_work),
         Leg::of(Step::Filter, filter),
         Leg::of(Step::Route, route),
-        Leg::counted(Step::Ingress, ingress, passed(Point::Queued)),
-        Leg::counted(Step::Transmit, at(Step::Transmit), passed(Point::Transmitted)).waiting(waited, waiting),
+        Leg::counted(Step::Ingress, ingress, passed(Point::Queued)).waiting(handled, handled),
     ];
+    let transmit = at(Step::Transmit);
+    let waits = waiting.saturating_sub(waited);
+    let left =
+        passed(Point::Queued).map(|queued| queued.saturating_sub(sum(&transmit)).saturating_sub(waits));
+    legs.push(Leg::of(Step::Transmit, transmit).waiting(waited, waiting));
     let link = at(Step::Link);
     match &evidence.generator {
         None => legs.push(Leg::of(Step::Link, link)),
         Some(generator) => {
-            let left = passed(Point::Transmitted).map(|sent| sent.saturating_sub(sum(&link)));
+            let left = left.map(|left| left.saturating_sub(sum(&link)));
             let missing = left.value().map(|left| left.saturating_sub(generator.received()));
             let unsent = device::losses(evidence, &[(Kind::DeviceUnsent, "transmit-ring")], &link);
             let unsent = attributed(unsent, missing);
@@ -186,15 +201,21 @@ fn failed_calls(called: &Known<u64>, failed: &Known<u64>, fell: u64, queued: &Kn
     loss("send-failed", failed.min(missing), "sock_send_length").pop()
 }
 
+/// What came to the program that replies.
+struct Answering {
+    /// As requests, or as calls to send where the two have nothing to do with each other.
+    first: Known<u64>,
+    /// Requests that it did not answer.
+    silent: Option<Loss>,
+    /// Requests that it can still have been at work on.
+    at_work: u64,
+}
+
 /// What came to the program as requests, and what it did not answer. Only of a server's ports: what a host reads and what it
 /// sends need have nothing to do with each other.
-fn answering(
-    evidence: &Evidence,
-    requests: &Way,
-    called: &Known<u64>,
-    notes: &mut Vec<String>,
-) -> (Known<u64>, Option<Loss>) {
-    let unrelated = |why: &str| (called_or(called, why), None);
+fn answering(evidence: &Evidence, requests: &Way, called: &Known<u64>, notes: &mut Vec<String>) -> Answering {
+    let unrelated = |why: &str| Answering { first: called_or(called, why), silent: None, at_work: 0 };
+    let between = both_ends(evidence, &[Point::Sent, Point::SendFailed], false);
     if evidence.subject.ports.is_empty() {
         return unrelated("no port was named");
     }
@@ -207,10 +228,12 @@ fn answering(
             unrelated("nothing was sent")
         }
         (Some((_, whole)), Some(called)) if *called < whole => {
-            let silent = loss("not-answered", whole - called, "sock_recv_length less sock_send_length").pop();
-            (Known::Value(whole), silent)
+            let at_work = between.min(whole - called);
+            let silent = whole - called - at_work;
+            let silent = loss("not-answered", silent, "sock_recv_length less sock_send_length").pop();
+            Answering { first: Known::Value(whole), silent, at_work }
         }
-        (Some((read, _)), Some(called)) if *called > read => {
+        (Some((read, _)), Some(called)) if *called > read.saturating_add(between) => {
             notes.push(format!("the program sent {} packets more than it read", called - read));
             unrelated("")
         }
@@ -224,6 +247,46 @@ fn called_or(called: &Known<u64>, why: &str) -> Known<u64> {
         Known::Unknown { why: unknown } if why.is_empty() => Known::unknown(unknown.clone()),
         Known::Unknown { .. } => Known::unknown(why),
     }
+}
+
+/// What came by a device and leaves by another. What is lost before it is given to that other is of the way in, but for
+/// replies: of these nobody knows how many came for programs of this host.
+fn forwarded(evidence: &Evidence, losses: &mut Losses) -> Way {
+    const BEFORE: [Step; 3] = [Step::Ingress, Step::Filter, Step::Route];
+    const BEHIND: [Step; 2] = [Step::Transmit, Step::Link];
+    let passed = |direction| evidence.passed(Point::Forwarded, direction).into_value().unwrap_or_default();
+    let (requests, replies) = (passed(Direction::Request), passed(Direction::Reply));
+    if requests == 0 && replies == 0 {
+        return Way::default();
+    }
+    let received = |fallen: &Fallen| fallen.origin == Origin::Received;
+    let before: Vec<Vec<Loss>> = BEFORE
+        .iter()
+        .map(|step| {
+            let is_reply = |fallen: &Fallen| received(fallen) && fallen.direction == Direction::Reply;
+            losses.take(|fallen| is_reply(fallen) && fallen.step == *step)
+        })
+        .collect();
+    let lost = before.iter().map(|losses| sum(losses)).fold(0, u64::saturating_add);
+    let behind = BEHIND.iter().map(|step| losses.take(|fallen| received(fallen) && fallen.step == *step));
+    let legs = BEFORE.iter().zip(before).chain(BEHIND.iter().zip(behind.collect::<Vec<_>>()));
+    let first = requests.saturating_add(replies).saturating_add(lost);
+    balanced(Known::Value(first), legs.map(|(step, losses)| Leg::of(*step, losses)).collect())
+}
+
+/// Whether it is of what came by a device.
+fn is_received(fallen: &Fallen, direction: Direction) -> bool {
+    fallen.direction == direction && fallen.origin != Origin::Local
+}
+
+fn sum(losses: &[Loss]) -> u64 {
+    losses.iter().map(|loss| loss.packets).fold(0, u64::saturating_add)
+}
+
+/// Packets that can have been between points at either end of the time.
+fn both_ends(evidence: &Evidence, points: &[Point], is_handled: bool) -> u64 {
+    let (begin, end) = evidence.between(points, is_handled);
+    begin.saturating_add(end)
 }
 
 fn both(one: Known<u64>, other: Known<u64>, of: impl Fn(u64, u64) -> u64) -> Known<u64> {

@@ -8,7 +8,7 @@ use super::evidence::{Evidence, Grown};
 use super::fallen::{Fallen, is_of_port};
 use super::{Exactness, Loss, Step};
 use crate::drops::causes;
-use crate::drops::seen::{Direction, Passed, Point};
+use crate::drops::seen::{Direction, Origin, Passed, Point};
 
 /// Losses that a socket counts itself (net/ipv4/udp.c, Linux 6.18), or may: what was seen of them is in its count.
 const BY_SOCKETS: &[&str] =
@@ -32,8 +32,7 @@ pub(super) struct Completed {
 pub(super) fn completed(evidence: &Evidence, mut fallen: Vec<Fallen>) -> Completed {
     let mut evidence = evidence.clone();
     let mut notes = Vec::new();
-    let Dropped { all: dropped, refused } = dropped(&evidence, &mut fallen);
-    add(&mut evidence, Point::Refused, refused);
+    let dropped = dropped(&evidence, &mut fallen);
     if dropped > 0 {
         notes.push(format!(
             "the sockets dropped {dropped} packets that no tracepoint told of, as where the kernel runs no programs; \
@@ -56,18 +55,10 @@ pub(super) fn completed(evidence: &Evidence, mut fallen: Vec<Fallen>) -> Complet
     Completed { evidence, fallen, notes }
 }
 
-/// What sockets counted and nothing else saw.
-#[derive(Default)]
-struct Dropped {
-    all: u64,
-    /// Those of them that found no room.
-    refused: u64,
-}
-
-/// Adds to losses what sockets counted and nothing else saw.
-fn dropped(evidence: &Evidence, fallen: &mut Vec<Fallen>) -> Dropped {
+/// Adds to losses what sockets counted and nothing else saw; how many.
+fn dropped(evidence: &Evidence, fallen: &mut Vec<Fallen>) -> u64 {
     // Whose the datagrams were a socket does not count.
-    let mut dropped = Dropped::default();
+    let mut dropped: u64 = 0;
     if evidence.subject.peer.is_some() {
         return dropped;
     }
@@ -82,14 +73,11 @@ fn dropped(evidence: &Evidence, fallen: &mut Vec<Fallen>) -> Dropped {
     };
     for port in ports {
         let (mut unseen, most) = unseen(evidence, fallen, *port);
-        dropped.all = dropped.all.saturating_add(unseen);
+        dropped = dropped.saturating_add(unseen);
         for (name, left) in &mut left {
             let packets = unseen.min(*left);
             (unseen, *left) = (unseen - packets, *left - packets);
             insert(fallen, name, packets, *port, most);
-            if *name != "bad-checksum" {
-                dropped.refused = dropped.refused.saturating_add(packets);
-            }
         }
         insert(fallen, "unknown", unseen, *port, most);
     }
@@ -126,7 +114,14 @@ fn insert(fallen: &mut Vec<Fallen>, name: &str, packets: u64, port: u16, most: O
     let source = "the socket's own count of drops".to_owned();
     let mut loss = Loss::of(cause, packets, Exactness::Exact, source);
     loss.place = most.map(|grown| grown.place.clone());
-    fallen.push(Fallen { direction: at.0, step: at.1, port, has_reason: false, loss });
+    fallen.push(Fallen {
+        direction: at.0,
+        origin: Origin::Received,
+        step: at.1,
+        port,
+        has_reason: false,
+        loss,
+    });
 }
 
 /// Datagrams that were read and neither seen to be delivered nor can have waited from before.
@@ -134,12 +129,14 @@ fn read(evidence: &Evidence) -> u64 {
     let at = |point| evidence.passed(point, Direction::Request).into_value();
     let counts =
         at(Point::Read).zip(at(Point::Delivered)).filter(|_| evidence.waited.sockets_bytes.is_some());
+    let (begin, end) = evidence.between(&[Point::Delivered, Point::Read], false);
     counts.map_or(0, |(read, delivered)| {
-        read.saturating_sub(delivered).saturating_sub(evidence.waited.most_datagrams())
+        let waited = evidence.waited.most_datagrams().saturating_add(begin).saturating_add(end);
+        read.saturating_sub(delivered).saturating_sub(waited)
     })
 }
 
-/// Has proved packets pass the points before the socket, as far as these lack packets for what came behind them.
+/// Has proved packets pass the point before the socket, as far as it lacks packets for what came behind it.
 fn pass(evidence: &mut Evidence, fallen: &[Fallen], proved: u64) {
     let lost = |steps: &[Step]| {
         let these = fallen
@@ -149,15 +146,12 @@ fn pass(evidence: &mut Evidence, fallen: &[Fallen], proved: u64) {
     };
     let at = |evidence: &Evidence, point| evidence.passed(point, Direction::Request).into_value();
     let behind = lost(&[Step::Ingress, Step::Filter, Step::Route, Step::Socket]);
-    let legs = [
-        (Point::Received, Point::Delivered, behind, 0),
-        (Point::Arrived, Point::Received, lost(&[Step::Softirq]), evidence.waited.backlogs_packets),
-    ];
-    for (point, next, lost, waited) in legs {
-        let Some((here, left)) = at(evidence, point).zip(at(evidence, next)) else { return };
-        let lacking = left.saturating_add(lost).saturating_sub(waited).saturating_sub(here);
-        add(evidence, point, lacking.min(proved));
-    }
+    let forwarded = at(evidence, Point::Forwarded).unwrap_or(0);
+    let Some((here, left)) = at(evidence, Point::Received).zip(at(evidence, Point::Delivered)) else {
+        return;
+    };
+    let lacking = left.saturating_add(forwarded).saturating_add(behind).saturating_sub(here);
+    add(evidence, Point::Received, lacking.min(proved));
 }
 
 /// Has packets pass a point.
@@ -167,7 +161,7 @@ fn add(evidence: &mut Evidence, point: Point, packets: u64) {
     match same {
         Some(same) => same.packets = same.packets.saturating_add(packets),
         None if packets > 0 => {
-            passed.push(Passed { point, direction: Direction::Request, network: 0, device: None, packets });
+            passed.push(Passed { point, direction: Direction::Request, packets });
         }
         None => {}
     }

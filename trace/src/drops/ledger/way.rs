@@ -9,6 +9,8 @@ use super::{Entry, Exactness, Loss, Step, Way};
 pub(super) struct Leg {
     pub(super) step: Step,
     pub(super) losses: Vec<Loss>,
+    /// Packets that left by another device instead.
+    pub(super) forwarded: u64,
     /// How many packets can at most be waiting here at the end, and could at the beginning.
     pub(super) can_wait: u64,
     pub(super) could_wait: u64,
@@ -19,12 +21,17 @@ pub(super) struct Leg {
 impl Leg {
     /// A stage behind which nothing counts packets.
     pub(super) fn of(step: Step, losses: Vec<Loss>) -> Self {
-        Self { step, losses, can_wait: 0, could_wait: 0, out: None }
+        Self { step, losses, forwarded: 0, can_wait: 0, could_wait: 0, out: None }
     }
 
     /// A stage behind which packets are counted.
     pub(super) fn counted(step: Step, losses: Vec<Loss>, out: Known<u64>) -> Self {
         Self { out: Some(out), ..Self::of(step, losses) }
+    }
+
+    /// The same where packets leave by another device.
+    pub(super) fn forwarding(self, forwarded: u64) -> Self {
+        Self { forwarded, ..self }
     }
 
     /// The same where packets can wait.
@@ -51,6 +58,7 @@ fn entry(packets_in: Known<u64>, leg: Leg) -> Entry {
         packets_in,
         packets_out: Known::unknown(""),
         losses: leg.losses,
+        forwarded: leg.forwarded,
         waiting: 0,
         unaccounted: Known::unknown(""),
         likely: Vec::new(),
@@ -61,16 +69,17 @@ fn entry(packets_in: Known<u64>, leg: Leg) -> Entry {
     };
     match (came, leg.out) {
         (Known::Value(came), Some(Known::Value(out))) => {
-            let missing = difference(came, entry.lost(), out);
+            let missing = difference(came, entry.gone(), out);
             entry.waiting = missing.clamp(-signed(leg.could_wait), signed(leg.can_wait));
             entry.unaccounted = Known::Value(missing - entry.waiting);
             entry.packets_out = Known::Value(out);
         }
         (Known::Value(came), Some(Known::Unknown { why })) => {
-            derive(&mut entry, came, &why);
+            derive(&mut entry, came, 0, &why);
         }
         (Known::Value(came), None) => {
-            derive(&mut entry, came, "told with the next stage that counts packets");
+            let waits = leg.can_wait.saturating_sub(leg.could_wait);
+            derive(&mut entry, came, waits, "told with the next stage that counts packets");
         }
         (Known::Unknown { why }, out) => {
             entry.unaccounted = Known::unknown(why.clone());
@@ -82,9 +91,10 @@ fn entry(packets_in: Known<u64>, leg: Leg) -> Entry {
 
 /// What leaves a stage is what came in and was not lost. More losses than packets are told here: the next stage cannot
 /// get fewer than none.
-fn derive(entry: &mut Entry, came: u64, why: &str) {
-    let missing = difference(came, entry.lost(), 0);
-    entry.packets_out = Known::Value(missing.max(0).unsigned_abs());
+fn derive(entry: &mut Entry, came: u64, waits: u64, why: &str) {
+    let missing = difference(came, entry.gone(), 0);
+    entry.waiting = signed(waits).min(missing).max(0);
+    entry.packets_out = Known::Value((missing - entry.waiting).max(0).unsigned_abs());
     entry.unaccounted = if missing < 0 { Known::Value(missing) } else { Known::unknown(why) };
 }
 

@@ -11,20 +11,15 @@ use crate::symbols::Symbols;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Point {
-    /// The device's driver gave it to the kernel (`napi_gro_receive_entry`, `netif_receive_skb_entry`, `netif_rx` ...):
-    /// behind the ring and native XDP, before GRO and the backlog.
-    Arrived,
-    /// Protocol processing begins (`netif_receive_skb`): behind the backlog, before generic XDP, taps, tc and netfilter. What
-    /// GRO put together counts as what it was made of.
+    /// It enters the network namespace (`netif_receive_skb`): behind the backlog, before generic XDP, taps, tc and netfilter.
+    /// What GRO put together counts as what it was made of. A copy that a bridge makes counts as one more.
     Received,
     /// It is in a socket's receive buffer (`sk_data_ready`). A multicast packet counts for each socket.
     Delivered,
-    /// A socket's receive buffer refused it (`udp_fail_queue_rcv_skb`); it is among [`super::Seen::lost`] too.
-    Refused,
     /// The application read it (`sock_recv_length`, not peeking).
     Read,
-    /// Of those read: the application's buffer was shorter than the datagram. Seen where the datagram's length was still in the
-    /// socket's queue when the one before it was read, or when it arrived; see [`Point::LengthUnknown`].
+    /// Of those read: the application's buffer was shorter than the datagram. Seen where the datagram was at the head of the
+    /// socket's queue before; see [`Point::LengthUnknown`].
     Truncated,
     /// Of those read: their length was not seen, so that whether they were cut is not known.
     LengthUnknown,
@@ -32,14 +27,10 @@ pub enum Point {
     Sent,
     /// A system call to send it failed (`sock_send_length` below zero, not EAGAIN).
     SendFailed,
-    /// It is given to a device's qdisc (`net_dev_queue`): behind routing and netfilter.
+    /// Sent by this host and given to a device's qdisc (`net_dev_queue`): behind routing and netfilter.
     Queued,
-    /// It is given to the driver (`net_dev_start_xmit`): behind the qdisc.
-    Started,
-    /// The driver took it (started, and not busy).
-    Transmitted,
-    /// The driver refused it (`net_dev_xmit`, busy): it goes back into the qdisc, and starts again.
-    Busy,
+    /// The same of a packet that came by a device, to a router, a bridge or a NAT host.
+    Forwarded,
 }
 
 /// Packets that passed a point.
@@ -49,12 +40,21 @@ pub struct Passed {
     pub point: Point,
     /// Which way.
     pub direction: Direction,
-    /// Inode of the network namespace.
-    pub network: u32,
-    /// Index of the device; none at a socket.
-    pub device: Option<u32>,
     /// Datagrams on the wire: an aggregate counts as its segments. At sockets: datagrams as the socket sees them.
     pub packets: u64,
+}
+
+/// Where a packet came from.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Origin {
+    /// This host made it.
+    Local,
+    /// It came by a device.
+    #[default]
+    Received,
+    /// It was about to: its device, XDP or a backlog had it.
+    Arriving,
 }
 
 /// Packets that the kernel threw away (`kfree_skb`), for one reason at one place.
@@ -75,23 +75,60 @@ pub struct Lost {
     pub device: Option<u32>,
     /// The server's port; zero where none was asked for.
     pub port: u16,
+    /// Where it came from.
+    #[serde(default)]
+    pub origin: Origin,
+    /// Error of the route that it had (`EINVAL` of a blackhole, `EACCES` of a prohibition); zero where it had none.
+    #[serde(default)]
+    pub route_error: i32,
+    /// Netfilter's hook that it was at, if it was at one: `input`.
+    #[serde(default)]
+    pub hook: Option<String>,
     /// Datagrams: an aggregate counts as its segments.
     pub packets: u64,
 }
 
-/// `struct passed_key` of bpf/drops.bpf.c: network, device, point, direction.
-pub(super) type Key = [u32; 4];
+/// `struct lost_key` of bpf/drops.bpf.c, in words of 8 bytes: location; reason and network; device, port, direction and
+/// origin; the route's error and the hook.
+pub(super) type LostKey = [u64; 4];
 
-/// `struct lost_key`, in words of 8 bytes: location; reason and network; device, port and direction.
-pub(super) type LostKey = [u64; 3];
+/// In the order of `enum point` of bpf/drops.h; none for what is not told by itself.
+const POINTS: [Option<Point>; 10] = [
+    Some(Point::Received),
+    Some(Point::Delivered),
+    // Buffers that were delivered, in which several datagrams may be.
+    None,
+    Some(Point::Read),
+    Some(Point::Truncated),
+    Some(Point::LengthUnknown),
+    Some(Point::Sent),
+    Some(Point::SendFailed),
+    Some(Point::Queued),
+    Some(Point::Forwarded),
+];
 
-/// What the programs counted, as the kernel keeps it.
-#[derive(Debug)]
-pub(super) struct Counted {
-    pub(super) passed: BTreeMap<Key, u64>,
-    pub(super) lost: BTreeMap<LostKey, u64>,
-    pub(super) notes: Notes,
-}
+const DIRECTIONS: usize = 2;
+
+/// `enum note` of bpf/drops.h.
+const NOTES: usize = 6;
+
+/// `struct counters`, its last word not counted.
+pub(super) const COUNTERS: usize = POINTS.len() * DIRECTIONS + NOTES + 1;
+
+/// `enum hook`.
+const HOOKS: [Option<&str>; 7] = [
+    None,
+    Some("ingress"),
+    Some("prerouting"),
+    Some("input"),
+    Some("forward"),
+    Some("output"),
+    Some("postrouting"),
+];
+
+/// What the programs counted on all CPUs, as the kernel keeps it. One CPU may have taken back what another counted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Counters([u64; COUNTERS]);
 
 /// What was not counted as a packet that passed or was lost.
 #[derive(Debug)]
@@ -101,55 +138,48 @@ pub(super) struct Notes {
     pub(super) unparsed: u64,
     pub(super) lost_fragments: u64,
     pub(super) lost_unparsed: u64,
+    pub(super) copies: u64,
 }
 
-/// In the order of `enum point` of bpf/drops.h.
-const POINTS: [Point; 13] = [
-    Point::Arrived,
-    Point::Received,
-    Point::Delivered,
-    Point::Refused,
-    Point::Read,
-    Point::Truncated,
-    Point::LengthUnknown,
-    Point::Sent,
-    Point::SendFailed,
-    Point::Queued,
-    Point::Started,
-    Point::Transmitted,
-    Point::Busy,
-];
+impl Counters {
+    pub(super) fn of(cpus: &[[u64; COUNTERS]]) -> Self {
+        Self(std::array::from_fn(|word| cpus.iter().fold(0, |sum: u64, cpu| sum.wrapping_add(cpu[word]))))
+    }
+
+    pub(super) fn notes(&self) -> Notes {
+        let [.., missed, fragments, unparsed, lost_fragments, lost_unparsed, copies, _] = self.0;
+        Notes { missed, fragments, unparsed, lost_fragments, lost_unparsed, copies }
+    }
+
+    fn at(&self, point: usize, direction: usize) -> u64 {
+        self.0[point * DIRECTIONS + direction]
+    }
+
+    /// Packets by point, without those where none passed. A read takes a whole buffer, of which a socket with UDP_GRO can
+    /// have several datagrams in one: as many as were delivered, on average.
+    pub(super) fn passed(&self) -> Vec<Passed> {
+        let mut rows = Vec::new();
+        for (index, point) in POINTS.iter().enumerate() {
+            let Some(point) = *point else { continue };
+            for (way, direction) in [Direction::Request, Direction::Reply].into_iter().enumerate() {
+                let packets = match (point, self.at(1, way), self.at(2, way)) {
+                    (Point::Read, datagrams, buffers) if buffers > 0 && datagrams != buffers => {
+                        let read = u128::from(self.at(index, way)) * u128::from(datagrams);
+                        u64::try_from(read / u128::from(buffers)).unwrap_or(u64::MAX)
+                    }
+                    _ => self.at(index, way),
+                };
+                if packets > 0 {
+                    rows.push(Passed { point, direction, packets });
+                }
+            }
+        }
+        rows
+    }
+}
 
 fn direction(number: u32) -> Direction {
     if number == 0 { Direction::Request } else { Direction::Reply }
-}
-
-/// Packets by point. What a driver took is what it was given less what it gave back: when it has taken a packet, the
-/// packet may be gone, and is not looked at.
-pub(super) fn passed(counted: &BTreeMap<Key, u64>) -> Vec<Passed> {
-    let mut packets: BTreeMap<PassedKey, u64> = BTreeMap::new();
-    for ([network, device, point, way], count) in counted {
-        let Some(point) = usize::try_from(*point).ok().and_then(|point| POINTS.get(point)) else { continue };
-        let device = (*device != 0).then_some(*device);
-        packets.insert((*point, direction(*way), *network, device), *count);
-    }
-    let started: Vec<(PassedKey, u64)> = packets
-        .iter()
-        .filter(|((point, ..), _)| *point == Point::Started)
-        .map(|(key, count)| (*key, *count))
-        .collect();
-    for ((_, direction, network, device), count) in started {
-        let busy = packets.get(&(Point::Busy, direction, network, device)).copied().unwrap_or(0);
-        packets.insert((Point::Transmitted, direction, network, device), count.saturating_sub(busy));
-    }
-    let rows = packets.into_iter().map(|((point, direction, network, device), packets)| Passed {
-        point,
-        direction,
-        network,
-        device,
-        packets,
-    });
-    rows.collect()
 }
 
 /// Packets that were thrown away, named. A copy that a packet socket had no room for is none of them (`packet_rcv` and
@@ -160,13 +190,12 @@ pub(super) fn lost(
     reasons: Option<&BTreeMap<u32, String>>,
     symbols: &Symbols,
 ) -> Vec<Lost> {
-    let rows = counted.iter().filter_map(|([address, why, whose], packets)| {
+    let rows = counted.iter().filter_map(|([address, why, whose, how], packets)| {
         let (reason, network) = halves(*why);
         let (device, rest) = halves(*whose);
-        let [low, high, ..] = rest.to_ne_bytes();
+        let [low, high, way, origin] = rest.to_ne_bytes();
         let port = u16::from_ne_bytes([low, high]);
-        let [.., low, high] = rest.to_ne_bytes();
-        let way = u16::from_ne_bytes([low, high]);
+        let (route_error, hook) = halves(*how);
         let symbol = symbols.name(*address).into_value();
         let location = symbol.as_ref().map_or_else(|| format!("{address:#x}"), ToString::to_string);
         let function = symbol.map(|symbol| symbol.name);
@@ -178,6 +207,13 @@ pub(super) fn lost(
             network,
             device: (device != 0).then_some(device),
             port,
+            origin: match origin {
+                0 => Origin::Local,
+                1 => Origin::Received,
+                _ => Origin::Arriving,
+            },
+            route_error: i32::from_ne_bytes(route_error.to_ne_bytes()),
+            hook: HOOKS.get(hook as usize).copied().flatten().map(str::to_owned),
             packets: *packets,
         })
     });
@@ -200,10 +236,10 @@ fn halves(word: u64) -> (u32, u32) {
     (half(0), half(4))
 }
 
-type PassedKey = (Point, Direction, u32, Option<u32>);
+type PassedKey = (Point, Direction);
 
 fn passed_key(passed: &Passed) -> PassedKey {
-    (passed.point, passed.direction, passed.network, passed.device)
+    (passed.point, passed.direction)
 }
 
 /// Differences; what did not change is left out.
@@ -223,6 +259,7 @@ pub(super) fn lost_since(later: &[Lost], earlier: &[Lost]) -> Vec<Lost> {
     let same = |one: &Lost, other: &Lost| {
         (one.direction, one.network, one.device, one.port)
             == (other.direction, other.network, other.device, other.port)
+            && (one.origin, one.route_error, &one.hook) == (other.origin, other.route_error, &other.hook)
             && one.reason == other.reason
             && one.location == other.location
     };

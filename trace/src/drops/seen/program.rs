@@ -4,17 +4,15 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::os::unix::fs::MetadataExt as _;
 
 use aya::Pod;
-use aya::maps::{MapData, PerCpuArray, PerCpuHashMap};
-use aya::programs::Program;
+use aya::maps::{HashMap, MapData, PerCpuHashMap};
 
-use super::count::{Counted, Key, LostKey, Notes};
+use super::count::{COUNTERS, Counters, LostKey};
 use super::{Network, Subject};
 use crate::TraceError;
-use crate::programs::{At, Programs, failed};
+use crate::programs::{At, Programs, Runs, absent, failed};
 
 /// What the user is told was to be done.
 pub(super) const WHAT: &str = "seeing single packets";
@@ -26,36 +24,33 @@ const fn at(program: &'static str, tracepoint: &'static str, since: &'static str
     At { program, tracepoint, since, optional: true }
 }
 
-/// From the end of a packet's way to its beginning, so that none is seen to leave that was not seen to come.
-const PROGRAMS: [At; 14] = [
-    at("busy", "net_dev_xmit", "came with Linux 2.6.37"),
-    at("started", "net_dev_start_xmit", "came with Linux 3.14"),
+const PROGRAMS: [At; 6] = [
     At { optional: false, ..at("queued", "net_dev_queue", "came with Linux 2.6.37") },
     at("sends", "sock_send_length", "came with Linux 6.3"),
     at("reads", "sock_recv_length", "came with Linux 6.3"),
-    at("refused", "udp_fail_queue_rcv_skb", "came with Linux 3.0"),
     at("delivered", "sk_data_ready", "came with Linux 6.3"),
     At { optional: false, ..at("received", "netif_receive_skb", "came with Linux 2.6.37") },
-    at("arrives_rx", "netif_rx", "came with Linux 2.6.37"),
-    at("arrives_list", "netif_receive_skb_list_entry", "came with Linux 4.19"),
-    at("arrives_one", "netif_receive_skb_entry", "came with Linux 3.14"),
-    at("arrives_frags", "napi_gro_frags_entry", "came with Linux 3.14"),
-    at("arrives_gro", "napi_gro_receive_entry", "came with Linux 3.14"),
     At { optional: false, ..at("loses_with_reason", "kfree_skb", "came with Linux 2.6.30") },
 ];
 
-/// `enum note` of bpf/drops.h.
-const NOTES: usize = 5;
+/// What the call of a program takes is seen by this one, which does nothing.
+const NOTHING: [At; 1] = [at("nothing", "task_rename", "came with Linux 3.4")];
 
 /// Programs that are attached.
 #[derive(Debug)]
 pub(super) struct Attached {
     programs: Programs,
+    at: [At; 6],
 }
 
 impl Attached {
-    /// Loads and attaches them; whether losses have reasons decides which program sees those.
-    pub(super) fn start(subject: &Subject, has_reasons: bool) -> Result<Self, TraceError> {
+    /// Loads them; whether losses have reasons decides which program sees those. `addresses` are those of the network
+    /// namespace; none where they are not known.
+    pub(super) fn load(
+        subject: &Subject,
+        has_reasons: bool,
+        addresses: &[IpAddr],
+    ) -> Result<Self, TraceError> {
         let network = inode(subject.network)?;
         let some_ports = u32::from(!subject.ports.is_empty());
         let bits = bits(&subject.ports);
@@ -64,7 +59,7 @@ impl Attached {
         if !has_reasons {
             programs[PROGRAMS.len() - 1].program = "loses_without_reason";
         }
-        let programs = Programs::start(
+        let mut loaded = Programs::load(
             WHAT,
             OBJECT,
             |loader| {
@@ -75,9 +70,28 @@ impl Attached {
                     .override_global("peer_version", &version, true)
                     .override_global("peer", &peer, true);
             },
-            &programs,
+            &[&programs[..], &NOTHING].concat(),
         )?;
-        Ok(Self { programs })
+        know(&mut loaded, addresses)?;
+        Ok(Self { programs: loaded, at: programs })
+    }
+
+    /// Has them count.
+    pub(super) fn attach(&mut self) -> Result<(), TraceError> {
+        self.programs.attach(WHAT, &self.at)
+    }
+
+    /// Does something while the program that does nothing is attached.
+    pub(super) fn with_nothing<T>(&mut self, what: impl FnOnce() -> T) -> Result<T, TraceError> {
+        self.programs.attach(WHAT, &NOTHING)?;
+        let result = what();
+        self.programs.detach(WHAT, &NOTHING)?;
+        Ok(result)
+    }
+
+    /// How often programs ran while the kernel timed them, and for how long; the same of the one that does nothing.
+    pub(super) fn runs(&self) -> Result<(Runs, Runs), TraceError> {
+        Ok((self.programs.runs(WHAT, &self.at)?, self.programs.runs(WHAT, &NOTHING)?))
     }
 
     /// What this kernel does not have.
@@ -85,54 +99,40 @@ impl Attached {
         &self.programs.lacking
     }
 
-    /// What was counted until now. What is at the end of a packet's way is read first.
-    pub(super) fn read(&self) -> Result<Counted, TraceError> {
-        let lost = sums::<LostKey>(&self.programs, "lost")?;
-        let passed = sums::<Key>(&self.programs, "passed")?;
-        let [missed, fragments, unparsed, lost_fragments, lost_unparsed] = self.notes()?;
-        let missed = missed + self.left_out()?;
-        let notes = Notes { missed, fragments, unparsed, lost_fragments, lost_unparsed };
-        Ok(Counted { passed, lost, notes })
+    /// What passed until now.
+    pub(super) fn counters(&self) -> Result<Counters, TraceError> {
+        Ok(Counters::of(&self.programs.of_each_cpu::<[u64; COUNTERS]>(WHAT, "counters")?))
     }
 
-    fn notes(&self) -> Result<[u64; NOTES], TraceError> {
-        let table: PerCpuArray<_, u64> = map(&self.programs, "notes")?;
-        let mut notes = [0; NOTES];
-        for (index, note) in (0..).zip(&mut notes) {
-            *note = table.get(&index, 0).map_err(|error| failed(WHAT, error))?.iter().sum();
-        }
-        Ok(notes)
+    /// What was lost until now.
+    pub(super) fn lost(&self) -> Result<BTreeMap<LostKey, u64>, TraceError> {
+        sums(&self.programs, "lost")
     }
 
-    /// Runs of a program that the kernel left out, since another was in it on the same CPU (`recursion_misses`, Linux
-    /// 5.12).
-    fn left_out(&self) -> Result<u64, TraceError> {
-        let mut missed = 0;
-        for (_, program) in self.programs.object.programs() {
-            let Program::BtfTracePoint(program) = program else { continue };
-            let Ok(descriptor) = program.fd() else { continue };
-            let path = format!("/proc/self/fdinfo/{}", descriptor.as_fd().as_raw_fd());
-            let text =
-                fs::read_to_string(path).map_err(|source| TraceError::Kernel { what: WHAT, source })?;
-            let count = text.lines().find_map(|line| line.strip_prefix("recursion_misses:"));
-            missed += count.and_then(|count| count.trim().parse::<u64>().ok()).unwrap_or(0);
-        }
-        Ok(missed)
+    /// Runs of a program that the kernel left out.
+    pub(super) fn left_out(&self) -> Result<u64, TraceError> {
+        self.programs.left_out(WHAT)
     }
 }
 
-fn map<'p, T>(programs: &'p Programs, name: &str) -> Result<T, TraceError>
-where
-    T: TryFrom<&'p aya::maps::Map, Error = aya::maps::MapError>,
-{
-    let absent = || io::Error::other(format!("the BPF object lacks {name}: rebuild it with cargo xtask bpf"));
-    let map = programs.object.map(name).ok_or_else(|| TraceError::Kernel { what: WHAT, source: absent() })?;
-    map.try_into().map_err(|error: aya::maps::MapError| failed(WHAT, error))
+/// Tells the programs the network namespace's addresses, as IPv6 has them.
+fn know(programs: &mut Programs, addresses: &[IpAddr]) -> Result<(), TraceError> {
+    let map = programs.object.map_mut("addresses").ok_or_else(|| absent(WHAT, "addresses"))?;
+    let mut table: HashMap<_, [u8; 16], u8> = map.try_into().map_err(|error| failed(WHAT, error))?;
+    for address in addresses {
+        let key = match address {
+            IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+            IpAddr::V6(address) => address.octets(),
+        };
+        table.insert(key, 1, 0).map_err(|error| failed(WHAT, error))?;
+    }
+    Ok(())
 }
 
 /// Of each key the sum over all CPUs.
 fn sums<K: Pod + Ord>(programs: &Programs, name: &str) -> Result<BTreeMap<K, u64>, TraceError> {
-    let table: PerCpuHashMap<&MapData, K, u64> = map(programs, name)?;
+    let map = programs.object.map(name).ok_or_else(|| absent(WHAT, name))?;
+    let table: PerCpuHashMap<&MapData, K, u64> = map.try_into().map_err(|error| failed(WHAT, error))?;
     let entries = table.iter().map(|entry| entry.map(|(key, values)| (key, values.iter().sum())));
     entries.collect::<Result<_, _>>().map_err(|error| failed(WHAT, error))
 }

@@ -1,6 +1,6 @@
 //! Counters of the host and its devices, read once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use linerate_host::counter::{Counter, Counts};
 use linerate_host::stage::link::Link;
@@ -34,11 +34,17 @@ impl Drops {
     /// Reads it: far quicker than all the counters.
     pub(super) fn of(host: &Host, subject: &Subject, interfaces: &[String]) -> Self {
         let mut drops = Reading::default();
+        drops.waiting.sockets_bytes = Some(0);
         for port in ports(subject) {
             let scope = Scope { interfaces: interfaces.to_vec(), port, pid: None };
             drops.insert_sockets(&Sockets::observe(host, &scope));
         }
         Self(drops)
+    }
+
+    /// What waits in the sockets, bytes.
+    pub(super) fn waiting(&self) -> Option<u64> {
+        self.0.waiting.sockets_bytes
     }
 
     /// By how much it grew.
@@ -92,6 +98,11 @@ impl Reading {
         let these = self.counters.iter().filter(|((_, name), _)| name == "drops");
         let counters = these.map(|(key, counted)| (key.clone(), counted.clone())).collect();
         Drops(Self { counters, ..Self::default() })
+    }
+
+    /// Takes more to wait in the sockets, where that was so a little earlier.
+    pub(super) fn waits_at_least(&mut self, bytes: Option<u64>) {
+        self.waiting.sockets_bytes = self.waiting.sockets_bytes.max(bytes);
     }
 
     fn insert(&mut self, counter: &Counter, kind: Kind) {
@@ -174,7 +185,6 @@ const UDP: &[&str] = &[
     "Udp.RcvbufErrors",
     "Udp.InCsumErrors",
     "Udp.MemErrors",
-    "Ip.ForwDatagrams",
     "Ip.ReasmReqds",
     "Udp6NoPorts",
     "Udp6RcvbufErrors",
@@ -242,7 +252,9 @@ fn queued_bytes(sockets: &Sockets) -> Option<u64> {
 fn chains(path: &PacketPath) -> Vec<String> {
     let Known::Value(hooks) = &path.filter.hooks else { return Vec::new() };
     let made = hooks.iter().filter(|hook| hook.function.starts_with("chain "));
-    made.map(|hook| hook.function.clone()).collect()
+    // One of the family inet is at the hooks of both IPv4 and IPv6.
+    let named: BTreeSet<String> = made.map(|hook| format!("{} hook {}", hook.function, hook.hook)).collect();
+    named.into_iter().collect()
 }
 
 #[cfg(test)]

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use linerate_host::Known;
 use serde::Deserialize;
 
-use super::{Context, CpuProfile, Event, Frame, Profile, Stack};
+use super::{Context, CpuProfile, Event, Frame, Profile, SamplingCost, Stack};
 
 /// A [`Profile`] as it is in a file.
 #[derive(Deserialize)]
@@ -16,6 +17,8 @@ pub(super) struct Saved {
     frames: Vec<Frame>,
     stacks: Vec<Stack>,
     #[serde(default)]
+    own: Known<SamplingCost>,
+    #[serde(default)]
     notes: Vec<String>,
 }
 
@@ -24,7 +27,7 @@ impl TryFrom<Saved> for Profile {
 
     /// Refuses what does not fit together, so that nobody who reads a profile has to look.
     fn try_from(saved: Saved) -> Result<Self, String> {
-        let Saved { seconds, event, frequency_hz, cpus, frames, stacks, notes } = saved;
+        let Saved { seconds, event, frequency_hz, cpus, frames, stacks, own, notes } = saved;
         if !(seconds > 0.0 && seconds.is_finite() && frequency_hz > 0) {
             return Err("a profile without a time or a frequency".to_owned());
         }
@@ -46,7 +49,7 @@ impl TryFrom<Saved> for Profile {
         if told != sums {
             return Err("a profile whose stacks are not as many as its CPUs' samples".to_owned());
         }
-        Ok(Self { seconds, event, frequency_hz, cpus, frames, stacks, notes })
+        Ok(Self { seconds, event, frequency_hz, cpus, frames, stacks, own, notes })
     }
 }
 

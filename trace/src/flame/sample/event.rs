@@ -9,6 +9,7 @@ use perf_event::{Builder, ReadFormat, SampleFlag, Sampler};
 use super::{WHAT, refused};
 use crate::TraceError;
 use crate::flame::profile::Event;
+use crate::gaps::Gaps;
 
 /// Room for samples a CPU, in bytes, and what an ordinary user may have (`kernel.perf_event_mlock_kb`, 516 with the ring's
 /// first page).
@@ -59,6 +60,33 @@ fn speed() -> Result<f64, String> {
     } else {
         Err("this machine's cycle counter is there and does not count".to_owned())
     }
+}
+
+/// What a sample takes of its CPU, ns: this thread is sampled often, and sees how long it is kept from reading the clock.
+/// None where the kernel makes no samples of it.
+pub(super) fn time_a_sample(event: &Event) -> io::Result<Option<f64>> {
+    const OFTEN_HZ: u64 = 4_999;
+    let watched = || {
+        let mut gaps = Gaps::default();
+        gaps.watch(|passed| passed < SPIN);
+        gaps.ns as f64
+    };
+    let without = watched();
+    let mut builder = match event {
+        Event::CpuCycles => Builder::new(Hardware::CPU_CYCLES),
+        Event::CpuClock { .. } => Builder::new(Software::CPU_CLOCK),
+    };
+    let [.., ring] = RINGS;
+    builder.include_kernel().sample_frequency(OFTEN_HZ).sample(SampleFlag::TID | SampleFlag::CALLCHAIN);
+    let mut sampler = builder.wakeup_watermark(ring / 2).build()?.sampled(ring)?;
+    sampler.enable()?;
+    let with = watched();
+    sampler.disable()?;
+    let mut samples = 0_u32;
+    while sampler.next_record().is_some() {
+        samples += 1;
+    }
+    Ok((samples > 0).then(|| (with - without).max(0.0) / f64::from(samples)))
 }
 
 /// How many events this thread has in a second in which it has a CPU.

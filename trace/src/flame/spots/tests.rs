@@ -34,6 +34,7 @@ fn profile(stacks: &[(&[&str], FrameKind, u64)]) -> Profile {
         cpus: vec![CpuProfile { cpu: 0, samples, idle: 0, lost: 0 }],
         frames,
         stacks,
+        own: Default::default(),
         notes: Vec::new(),
     }
 }

@@ -7,7 +7,7 @@ use super::*;
 /// Losses at each stage between two points: reason and function.
 type Way = &'static [&'static [(&'static str, &'static str)]];
 
-/// On the way in, before `Arrived`, `Received`, `Delivered` and `Read`.
+/// On the way in, before XDP, `Received`, `Delivered` and `Read`.
 const IN: Way = &[
     &[("NOT_SPECIFIED", "veth_xdp_rcv_skb"), ("NOMEM", "veth_convert_skb_to_xdp_buff")],
     &[("CPU_BACKLOG", "enqueue_to_backlog")],
@@ -24,7 +24,7 @@ const IN: Way = &[
     &[("UDP_CSUM", "udp_recvmsg"), ("QUEUE_PURGE", "inet_sock_destruct")],
 ];
 
-/// On the way out, before `Queued` and `Transmitted`.
+/// On the way out, before `Queued` and behind.
 const OUT: Way = &[
     &[
         ("NETFILTER_DROP", "nf_hook_slow"),
@@ -71,10 +71,7 @@ fn run() -> impl Strategy<Value = Run> {
             let (counts, mut fell) = travel(IN, Request, sent - hardware, &of_in);
             let (replies, fell_out) = travel(OUT, Reply, counts[3] - silent, &of_out);
             fell.extend(fell_out);
-            let mut evidence = evidence(
-                [counts[0], counts[1], counts[2], counts[3]],
-                [counts[3] - silent, replies[0], replies[1]],
-            );
+            let mut evidence = evidence([counts[1], counts[2], counts[3]], [counts[3] - silent, replies[0]]);
             let answered = replies[1] - on_wire;
             evidence.generator = Some(said(sent, answered));
             evidence.seen.lost = fell;
@@ -99,7 +96,7 @@ fn adds_up(ledger: &Ledger) -> Result<(), TestCaseError> {
             let Some((came, left)) = known else { continue };
             let gap = entry.unaccounted.value().copied().unwrap_or_default();
             let total =
-                i128::from(*left) + i128::from(entry.lost()) + i128::from(entry.waiting) + i128::from(gap);
+                i128::from(*left) + i128::from(entry.gone()) + i128::from(entry.waiting) + i128::from(gap);
             prop_assert_eq!(i128::from(*came), total, "{:?}", entry);
         }
         for pair in way.stages.windows(2) {
@@ -129,12 +126,15 @@ proptest! {
         adds_up(&ledger)?;
         // A driver's counter may stand for it, and a call that failed.
         prop_assert!(ledger.lost() + ledger.requests.unaccounted() + ledger.replies.unaccounted() == run.lost);
-        prop_assert_eq!(ledger.requests.unaccounted() + ledger.replies.unaccounted(), forgotten.packets);
+        // Behind the qdisc only the generator counts, to which these were lost on the way.
+        let behind = ["QDISC_DROP", "FQ_FLOW_LIMIT"].map(Some).contains(&forgotten.reason.as_deref());
+        let missing = if behind { 0 } else { forgotten.packets };
+        prop_assert_eq!(ledger.requests.unaccounted() + ledger.replies.unaccounted(), missing);
     }
 
     #[test]
     fn whatever_the_evidence_is_stages_add_up(
-        counts in prop::array::uniform7(0_u64..1000),
+        counts in prop::array::uniform5(0_u64..1000),
         sent in 0_u64..1000,
         answered in 0_u64..1000,
         fell in prop::collection::vec((any::<bool>(), 0_usize..6, 0_u64..500), 0..12),
@@ -144,8 +144,8 @@ proptest! {
             ("NETFILTER_DROP", "nf_hook_slow"), ("SOCKET_RCVBUFF", "x"), ("CPU_BACKLOG", "y"),
             ("QDISC_DROP", "z"), ("NOT_SPECIFIED", "veth_xdp_rcv_skb"), ("NEW", "new"),
         ];
-        let [a, b, c, d, e, f, g] = counts;
-        let mut evidence = evidence([a, b, c, d], [e, f, g]);
+        let [a, b, c, d, e] = counts;
+        let mut evidence = evidence([a, b, c], [d, e]);
         evidence.generator = Some(GeneratorSaid { sent, answered, late: answered / 3, ..GeneratorSaid::default() });
         evidence.seen.lost = fell
             .iter()

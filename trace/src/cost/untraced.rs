@@ -1,0 +1,222 @@
+//! What an interrupt takes beside what its tracepoints see: the way into it and the way out, which in a virtual machine
+//! are mostly the hypervisor's.
+//!
+//! It is measured on this host: for some bursts of two milliseconds a thread that goes before all others reads the clock
+//! without pause on a CPU, while interrupts of one kind are made. What passes between two readings when one comes, less what
+//! is traced of it, is what no tracepoint sees.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use linerate_host::Known;
+use rustix::thread::gettid;
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
+};
+use serde::{Deserialize, Serialize};
+
+use super::calibrate::spin::pin;
+use super::counted::{Interrupts, ThreadOn, Totals};
+use super::tracer::Tracer;
+use super::windows::student;
+use crate::gaps::Gaps;
+use crate::{TraceError, sys};
+
+const BURSTS: usize = 10;
+/// Fewer leave too little to tell from.
+const FEWEST_BURSTS: usize = 4;
+const BURST: Duration = Duration::from_millis(2);
+/// Between bursts, which are the only threads that run on their CPU.
+const PAUSE: Duration = Duration::from_millis(6);
+/// From interrupt to interrupt: longer than one takes.
+const SPACING: Duration = Duration::from_micros(80);
+/// How long each side waits for the other.
+const PATIENCE: Duration = Duration::from_millis(20);
+/// Time per interrupt beside what its tracepoints see.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Estimate {
+    /// The mean.
+    pub ns: f64,
+    /// The interval of 95 per cent, from how bursts of interrupts differ.
+    pub low_ns: f64,
+    /// Its upper end.
+    pub high_ns: f64,
+    /// Of how many interrupts.
+    pub interrupts: u64,
+}
+
+/// What interrupts take beside what their tracepoints see, by who sends them.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct UntracedIrq {
+    /// The CPU where it was measured.
+    pub cpu: u32,
+    /// The CPU's own timer.
+    pub by_timer: Known<Estimate>,
+    /// Another CPU, as with RPS. Interrupts of devices, which cannot be made here, are taken to be as these: both come from
+    /// outside of the CPU.
+    pub by_cpu: Known<Estimate>,
+}
+
+/// Time in nanoseconds, and by how much it may be off.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(super) struct Untraced {
+    pub(super) ns: f64,
+    pub(super) doubt_ns: f64,
+}
+
+impl UntracedIrq {
+    /// Of so many interrupts. Those of which nothing is known are left out.
+    pub(super) fn of(&self, interrupts: &Interrupts) -> Untraced {
+        let mut sum = Untraced::default();
+        let external = interrupts.by_cpu + interrupts.by_device;
+        for (count, each) in [(interrupts.by_timer, &self.by_timer), (external, &self.by_cpu)] {
+            let Some(each) = each.value() else { continue };
+            let count = count.max(0) as f64;
+            sum.ns += count * each.ns;
+            sum.doubt_ns += count * (each.high_ns - each.low_ns) / 2.0;
+        }
+        sum
+    }
+
+    /// Measures it on a CPU, while it is counted there.
+    pub(super) fn measure(tracer: &Tracer, cpu: u32) -> Result<Self, TraceError> {
+        let by_timer = of_timer(cpu);
+        let by_cpu = of_cpu(tracer, cpu)?;
+        tracer.tell()?;
+        let threads = tracer.tables()?.threads;
+        let traced = |tid: u32| threads.get(&ThreadOn { tid, cpu }).map(|turns| turns.taken);
+        let estimate = |bursts: io::Result<(u32, Vec<Gaps>)>| match bursts {
+            Ok((tid, bursts)) => Estimate::of(&bursts, traced(tid)),
+            Err(error) => Known::unknown(error.to_string()),
+        };
+        Ok(Self { cpu, by_timer: estimate(by_timer), by_cpu: estimate(by_cpu) })
+    }
+}
+
+impl Estimate {
+    fn of(bursts: &[Gaps], traced: Option<Totals>) -> Known<Self> {
+        let Some(traced) = traced else { return Known::unknown("no interrupt was traced meanwhile") };
+        let count = traced.packet_irqs.sum() + traced.other_irqs.sum();
+        let means: Vec<f64> = bursts.iter().filter_map(Gaps::mean_ns).collect();
+        if means.len() < FEWEST_BURSTS || count == 0 {
+            return Known::unknown(format!(
+                "interrupts were seen in {} of {BURSTS} bursts only: others had the CPU",
+                means.len()
+            ));
+        }
+        let traced_ns = (traced.packets() + traced.others()).max(0) as f64 / count as f64;
+        let bursts_count = means.len() as f64;
+        let mean = means.iter().sum::<f64>() / bursts_count;
+        let variance = means.iter().map(|each| (each - mean).powi(2)).sum::<f64>() / (bursts_count - 1.0);
+        let doubt = student(means.len()) * (variance / bursts_count).sqrt();
+        let ns = (mean - traced_ns).max(0.0);
+        Known::Value(Self {
+            ns,
+            low_ns: (ns - doubt).max(0.0),
+            high_ns: ns + doubt,
+            interrupts: bursts.iter().map(|burst| burst.count).sum(),
+        })
+    }
+}
+
+/// What the thread is to do.
+const WAIT: u8 = 0;
+const SPIN: u8 = 1;
+const SPINS: u8 = 2;
+const END: u8 = 3;
+
+/// Bursts in which the CPU's own timer comes.
+fn of_timer(cpu: u32) -> io::Result<(u32, Vec<Gaps>)> {
+    on(cpu, move || {
+        let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC)?;
+        let nothing = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let soon = Timespec { tv_sec: 0, tv_nsec: SPACING.as_nanos() as i64 / 2 };
+        let once = Itimerspec { it_interval: nothing, it_value: soon };
+        let mut bursts = Vec::new();
+        for _ in 0..BURSTS {
+            let mut burst = Gaps::default();
+            let begin = Instant::now();
+            while begin.elapsed() < BURST {
+                timerfd_settime(&timer, TimerfdTimerFlags::empty(), &once)?;
+                burst.watch(|passed| passed < SPACING);
+            }
+            bursts.push(burst);
+            thread::sleep(PAUSE);
+        }
+        Ok(bursts)
+    })
+    .join()
+    .unwrap_or_else(|_| Err(io::Error::other("the thread that looks at the clock ended")))
+}
+
+/// Bursts in which another CPU sends interrupts.
+fn of_cpu(tracer: &Tracer, cpu: u32) -> Result<io::Result<(u32, Vec<Gaps>)>, TraceError> {
+    let stage = Arc::new(AtomicU8::new(WAIT));
+    let its = Arc::clone(&stage);
+    let thread = on(cpu, move || {
+        let mut bursts = Vec::new();
+        loop {
+            match its.load(Ordering::Relaxed) {
+                END => return Ok(bursts),
+                SPIN => {
+                    let mut burst = Gaps::default();
+                    its.store(SPINS, Ordering::Relaxed);
+                    burst.watch(|passed| passed < PATIENCE && its.load(Ordering::Relaxed) == SPINS);
+                    bursts.push(burst);
+                }
+                _ => thread::sleep(PAUSE / 10),
+            }
+        }
+    });
+    // Refused, it takes its chance.
+    let is_real_time = sys::set_real_time(true).is_ok();
+    let sent = send(tracer, cpu, &stage);
+    stage.store(END, Ordering::Relaxed);
+    if is_real_time {
+        // It was allowed just now.
+        let _ = sys::set_real_time(false);
+    }
+    let ended = thread.join();
+    sent?;
+    Ok(ended.unwrap_or_else(|_| Err(io::Error::other("the thread that looks at the clock ended"))))
+}
+
+fn send(tracer: &Tracer, cpu: u32, stage: &AtomicU8) -> Result<(), TraceError> {
+    for _ in 0..BURSTS {
+        stage.store(SPIN, Ordering::Relaxed);
+        let asked = Instant::now();
+        while stage.load(Ordering::Relaxed) != SPINS {
+            if asked.elapsed() > PATIENCE {
+                return Ok(());
+            }
+            thread::yield_now();
+        }
+        let begin = Instant::now();
+        while begin.elapsed() < BURST {
+            let sent = Instant::now();
+            tracer.interrupt(cpu)?;
+            while sent.elapsed() < SPACING {
+                std::hint::spin_loop();
+            }
+        }
+        stage.store(WAIT, Ordering::Relaxed);
+        thread::sleep(PAUSE);
+    }
+    Ok(())
+}
+
+/// Does something in a thread of its own on a CPU, before all others if that is allowed; with the thread's number.
+fn on<T: Send + 'static>(
+    cpu: u32,
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> thread::JoinHandle<io::Result<(u32, T)>> {
+    thread::spawn(move || {
+        pin(cpu)?;
+        // Refused, other threads may come between, which shows.
+        let _ = sys::set_real_time(true);
+        Ok((gettid().as_raw_nonzero().get().unsigned_abs(), work()?))
+    })
+}

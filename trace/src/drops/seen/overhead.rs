@@ -1,0 +1,139 @@
+//! What counting itself takes from the CPUs.
+//!
+//! The kernel times programs where it is asked to (`BPF_ENABLE_STATS`, Linux 5.8), which makes each run slower, so that it is
+//! asked for short times only. The way from the tracepoint to the program and back is not in that time: it is seen at a
+//! tracepoint that this thread passes by itself, with and without a program that does nothing.
+
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use linerate_host::Known;
+use rustix::thread::{name, set_name};
+use serde::{Deserialize, Serialize};
+
+use super::program::{Attached, WHAT};
+use crate::TraceError;
+use crate::programs::Counting;
+
+/// For how long programs are timed at a time, and how often.
+const TIMED: Duration = Duration::from_millis(10);
+const EVERY: Duration = Duration::from_millis(490);
+
+/// When they are first: once programs are attached, and before a short run is over.
+const FIRST: Duration = Duration::from_millis(40);
+
+/// What the programs took.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Overhead {
+    /// CPU time, as a share of one CPU, on all CPUs together.
+    pub cpu_share: f64,
+    /// What one run of a program takes, with the way there and back, ns.
+    pub run_ns: f64,
+    /// Runs that were timed.
+    pub timed_runs: u64,
+    /// For how long they were, s.
+    pub timed_seconds: f64,
+}
+
+/// Times programs now and then until it is dropped.
+#[derive(Debug)]
+pub(super) struct Timing {
+    way: Way,
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+    timed: mpsc::Receiver<Duration>,
+    seconds: Duration,
+}
+
+/// What the call of a program takes, ns: the way there and back, and what the kernel's clock adds to a run.
+#[derive(Debug, Clone, Copy)]
+struct Way {
+    way_ns: f64,
+    clock_ns: f64,
+}
+
+impl Timing {
+    /// Begins. No other programs may be attached yet.
+    pub(super) fn start(attached: &mut Attached) -> Result<Self, TraceError> {
+        let way = Way::time(attached)?;
+        let (stop, stopped) = mpsc::channel();
+        let (tell, timed) = mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            let mut wait = FIRST;
+            while stopped.recv_timeout(wait) == Err(RecvTimeoutError::Timeout) {
+                let Ok(counting) = Counting::start(WHAT) else { return };
+                let begin = Instant::now();
+                std::thread::sleep(TIMED);
+                drop(counting);
+                if tell.send(begin.elapsed()).is_err() {
+                    return;
+                }
+                wait = EVERY;
+            }
+        });
+        Ok(Self { way, stop: Some(stop), thread: Some(thread), timed, seconds: Duration::ZERO })
+    }
+
+    /// What was seen until now.
+    pub(super) fn overhead(&mut self, attached: &Attached) -> Known<Overhead> {
+        self.seconds += self.timed.try_iter().sum::<Duration>();
+        let (ran, _) = match attached.runs() {
+            Ok(runs) => runs,
+            Err(error) => return Known::unknown(error.to_string()),
+        };
+        if self.seconds.is_zero() {
+            return Known::unknown("it was not timed for long enough");
+        }
+        let Way { way_ns, clock_ns } = self.way;
+        let run_ns = match ran.runs {
+            0 => way_ns,
+            runs => way_ns + (ran.time.as_nanos() as f64 / runs as f64 - clock_ns).max(0.0),
+        };
+        let timed_seconds = self.seconds.as_secs_f64();
+        let cpu_share = ran.runs as f64 * run_ns / 1e9 / timed_seconds;
+        Known::Value(Overhead { cpu_share, run_ns, timed_runs: ran.runs, timed_seconds })
+    }
+}
+
+impl Drop for Timing {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Way {
+    fn time(attached: &mut Attached) -> Result<Self, TraceError> {
+        let without = fastest();
+        let with = attached.with_nothing(fastest)?;
+        let clock_ns = match Counting::start(WHAT) {
+            Ok(_counting) => {
+                attached.with_nothing(fastest)?;
+                let (_, nothing) = attached.runs()?;
+                nothing.time.as_nanos() as f64 / (nothing.runs.max(1)) as f64
+            }
+            Err(_) => 0.0,
+        };
+        Ok(Self { way_ns: (with - without).max(0.0), clock_ns })
+    }
+}
+
+/// How long it takes this thread to give itself its name, ns: the fastest of some batches.
+fn fastest() -> f64 {
+    const PASSES: u32 = 200;
+    const BATCHES: u32 = 20;
+    let Ok(name) = name() else { return 0.0 };
+    let batch = || {
+        let begin = Instant::now();
+        for _ in 0..PASSES {
+            // It is the name that it has.
+            let _ = set_name(&name);
+        }
+        begin.elapsed()
+    };
+    let fastest = (0..BATCHES).map(|_| batch()).min().unwrap_or_default();
+    fastest.as_nanos() as f64 / f64::from(PASSES)
+}

@@ -1,0 +1,55 @@
+//! What keeps a thread from its CPU, seen by itself: a clock that is read without pause stands still meanwhile.
+
+use std::time::{Duration, Instant};
+
+/// Less than any interrupt takes, and more than a reading of the clock.
+const SHORTEST: Duration = Duration::from_nanos(400);
+/// What takes longer is another thread or the hypervisor.
+const LONGEST: Duration = Duration::from_micros(500);
+
+/// Gaps between readings of the clock that are as long as an interrupt is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Gaps {
+    pub(crate) count: u64,
+    pub(crate) ns: u64,
+}
+
+impl Gaps {
+    /// Reads the clock as long as `goes_on` says so of the time that passed.
+    pub(crate) fn watch(&mut self, goes_on: impl Fn(Duration) -> bool) {
+        let begin = Instant::now();
+        let mut last = begin;
+        while goes_on(last - begin) {
+            let now = Instant::now();
+            self.add(now - last);
+            last = now;
+        }
+    }
+
+    /// The mean; none without any.
+    pub(crate) fn mean_ns(&self) -> Option<f64> {
+        (self.count > 0).then(|| self.ns as f64 / self.count as f64)
+    }
+
+    fn add(&mut self, gap: Duration) {
+        if (SHORTEST..LONGEST).contains(&gap) {
+            self.count += 1;
+            self.ns += u64::try_from(gap.as_nanos()).unwrap_or(0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_as_long_as_an_interrupt_counts() {
+        let mut gaps = Gaps::default();
+        assert_eq!(gaps.mean_ns(), None);
+        for ns in [40, 399, 400, 12_000, 499_999, 500_000, 9_000_000] {
+            gaps.add(Duration::from_nanos(ns));
+        }
+        assert_eq!(gaps, Gaps { count: 3, ns: 400 + 12_000 + 499_999 });
+    }
+}

@@ -1,0 +1,18 @@
+//! Calls of the kernel that have no safe form in a crate.
+
+use std::io;
+
+/// Puts this thread before all ordinary ones (`SCHED_FIFO`), until it ends or is put back among them.
+pub(crate) fn set_real_time(is_real_time: bool) -> io::Result<()> {
+    let (policy, priority) =
+        if is_real_time { (libc::SCHED_FIFO, FIRST_PRIORITY) } else { (libc::SCHED_OTHER, 0) };
+    let parameters = libc::sched_param { sched_priority: priority };
+    // SAFETY: the structure lives until the call returns, which only reads it.
+    if unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) } == 0 {
+        return Ok(());
+    }
+    Err(io::Error::last_os_error())
+}
+
+/// Before threads that have the lowest priority of all in real time.
+const FIRST_PRIORITY: i32 = 2;

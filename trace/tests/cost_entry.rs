@@ -1,0 +1,259 @@
+//! Packets are counted once, where they enter the host, whatever number of polls they pass.
+
+use std::fs;
+use std::io::Write as _;
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use linerate_host::Host;
+use linerate_lab::{Lab, LabHost};
+use linerate_reflector::XdpService;
+use linerate_trace::cost::{COUNTING_POINT, Cost, Look};
+use quinn_udp::{Transmit, UdpSocketState};
+
+/// How far the count may be from that of the host's own packet filter.
+const ALLOWED: f64 = 0.01;
+
+/// Others' packets on this machine are counted, too: what a run may be repeated for.
+const ATTEMPTS: usize = 4;
+
+const PACKETS: usize = 30_000;
+const PORT: u16 = 9009;
+const SEGMENT: usize = 100;
+const SEGMENTS: usize = 10;
+
+/// All of these count the packets of the whole machine.
+fn machine() -> MutexGuard<'static, ()> {
+    static MACHINE: Mutex<()> = Mutex::new(());
+    MACHINE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn skip(test: &str, why: impl std::fmt::Display) {
+    let _ = std::io::stderr().write_all(format!("\nSKIP {test}: {why}\n").as_bytes());
+}
+
+/// A lab with the network between two of its hosts, and who counts there.
+struct Path<'l> {
+    from: &'l LabHost,
+    to: &'l LabHost,
+    address: Ipv4Addr,
+}
+
+fn shell(host: &LabHost, script: &str) -> Result<String, String> {
+    let mut command = Command::new("sh");
+    command.args(["-ec", script]);
+    let output = host.run(move || command.output()).map_err(|error| error.to_string())?;
+    let output = output.map_err(|error| error.to_string())?;
+    if !output.status.success() {
+        return Err(format!("{script}: {}", String::from_utf8_lossy(&output.stderr).trim()));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+/// Has the destination count datagrams before it does anything else with them.
+fn count_arrivals(to: &LabHost) -> Result<(), String> {
+    let rule = format!(
+        "nft 'table ip t {{ }}; delete table ip t; table ip t {{ counter arrived {{}}; chain c {{ type filter hook prerouting priority -400; \
+         udp dport {PORT} counter name arrived; }}; }}'"
+    );
+    shell(to, &rule).map(drop)
+}
+
+fn arrivals(to: &LabHost) -> u64 {
+    let text = shell(to, "nft list counter ip t arrived").expect("a counter");
+    let mut words = text.split_whitespace().skip_while(|word| *word != "packets");
+    words.nth(1).and_then(|count| count.parse().ok()).unwrap_or_else(|| panic!("no count: {text}"))
+}
+
+/// Sends all packets at a rate that no queue overflows at, each datagram or so many in one call.
+fn send(path: &Path<'_>, in_one: usize) {
+    let to = SocketAddr::from((path.address, PORT));
+    // Nobody reads it, but the host sends no errors.
+    let _bound = path.to.run(|| {
+        UdpSocket::bind((Ipv4Addr::UNSPECIFIED, PORT)).map(|it| {
+            let state = UdpSocketState::new((&it).into());
+            (it, state)
+        })
+    });
+    let sender = path.from.run(|| UdpSocket::bind("0.0.0.0:0")).expect("the host").expect("a socket");
+    let state = UdpSocketState::new((&sender).into()).expect("a socket");
+    let contents = vec![0; SEGMENT * in_one];
+    let transmit = Transmit {
+        destination: to,
+        ecn: None,
+        contents: &contents,
+        segment_size: (in_one > 1).then_some(SEGMENT),
+        src_ip: None,
+    };
+    let begin = Instant::now();
+    for sent in (0..PACKETS).step_by(in_one) {
+        let due = begin + Duration::from_micros(20) * u32::try_from(sent).expect("few");
+        while Instant::now() < due {
+            std::hint::spin_loop();
+        }
+        state.send((&sender).into(), &transmit).expect("sent");
+    }
+}
+
+/// What is counted while all packets are sent.
+fn observed(work: impl FnOnce()) -> Result<Cost, String> {
+    let host = Host::live();
+    let mut look = Look::start(&host, None).map_err(|error| error.to_string())?.exact();
+    look.wait(Duration::from_millis(1), &|| false).map_err(|error| error.to_string())?;
+    work();
+    look.finish(&host).map_err(|error| error.to_string())
+}
+
+/// Asserts that one packet sent is one counted, however it gets there.
+fn counted_once(test: &str, path: &Path<'_>, in_one: usize) {
+    if let Err(why) = count_arrivals(path.to) {
+        return skip(test, why);
+    }
+    let mut told = Vec::new();
+    for _ in 0..ATTEMPTS {
+        let before = arrivals(path.to);
+        let cost = match observed(|| send(path, in_one)) {
+            Ok(cost) => cost,
+            Err(why) => return skip(test, why),
+        };
+        let arrived = arrivals(path.to) - before;
+        assert_eq!(cost.counting_point.value().map(String::as_str), Some(COUNTING_POINT));
+        let all = cost.all_cpus();
+        println!("{test}: {arrived} arrived, {} counted, {} polled", all.entered_packets, all.packets);
+        assert!(arrived > 0, "nothing arrived");
+        if (all.entered_packets as f64 / PACKETS as f64 - 1.0).abs() <= ALLOWED {
+            // Where no packet has several segments, and none is merged, the filter counts as many.
+            assert!(in_one > 1 || arrived as usize == PACKETS, "{arrived} arrived");
+            return;
+        }
+        told.push(all.entered_packets);
+    }
+    panic!("{told:?} of {PACKETS} are counted");
+}
+
+fn lab(test: &str, senders: usize) -> Option<Lab> {
+    match Lab::builder().senders(senders).queues(1).start() {
+        Ok(lab) => Some(lab),
+        Err(why) => {
+            skip(test, why);
+            None
+        }
+    }
+}
+
+fn direct(lab: &Lab) -> Path<'_> {
+    Path { from: &lab.senders()[0], to: lab.receiver(), address: lab.links()[0].receiver.ipv4[0] }
+}
+
+#[test]
+fn a_packet_from_the_next_host_is_counted_once() {
+    const NAME: &str = "a_packet_from_the_next_host_is_counted_once";
+    let _machine = machine();
+    let Some(lab) = lab(NAME, 1) else { return };
+    // Without GRO a veth has no NAPI, and packets come by the backlog.
+    for gro in ["off", "on"] {
+        if let Err(why) = shell(lab.receiver(), &format!("ethtool -K eth0 gro {gro}")) {
+            return skip(NAME, why);
+        }
+        counted_once(NAME, &direct(&lab), 1);
+    }
+}
+
+#[test]
+fn a_packet_that_rps_hands_on_is_counted_once() {
+    const NAME: &str = "a_packet_that_rps_hands_on_is_counted_once";
+    let _machine = machine();
+    let Some(lab) = lab(NAME, 1) else { return };
+    // Without TSO a veth polls for single datagrams, too (veth_skb_is_eligible_for_gro of drivers/net/veth.c, Linux 6.12).
+    let ends = [&lab.senders()[0], lab.receiver()];
+    if let Some(why) = ends.iter().find_map(|end| shell(end, "ethtool -K eth0 tso off").err()) {
+        return skip(NAME, why);
+    }
+    let sys = lab.receiver().sys_path().map_err(|error| error.to_string());
+    let set = |sys: &std::path::Path| fs::write(sys.join("class/net/eth0/queues/rx-0/rps_cpus"), "2");
+    if let Err(why) = sys.and_then(|sys| set(sys).map_err(|error| error.to_string())) {
+        return skip(NAME, why);
+    }
+    counted_once(NAME, &direct(&lab), 1);
+}
+
+#[test]
+fn a_bridged_packet_is_counted_once() {
+    const NAME: &str = "a_bridged_packet_is_counted_once";
+    let _machine = machine();
+    let Some(lab) = lab(NAME, 2) else { return };
+    let [from, to] = lab.senders() else { panic!("two senders") };
+    let ready = shell(
+        lab.receiver(),
+        "ip link add br0 type bridge; ip link set eth0 master br0; ip link set eth1 master br0; \
+         ip link set br0 up",
+    )
+    .and_then(|_| shell(from, "ip address add 192.0.2.1/24 dev eth0"))
+    .and_then(|_| shell(to, "ip address add 192.0.2.2/24 dev eth0"));
+    if let Err(why) = ready {
+        return skip(NAME, why);
+    }
+    counted_once(NAME, &Path { from, to, address: Ipv4Addr::new(192, 0, 2, 2) }, 1);
+}
+
+#[test]
+fn a_routed_packet_is_counted_once() {
+    const NAME: &str = "a_routed_packet_is_counted_once";
+    let _machine = machine();
+    let Some(lab) = lab(NAME, 2) else { return };
+    let [from, to] = lab.senders() else { panic!("two senders") };
+    let [near, far] = lab.links() else { panic!("two links") };
+    let address = far.sender.ipv4[0];
+    let ready = shell(lab.receiver(), "echo 1 >/proc/sys/net/ipv4/ip_forward")
+        .and_then(|_| shell(from, &format!("ip route add {address} via {}", near.receiver.ipv4[0])));
+    if let Err(why) = ready {
+        return skip(NAME, why);
+    }
+    counted_once(NAME, &Path { from, to, address }, 1);
+}
+
+#[test]
+fn a_packet_of_several_segments_counts_as_many() {
+    const NAME: &str = "a_packet_of_several_segments_counts_as_many";
+    let _machine = machine();
+    let Some(lab) = lab(NAME, 1) else { return };
+    // On the wire as one, and as segments that the sender's stack makes.
+    for offload in ["on", "off"] {
+        let set = format!("ethtool -K eth0 tx-udp-segmentation {offload}");
+        if let Err(why) = shell(&lab.senders()[0], &set) {
+            return skip(NAME, why);
+        }
+        counted_once(NAME, &direct(&lab), SEGMENTS);
+    }
+}
+
+#[test]
+fn a_frame_that_xdp_drops_is_counted_once() {
+    const NAME: &str = "a_frame_that_xdp_drops_is_counted_once";
+    let _machine = machine();
+    let Some(lab) = lab(NAME, 1) else { return };
+    let interface = lab.links()[0].receiver.interface.clone();
+    let attach = || XdpService::sink().shortest_payload(1).attach(&interface);
+    let sink = match lab.receiver().run(attach).expect("the host") {
+        Ok(sink) => sink,
+        Err(why) => return skip(NAME, why),
+    };
+    let path = direct(&lab);
+    for attempt in 1..=ATTEMPTS {
+        let before = sink.account().expect("its account").received;
+        let cost = match observed(|| send(&path, 1)) {
+            Ok(cost) => cost,
+            Err(why) => return skip(NAME, why),
+        };
+        let dropped = sink.account().expect("its account").received - before;
+        let counted = cost.all_cpus().entered_packets;
+        println!("{NAME}: {dropped} dropped, {counted} counted");
+        assert!(dropped as usize >= PACKETS * 9 / 10, "{dropped}");
+        if (counted as f64 / dropped as f64 - 1.0).abs() <= ALLOWED {
+            return;
+        }
+        assert!(attempt < ATTEMPTS, "{counted} of {dropped} are counted");
+    }
+}
