@@ -113,6 +113,7 @@ impl Table<'_> {
             drops: text.contains("policy drop"),
             before_tracking: text.contains("priority raw"),
             dormant: text.contains("flags dormant"),
+            base_chains: Vec::new(),
         }
     }
 }

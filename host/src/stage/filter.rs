@@ -21,7 +21,7 @@ use crate::{Host, Known};
 
 pub(crate) use conntrack::statistics;
 pub(crate) use modules::{builtin, loaded};
-pub use tables::{IpFamily, IptablesTable, NftTable};
+pub use tables::{BaseChain, IpFamily, IptablesTable, NftTable};
 
 /// The stage.
 pub(super) const STAGE: Stage = Stage {

@@ -8,6 +8,8 @@ use crate::stage::filter::Hook;
 
 const SUBSYSTEM: u8 = 12;
 const GET: u8 = 0;
+const INET: u8 = 1;
+const ARP: u8 = 3;
 const NETDEV: u8 = 5;
 
 const HOOK_NUMBER: u16 = 1;
@@ -28,6 +30,19 @@ const IP_HOOKS: [(u32, &str); 5] =
 /// Hooks of a device; that on the way out is of Linux 5.16.
 const INGRESS: (u32, &str) = (0, "ingress");
 const EGRESS: (u32, &str) = (1, "egress");
+/// `NF_INET_INGRESS` of linux/netfilter.h: a chain of the family inet at a device (Linux 5.10).
+const INET_INGRESS: (u32, &str) = (5, "ingress");
+
+/// The name of a hook of a family, by number.
+pub(super) fn hook_name(family: u8, number: u32) -> Option<&'static str> {
+    let hooks: &[(u32, &str)] = match family {
+        NETDEV => &[INGRESS, EGRESS],
+        ARP => &[(0, "input"), (1, "output"), (2, "forward")],
+        INET if number == INET_INGRESS.0 => &[INET_INGRESS],
+        _ => &IP_HOOKS,
+    };
+    hooks.iter().find(|hook| hook.0 == number).map(|hook| hook.1)
+}
 
 /// All functions at the hooks of IPv4, IPv6 and of these interfaces, in the order in which packets meet them.
 pub(crate) fn hooks(interfaces: &[&str]) -> io::Result<Vec<Hook>> {

@@ -2,9 +2,10 @@
 
 use std::io;
 
+use super::hook::hook_name;
 use super::{cut_short, family_name, list, number, parts};
 use crate::netlink::generic::{Attributes, attribute, text};
-use crate::stage::filter::NftTable;
+use crate::stage::filter::{BaseChain, NftTable};
 
 const SUBSYSTEM: u8 = 10;
 const GET_TABLE: u8 = 1;
@@ -17,9 +18,11 @@ const TABLE_FLAGS: u16 = 2;
 const DORMANT: u32 = 1;
 
 const CHAIN_TABLE: u16 = 1;
+const CHAIN_NAME: u16 = 3;
 const CHAIN_HOOK: u16 = 4;
 const CHAIN_POLICY: u16 = 5;
 const CHAIN_USE: u16 = 6;
+const HOOK_NUMBER: u16 = 1;
 const HOOK_PRIORITY: u16 = 2;
 /// `NF_IP_PRI_CONNTRACK` of linux/netfilter_ipv4.h, and the same for IPv6.
 const TRACKING: i32 = -200;
@@ -52,9 +55,9 @@ pub(crate) fn table(body: &[u8]) -> io::Result<NftTable> {
 
 /// Counts the chain in an answer to its table.
 pub(crate) fn take_chain(body: &[u8], tables: &mut [NftTable]) -> io::Result<()> {
-    let (family, attributes) = parts(body)?;
-    let (family, name) =
-        (family_name(family), attribute(attributes, CHAIN_TABLE).map(text).ok_or_else(cut_short)?);
+    let (family_number, attributes) = parts(body)?;
+    let family = family_name(family_number);
+    let name = attribute(attributes, CHAIN_TABLE).map(text).ok_or_else(cut_short)?;
     let uses = number(attributes, CHAIN_USE).ok_or_else(cut_short)?;
     // One that is not listed was made after the list.
     let Some(table) = tables.iter_mut().find(|table| table.family == family && table.name == name) else {
@@ -66,6 +69,10 @@ pub(crate) fn take_chain(body: &[u8], tables: &mut [NftTable]) -> io::Result<()>
         table.before_tracking |= before && uses > 0;
         table.hooks = table.hooks.saturating_add(1);
         table.drops |= number(attributes, CHAIN_POLICY) == Some(POLICY_DROP);
+        let hook = number(hook, HOOK_NUMBER).and_then(|hook| hook_name(family_number, hook));
+        if let Some((name, hook)) = attribute(attributes, CHAIN_NAME).map(text).zip(hook) {
+            table.base_chains.push(BaseChain { name, hook: hook.to_owned() });
+        }
     }
     Ok(())
 }
@@ -88,7 +95,13 @@ mod tests {
         let named = Attributes::default().text(TABLE_NAME, "fw").bytes(TABLE_FLAGS, &[0; 4]);
         let mut tables = [table(&answer(1, &named)).expect("a table")];
         let hooked = chain("fw", 2)
-            .nested(CHAIN_HOOK, &Attributes::default().bytes(HOOK_PRIORITY, &(-300_i32).to_be_bytes()))
+            .text(CHAIN_NAME, "first")
+            .nested(
+                CHAIN_HOOK,
+                &Attributes::default()
+                    .bytes(HOOK_NUMBER, &4_u32.to_be_bytes())
+                    .bytes(HOOK_PRIORITY, &(-300_i32).to_be_bytes()),
+            )
             .bytes(CHAIN_POLICY, &POLICY_DROP.to_be_bytes());
         for answer in [answer(1, &hooked), answer(1, &chain("fw", 5)), answer(2, &chain("fw", 9))] {
             take_chain(&answer, &mut tables).expect("a chain");
@@ -101,6 +114,7 @@ mod tests {
             drops: true,
             before_tracking: true,
             dormant: false,
+            base_chains: vec![BaseChain { name: "first".into(), hook: "postrouting".into() }],
         };
         assert_eq!(tables[0], expected);
     }

@@ -28,6 +28,18 @@ pub struct NftTable {
     pub before_tracking: bool,
     /// Whether it is switched off (`flags dormant`).
     pub dormant: bool,
+    /// Its chains that are at a hook.
+    pub base_chains: Vec<BaseChain>,
+}
+
+/// A chain of nftables that is at a hook.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct BaseChain {
+    /// Its name within the table.
+    pub name: String,
+    /// `prerouting`, `input`, `forward`, `output`, `postrouting`, `ingress` or `egress`.
+    pub hook: String,
 }
 
 /// What a table of iptables holds.

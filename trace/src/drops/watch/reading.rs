@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use linerate_host::counter::{Counter, Counts};
 use linerate_host::stage::link::Link;
 use linerate_host::stage::socket::Sockets;
-use linerate_host::{Host, Known, PacketPath, Scope, StageName};
+use linerate_host::{Host, PacketPath, Scope, StageName};
 
 use crate::drops::ledger::{Evidence, Grown, Kind, Waiting};
 use crate::drops::seen::{Seen, Subject};
@@ -248,12 +248,17 @@ fn queued_bytes(sockets: &Sockets) -> Option<u64> {
     Some(sockets.map(|socket| socket.queued_bytes).fold(0, u64::saturating_add))
 }
 
-/// The chains and programs at netfilter's hooks that somebody made.
+/// The chains at netfilter's hooks that somebody made, with their hooks.
 fn chains(path: &PacketPath) -> Vec<String> {
-    let Known::Value(hooks) = &path.filter.hooks else { return Vec::new() };
-    let made = hooks.iter().filter(|hook| hook.function.starts_with("chain "));
-    // One of the family inet is at the hooks of both IPv4 and IPv6.
-    let named: BTreeSet<String> = made.map(|hook| format!("{} hook {}", hook.function, hook.hook)).collect();
+    let tables = path.filter.nftables.value().into_iter().flatten().filter(|table| !table.dormant);
+    let named: BTreeSet<String> = tables
+        .flat_map(|table| {
+            let chains = table.base_chains.iter();
+            chains.map(|chain| {
+                format!("chain {} {} {} hook {}", table.family, table.name, chain.name, chain.hook)
+            })
+        })
+        .collect();
     named.into_iter().collect()
 }
 
