@@ -20,5 +20,6 @@ mod schema;
 mod schema_coverage;
 mod serve;
 mod support;
+mod sys;
 mod top;
 mod tune;

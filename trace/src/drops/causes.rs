@@ -28,6 +28,9 @@ pub(super) struct Met {
     pub(super) cause: &'static Cause,
 }
 
+/// The cause of packets that a device did not take.
+pub(super) const TRANSMIT_RING: &str = "transmit-ring";
+
 /// The reason that says nothing.
 pub(super) const NO_REASON: &str = "NOT_SPECIFIED";
 

@@ -126,3 +126,31 @@ fn softnet_dropped() -> u64 {
     let column = |row: &str| u64::from_str_radix(row.split_whitespace().nth(1).expect("a column"), 16);
     text.lines().map(|row| column(row).expect("a count")).sum()
 }
+
+#[test]
+fn a_memory_of_udp_that_is_used_up() {
+    const TEST: &str = "a_memory_of_udp_that_is_used_up";
+    const SENT: u64 = 100;
+    let _machine = support::machine();
+    let Some(scene) = Scene::up(TEST, 1) else { return };
+    let (server, client) = (scene.server(), scene.client());
+    server.set_nonblocking(true).expect("it does not wait");
+    let Some(_setting) = Setting::changed(TEST, "/proc/sys/net/ipv4/udp_mem", "0 0 0") else { return };
+    // Linux 6.18 and 6.19 count these drops at the socket only, not in /proc/net/snmp.
+    let refused = || -> u64 {
+        let sockets = scene.shell(&format!("ss -Hulnm sport = {PORT} | grep -o 'd[0-9]*)'"));
+        sockets.trim_matches(['d', ')']).parse().expect("a count")
+    };
+    let mut read = 0;
+    let found = scene.found(|| {
+        super::scene::send(&client, SENT);
+        within("all are refused or read", || {
+            while server.recv(&mut [0; 200]).is_ok() {
+                read += 1;
+            }
+            read + refused() == SENT
+        });
+    });
+    assert!(refused() > 0, "{read} read");
+    found.is_only("requests", "udp-memory", refused());
+}

@@ -1,6 +1,8 @@
 //! Replies that are lost.
 
 use super::scene::{Scene, send, within};
+use crate::support::skip;
+use crate::sys::open_tun;
 
 #[test]
 fn a_qdisc_that_holds_too_little() {
@@ -40,4 +42,27 @@ fn a_rule_that_drops_replies() {
     let found = scene.found(|| (0..25).for_each(|_| super::scene::exchange(&client, 4, 3)));
     assert_eq!(scene.shell("nft list chain inet t c | grep -o 'packets [0-9]*'"), "packets 25");
     found.is_only("replies", "netfilter-rule", 25);
+}
+
+#[test]
+fn a_ring_that_nobody_empties() {
+    const TEST: &str = "a_ring_that_nobody_empties";
+    const SENT: u64 = 30;
+    const ROOM: u64 = 10;
+    let Some(scene) = Scene::up(TEST, 1) else { return };
+    let tun = match scene.receiver().run(open_tun).expect("the host runs") {
+        Ok(tun) => tun,
+        Err(error) => return skip(TEST, &format!("/dev/net/tun: {error}")),
+    };
+    scene.shell(&format!(
+        "echo 1 > /proc/sys/net/ipv6/conf/tun0/disable_ipv6; ip link set tun0 txqueuelen {ROOM} up; ip address add 198.18.7.1/24 dev tun0; tc qdisc replace dev tun0 root noqueue"
+    ));
+    let server = scene.server();
+    let found = scene.found(|| {
+        for _ in 0..SENT {
+            let _ = server.send_to(&[0; 100], "198.18.7.2:9");
+        }
+    });
+    found.is_only("replies", "transmit-ring", SENT - ROOM);
+    drop(tun);
 }

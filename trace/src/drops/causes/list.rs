@@ -227,7 +227,7 @@ pub(super) const CAUSES: &[Cause] = &[
         "transmit.qdisc-drops",
     ),
     cause(
-        "transmit-ring",
+        super::TRANSMIT_RING,
         "the device or its driver did not take it",
         "See the driver's own statistics (ethtool -S), and whether the other end is up and keeps up",
     ),

@@ -76,7 +76,10 @@ fn of_lost(evidence: &Evidence, lost: &Lost) -> Fallen {
     loss.symbol = function.map(str::to_owned);
     loss.place = place(evidence, lost, step);
     let has_reason = reason.is_some_and(|reason| reason != causes::NO_REASON);
-    Fallen { direction: lost.direction, origin: lost.origin, step, port: lost.port, has_reason, loss }
+    // A driver that sends takes the packet from its socket first (tun_net_xmit, Linux 6.18), so that it looks as if it arrived.
+    let is_sent = lost.origin == Origin::Arriving && loss.name == causes::TRANSMIT_RING;
+    let origin = if is_sent { Origin::Local } else { lost.origin };
+    Fallen { direction: lost.direction, origin, step, port: lost.port, has_reason, loss }
 }
 
 /// A loss whose reason is not in the tables: it goes by that reason's own name.
