@@ -37,10 +37,10 @@ mod store;
 mod tcp;
 mod zonefile;
 
+use std::mem;
 use std::net::IpAddr;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use linerate_engine::{Action, Request, Service};
 
@@ -93,47 +93,64 @@ impl Zones {
 #[derive(Debug)]
 pub struct Served {
     zones: Mutex<Arc<Zones>>,
-    /// Rises with each exchange, so that who has looked once need not take the lock again.
-    version: AtomicU64,
+    /// Each answerer's own reference, so that an exchange frees the old zones even if an answerer is idle, and answerers
+    /// share no lock with each other.
+    references: Mutex<Vec<Weak<ZonesReference>>>,
+}
+
+type ZonesReference = Mutex<Arc<Zones>>;
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Served {
     /// Serves these.
     #[must_use]
     pub fn new(zones: Zones) -> Arc<Self> {
-        Arc::new(Self { zones: Mutex::new(Arc::new(zones)), version: AtomicU64::new(0) })
+        Arc::new(Self { zones: Mutex::new(Arc::new(zones)), references: Mutex::default() })
     }
 
     /// Serves these from now on. Each answer is wholly from the old or wholly from the new ones.
     pub fn exchange(&self, zones: Zones) {
         let zones = Arc::new(zones);
-        *self.zones.lock().unwrap_or_else(PoisonError::into_inner) = zones;
-        self.version.fetch_add(1, Ordering::Release);
+        let mut current = locked(&self.zones);
+        // Freed at the end: that of many records takes milliseconds, and no answerer should wait for it.
+        let _old = mem::replace(&mut *current, Arc::clone(&zones));
+        locked(&self.references).retain(|reference| {
+            let reference = reference.upgrade();
+            reference.inspect(|reference| *locked(reference) = Arc::clone(&zones)).is_some()
+        });
+        drop(current);
     }
 
     /// The zones that are served now.
     #[must_use]
     pub fn current(&self) -> Arc<Zones> {
-        Arc::clone(&self.zones.lock().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&locked(&self.zones))
+    }
+
+    fn reference(&self) -> Arc<ZonesReference> {
+        let current = locked(&self.zones);
+        let reference = Arc::new(Mutex::new(Arc::clone(&current)));
+        locked(&self.references).push(Arc::downgrade(&reference));
+        reference
     }
 }
 
 /// A worker's view of [`Served`] and what it answers with.
 #[derive(Debug)]
 pub struct Answerer {
-    served: Arc<Served>,
-    zones: Arc<Zones>,
-    version: u64,
+    zones: Arc<ZonesReference>,
     responder: Responder,
 }
 
 impl Answerer {
     /// Answers from `served`.
     #[must_use]
+    #[expect(clippy::needless_pass_by_value, reason = "part of the public interface since 0.1")]
     pub fn new(served: Arc<Served>) -> Self {
-        let version = served.version.load(Ordering::Acquire);
-        let zones = served.current();
-        Self { served, zones, version, responder: Responder::new() }
+        Self { zones: served.reference(), responder: Responder::new() }
     }
 
     /// Writes the answer to the message `query` into `reply` and returns its length; none where silence is the answer.
@@ -143,12 +160,7 @@ impl Answerer {
     }
 
     fn written(&mut self, query: &[u8], reply: &mut [u8], transport: Transport) -> Option<respond::Written> {
-        let version = self.served.version.load(Ordering::Acquire);
-        if version != self.version {
-            self.zones = self.served.current();
-            self.version = version;
-        }
-        self.responder.respond(&self.zones, query, reply, transport)
+        self.responder.respond(&locked(&self.zones), query, reply, transport)
     }
 }
 

@@ -105,3 +105,20 @@ fn zones_are_small_also_while_they_are_read_again() {
         assert!(both as f64 <= takes as f64 * 1.3, "{both} of {takes}");
     }
 }
+
+#[test]
+fn an_exchange_frees_the_old_zones_even_if_an_answerer_is_idle() {
+    const RECORDS: usize = 20_000;
+    let _alone = COUNTING.lock();
+    let zones = || Zones::parse("example.test", &hosts(RECORDS, 0)).expect("zones");
+    let before = LIVE.load(Relaxed);
+    let served = Served::new(zones());
+    let takes = LIVE.load(Relaxed) - before;
+    let idle = Answerer::new(std::sync::Arc::clone(&served));
+    for _ in 0..3 {
+        served.exchange(zones());
+    }
+    let now = LIVE.load(Relaxed) - before;
+    assert!(now < takes + takes / 10, "{now} of {takes}");
+    drop(idle);
+}
