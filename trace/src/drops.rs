@@ -7,5 +7,7 @@ mod causes;
 mod ledger;
 mod watch;
 
-pub use ledger::{Entry, Evidence, Exactness, GeneratorSaid, Grown, Kind, Ledger, Loss, Step, Waiting, Way};
-pub use watch::{Watch, observe};
+pub use ledger::{
+    Entry, Evidence, Exactness, GeneratorSaid, Grown, Kind, Ledger, Loss, Sampled, Step, Waiting, Way,
+};
+pub use watch::{SampledWatch, Watch, observe};

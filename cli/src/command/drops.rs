@@ -47,7 +47,12 @@ impl Drops {
         let ended = if self.asked.watch {
             watching::watch(&mut look, &meanwhile, &interrupt, (targets.text, style))?
         } else {
-            meanwhile.wait(&interrupt, None)?
+            loop {
+                let ended = meanwhile.wait(&interrupt, look.turn()?)?;
+                if ended.is_some() || interrupt.raised() || meanwhile.is_over() {
+                    break ended;
+                }
+            }
         };
         let ledger = look.end(|| said(load.as_ref(), ended.as_ref()))?;
         let document = Document::new(started, ledger, load.as_ref(), ended.as_ref());

@@ -37,7 +37,24 @@ pub(crate) fn about(document: &Document) -> String {
     let seconds = format::time_span(document.ledger.seconds * 1e9);
     let generator =
         document.load.as_ref().map(|load| format!("; the generator's side from {load}")).unwrap_or_default();
-    format!("{}, counted for {seconds}{generator}.", document.ledger.subject)
+    let of =
+        document.ledger.sampled.map(|sampled| format!(" of {}", format::time_span(sampled.of_seconds * 1e9)));
+    format!("{}, counted for {seconds}{}{generator}.", document.ledger.subject, of.unwrap_or_default())
+}
+
+/// Why only parts of the time were counted.
+fn sampled(ledger: &Ledger) -> Option<String> {
+    let sampled = ledger.sampled?;
+    let dropped = match sampled.socket_drops_packets {
+        0 => "The sockets dropped nothing in the whole time.".to_owned(),
+        1 => "The sockets dropped 1 datagram in the whole time.".to_owned(),
+        packets => format!("The sockets dropped {} datagrams in the whole time.", grouped(packets)),
+    };
+    Some(format!(
+        "Sampled, since counting every packet takes {} of one CPU here: all figures are of the windows counted. {dropped} \
+         To count every packet, give a command to run meanwhile (-- COMMAND).",
+        format::percent(sampled.counting_cpu_share)
+    ))
 }
 
 /// The ways with their names; that of forwarded packets where there were any.
@@ -49,7 +66,7 @@ pub(crate) fn ways(ledger: &Ledger) -> impl Iterator<Item = (&'static str, &Way)
 
 /// What counting took.
 pub(crate) fn overhead(ledger: &Ledger) -> String {
-    match &ledger.overhead {
+    let overhead = match &ledger.overhead {
         Known::Value(overhead) => format!(
             "Counting took {} of one CPU: {:.0} ns per run of a program, timed over {}.",
             format::percent(overhead.cpu_share),
@@ -57,7 +74,8 @@ pub(crate) fn overhead(ledger: &Ledger) -> String {
             format::time_span(overhead.timed_seconds * 1e9),
         ),
         Known::Unknown { why } => format!("What counting took is not known: {why}."),
-    }
+    };
+    [Some(overhead), sampled(ledger)].into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
 
 /// Stages shown, and how many are not: where packets are first and last counted, and where something became of them.

@@ -37,7 +37,11 @@ pub(crate) fn lines(ledger: &Ledger) -> Vec<Line> {
 /// Whether anything was lost or is unaccounted for.
 pub(crate) fn is_clean(ledger: &Ledger) -> bool {
     let lost = |way: &Way| way.losses().any(|(_, loss)| loss.packets > 0);
-    ledger.is_balanced() && !ledger.ways().any(lost) && ledger.elsewhere.iter().all(|loss| loss.packets == 0)
+    let unseen = ledger.sampled.is_some_and(|sampled| sampled.socket_drops_packets > 0);
+    !unseen
+        && ledger.is_balanced()
+        && !ledger.ways().any(lost)
+        && ledger.elsewhere.iter().all(|loss| loss.packets == 0)
 }
 
 /// What the generator says was answered, where that is all that it sent and nothing else went wrong.

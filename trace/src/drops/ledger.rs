@@ -19,7 +19,7 @@ use super::seen::Overhead;
 
 pub use account::GeneratorSaid;
 pub use entry::{Entry, Exactness, Loss, Step};
-pub use evidence::{Evidence, Grown, Kind, Waiting};
+pub use evidence::{Evidence, Grown, Kind, Sampled, Waiting};
 
 /// What became of packets over a time, of one network namespace.
 ///
@@ -42,6 +42,9 @@ pub struct Ledger {
     /// What counting took from the CPUs.
     #[serde(default)]
     pub overhead: Known<Overhead>,
+    /// If only parts of the time were counted; `seconds` and all packets are of these parts.
+    #[serde(default)]
+    pub sampled: Option<Sampled>,
     /// Losses that were not on either way: of packets that could not be read, or that were only passing through.
     pub elsewhere: Vec<Loss>,
     /// What a reader should know, one line each: counters that disagree, tracepoints the kernel lacks.

@@ -124,6 +124,15 @@ pub struct Edge {
 }
 
 impl Edge {
+    fn joined(one: Option<&Self>, other: Option<&Self>) -> Self {
+        let (one, other) = (one.cloned().unwrap_or_default(), other.cloned().unwrap_or_default());
+        Self {
+            meanwhile: count::passed_joined(&one.meanwhile, &other.meanwhile),
+            after: count::passed_joined(&one.after, &other.after),
+            at_work_packets: one.at_work_packets.saturating_add(other.at_work_packets),
+        }
+    }
+
     /// Packets that can have been between two points: none where none passed. `is_handled` of those between which a packet
     /// is handled at once, and never waits.
     #[must_use]
@@ -158,6 +167,28 @@ impl Seen {
             lacking: self.lacking.clone(),
             notes: self.notes.clone(),
             devices: self.devices.clone(),
+        }
+    }
+
+    /// What was counted in two times, neither of which is part of the other; names and notes are those of the later one.
+    #[must_use]
+    pub fn joined(&self, later: &Self) -> Self {
+        Self {
+            seconds: self.seconds + later.seconds,
+            passed: count::passed_joined(&self.passed, &later.passed),
+            lost: count::lost_joined(&self.lost, &later.lost),
+            edges: [
+                Edge::joined(self.edges.first(), later.edges.first()),
+                Edge::joined(self.edges.last(), later.edges.last()),
+            ]
+            .to_vec(),
+            copies_packets: self.copies_packets.saturating_add(later.copies_packets),
+            fragments_packets: self.fragments_packets.saturating_add(later.fragments_packets),
+            unparsed_packets: self.unparsed_packets.saturating_add(later.unparsed_packets),
+            lost_fragments_packets: self.lost_fragments_packets.saturating_add(later.lost_fragments_packets),
+            lost_unparsed_packets: self.lost_unparsed_packets.saturating_add(later.lost_unparsed_packets),
+            missed: self.missed.saturating_add(later.missed),
+            ..later.clone()
         }
     }
 
@@ -276,6 +307,26 @@ impl Look {
     /// What looking takes.
     pub(super) fn overhead(&mut self) -> Known<Overhead> {
         self.timing.overhead(&self.attached)
+    }
+
+    /// What looking took lately, as a share of one CPU; `None` if the kernel timed nothing since this was last called.
+    pub(super) fn recent_share(&mut self) -> Option<f64> {
+        self.timing.recent_share(&self.attached)
+    }
+
+    /// How many packets passed points until now.
+    pub(super) fn passed_packets(&self) -> Result<u64, TraceError> {
+        let passed = self.attached.counters()?.passed();
+        Ok(passed.iter().map(|row| row.packets).fold(0, u64::saturating_add))
+    }
+
+    /// Counts nothing, and takes no time, until [`resume`](Self::resume).
+    pub(super) fn pause(&mut self) -> Result<(), TraceError> {
+        self.attached.detach()
+    }
+
+    pub(super) fn resume(&mut self) -> Result<(), TraceError> {
+        self.attached.attach()
     }
 
     fn notes(&self) -> Vec<String> {

@@ -1,6 +1,7 @@
 //! Evidence of what happens now: what tracepoints see, and counters before and after.
 
 mod reading;
+mod sampling;
 
 use std::time::Duration;
 
@@ -12,6 +13,8 @@ use crate::TraceError;
 use crate::window;
 use reading::{Drops, Reading};
 
+pub use sampling::SampledWatch;
+
 /// All that is read at one time.
 #[derive(Debug, Clone)]
 struct Moment {
@@ -21,6 +24,22 @@ struct Moment {
     seen: Seen,
     /// The same, read after `seen`.
     after: Drops,
+}
+
+impl Moment {
+    /// The moment when counting begins, which `reading` was read before.
+    fn first(
+        host: &Host,
+        look: &Look,
+        reading: Reading,
+        subject: &Subject,
+        interfaces: &[String],
+    ) -> Result<Self, TraceError> {
+        let mut seen = look.read(host)?;
+        let after = Drops::of(host, subject, interfaces);
+        look.settle(&mut seen, 0)?;
+        Ok(Self { before: reading.drops(), reading, seen, after })
+    }
 }
 
 /// A look at packets that goes on until this is dropped.
@@ -43,12 +62,35 @@ impl Watch {
         // Before anything is seen, so that whatever counts it has it as well.
         let reading = Reading::of(host, subject, interfaces);
         let look = Look::start(host, subject)?;
-        let mut seen = look.read(host)?;
-        let after = Drops::of(host, subject, interfaces);
-        look.settle(&mut seen, 0)?;
-        let first = Moment { before: reading.drops(), reading, seen, after };
+        let first = Moment::first(host, &look, reading, subject, interfaces)?;
         let last = first.clone();
         Ok(Self { look, subject: subject.clone(), interfaces: interfaces.to_vec(), first, last })
+    }
+
+    /// Takes the programs from their tracepoints.
+    fn pause(&mut self) -> Result<(), TraceError> {
+        self.look.pause()
+    }
+
+    /// Begins anew, with programs that are loaded.
+    fn resume(&mut self, host: &Host) -> Result<(), TraceError> {
+        let reading = Reading::of(host, &self.subject, &self.interfaces);
+        self.look.resume()?;
+        self.first = Moment::first(host, &self.look, reading, &self.subject, &self.interfaces)?;
+        self.last = self.first.clone();
+        Ok(())
+    }
+
+    /// What sockets have dropped until now.
+    fn socket_drops(&self, host: &Host) -> Drops {
+        Drops::of(host, &self.subject, &self.interfaces)
+    }
+
+    /// All since it began, and all since the last lap.
+    fn total_and_lap(&mut self, host: &Host) -> Result<(Evidence, Evidence), TraceError> {
+        let now = self.now(host, &self.last.seen)?;
+        let earlier = std::mem::replace(&mut self.last, now);
+        Ok((self.evidence(&self.first.clone()), self.evidence(&earlier)))
     }
 
     /// All since it began.

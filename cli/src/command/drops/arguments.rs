@@ -30,12 +30,17 @@ pub(super) struct Asked {
     /// Show all stages, also those that lost nothing
     #[arg(long)]
     pub(super) full: bool,
-    /// Count while this command runs; its output goes to standard error
+    /// Count while this command runs, every packet; its output goes to standard error
     #[arg(last = true, value_name = "COMMAND")]
     pub(super) command: Vec<OsString>,
 }
 
 impl Asked {
+    /// Whether every packet counts: of a command's run, or beside a generator's account. Else counting may be sampled.
+    pub(super) fn counts_all(&self) -> bool {
+        self.load.is_some() || !self.command.is_empty()
+    }
+
     /// For how long to count where no command says so; none for until it is stopped.
     pub(super) fn time(&self) -> Option<Duration> {
         const USUAL: Duration = Duration::from_secs(10);

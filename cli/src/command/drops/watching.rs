@@ -24,13 +24,24 @@ pub(super) fn watch(
 ) -> Result<Option<Ended>> {
     let begun = Instant::now();
     let mut told = Told::default();
-    for number in 0_u32.. {
-        let next = EACH.saturating_mul(number + 1).saturating_sub(begun.elapsed());
-        let ended = meanwhile.wait(interrupt, Some(next))?;
-        if ended.is_some() || interrupt.raised() || meanwhile.is_over() {
-            return Ok(ended);
+    let mut turn = look.turn()?.map(|after| Instant::now() + after);
+    for number in 1_u32.. {
+        let second = begun + EACH.saturating_mul(number);
+        loop {
+            let until = turn.map_or(second, |turn| turn.min(second));
+            let ended = meanwhile.wait(interrupt, Some(until.saturating_duration_since(Instant::now())))?;
+            if ended.is_some() || interrupt.raised() || meanwhile.is_over() {
+                return Ok(ended);
+            }
+            if turn.is_some_and(|turn| turn <= Instant::now()) {
+                turn = look.turn()?.map(|after| Instant::now() + after);
+            }
+            if second <= Instant::now() {
+                break;
+            }
         }
-        let line = told.second(&look.lap()?, style);
+        let Some(ledger) = look.lap()? else { continue };
+        let line = told.second(&ledger, style);
         if on_stdout {
             output::print(&line)?;
         } else {

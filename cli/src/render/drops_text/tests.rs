@@ -46,6 +46,7 @@ pub(in crate::render) fn ledger() -> Ledger {
         requests: Way { stages: requests },
         replies: Way { stages: replies },
         forwarded: Way::default(),
+        sampled: None,
         overhead: Known::Value(Overhead {
             cpu_share: 0.021,
             run_ns: 61.0,

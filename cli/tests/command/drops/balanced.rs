@@ -11,6 +11,7 @@ use serde_json::Value;
 use rustix::net::{AddressFamily, SocketType, bind, socket, sockopt};
 
 use super::scene::{ADDRESS, PORT, Scene, target, within};
+use crate::schema::conforms;
 use crate::support::{self, program};
 
 #[test]
@@ -67,6 +68,43 @@ fn healthy_servers_lose_nothing() {
             assert_eq!(found.status, Some(0), "{number}: {}{:#}", found.errors, found.document);
         });
     }
+}
+
+/// A run without an end of its own is counted in parts where counting takes much.
+#[test]
+fn many_packets_are_sampled_and_balance() {
+    let Some(scene) = Scene::up("many_packets_are_sampled_and_balance", 1) else { return };
+    let server = reuseport(&scene);
+    let (is_over, written) = (AtomicBool::new(false), scene.path("sampled.json"));
+    std::thread::scope(|scope| {
+        let end = End { is_asked: &is_over, is_over: &is_over };
+        scope.spawn(|| echo(&server, &is_over));
+        let mut load = Command::new(program());
+        load.args(["load", &target().to_string(), "--window", "64", "--duration", "6", "--quiet"]);
+        load.stdout(Stdio::null());
+        let mut load = scene.sender().spawn(load).expect("the generator starts");
+        let mut drops = Command::new(program());
+        drops.args(["drops", "--port", &PORT.to_string(), "--duration", "3", "--json", &written]);
+        drops.stdout(Stdio::null());
+        let mut drops = scene.receiver().spawn(drops).expect("the command starts");
+        assert!(drops.wait().expect("it ends").code().is_some());
+        load.kill().expect("killed");
+        load.wait().expect("ended");
+        drop(end);
+    });
+    let document: Value =
+        serde_json::from_str(&std::fs::read_to_string(&written).expect("written")).expect("JSON");
+    conforms(&document, "linerate.drops/1");
+    if document["sampled"].is_null() {
+        // Where few packets get through, all are counted.
+        assert!(document["overhead"]["cpu_share"].as_f64() < Some(0.06), "{document:#}");
+        return;
+    }
+    assert!(document["seconds"].as_f64() < document["sampled"]["of_seconds"].as_f64(), "{document:#}");
+    let stages = document["requests"]["stages"].as_array().expect("stages");
+    let socket = stages.iter().find(|stage| stage["stage"] == "socket").expect("a socket");
+    assert!(socket["packets_in"].as_u64() > Some(100), "{document:#}");
+    assert_eq!(document["balanced"], true, "{document:#}");
 }
 
 /// Ends traffic, also where a check fails.

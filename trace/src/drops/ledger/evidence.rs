@@ -32,6 +32,19 @@ pub struct Evidence {
     pub unread: Vec<String>,
     /// What counting took.
     pub overhead: Known<Overhead>,
+    /// If only parts of the time were counted; all above is of these parts.
+    pub sampled: Option<Sampled>,
+}
+
+/// Parts of a time in which packets were counted.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Sampled {
+    /// The whole time, s.
+    pub of_seconds: f64,
+    /// CPU time that counting takes while it goes on, as a share of one CPU.
+    pub counting_cpu_share: f64,
+    /// What the sockets looked at dropped in the whole time, as they count it.
+    pub socket_drops_packets: u64,
 }
 
 /// A counter that grew.
@@ -88,13 +101,52 @@ pub struct Waiting {
 const LEAST_CHARGE_BYTES: u64 = 512;
 
 impl Waiting {
+    fn joined(&self, later: &Self) -> Self {
+        Self {
+            sockets_bytes: self
+                .sockets_bytes
+                .zip(later.sockets_bytes)
+                .map(|(one, other)| one.saturating_add(other)),
+            disciplines_packets: self.disciplines_packets.saturating_add(later.disciplines_packets),
+            backlogs_packets: self.backlogs_packets.saturating_add(later.backlogs_packets),
+        }
+    }
+
     /// How many datagrams can at most be in the sockets.
     pub(super) fn most_datagrams(&self) -> u64 {
         self.sockets_bytes.map_or(0, |bytes| bytes.div_ceil(LEAST_CHARGE_BYTES))
     }
 }
 
+/// Sums.
+fn grown_joined(one: &[Grown], other: &[Grown]) -> Vec<Grown> {
+    let mut joined = one.to_vec();
+    for grown in other {
+        match joined.iter_mut().find(|before| (&before.place, &before.name) == (&grown.place, &grown.name)) {
+            Some(before) => before.packets = before.packets.saturating_add(grown.packets),
+            None => joined.push(grown.clone()),
+        }
+    }
+    joined
+}
+
 impl Evidence {
+    /// What is known of two times, neither of which is part of the other.
+    #[must_use]
+    pub fn joined(self, later: &Self) -> Self {
+        let mut unread = self.unread;
+        unread.extend(later.unread.iter().filter(|line| !unread.contains(line)).cloned().collect::<Vec<_>>());
+        Self {
+            seen: self.seen.joined(&later.seen),
+            grown: grown_joined(&self.grown, &later.grown),
+            within: grown_joined(&self.within, &later.within),
+            waited: self.waited.joined(&later.waited),
+            waiting: self.waiting.joined(&later.waiting),
+            unread,
+            ..later.clone()
+        }
+    }
+
     /// By how much counters of this name grew, at all places; a name with a space in it has its place before it.
     pub(super) fn grown(&self, name: &str) -> u64 {
         let (place, name) = name.split_once(' ').map_or((None, name), |(place, name)| (Some(place), name));

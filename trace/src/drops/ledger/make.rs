@@ -42,6 +42,7 @@ impl Ledger {
             replies,
             forwarded,
             overhead: evidence.overhead.clone(),
+            sampled: evidence.sampled,
             elsewhere: losses.0.into_iter().map(|fallen| fallen.loss).collect(),
             notes,
         }

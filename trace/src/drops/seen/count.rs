@@ -254,17 +254,42 @@ pub(super) fn passed_since(later: &[Passed], earlier: &[Passed]) -> Vec<Passed> 
     changed.collect()
 }
 
+/// Sums.
+pub(super) fn passed_joined(one: &[Passed], other: &[Passed]) -> Vec<Passed> {
+    let mut joined = one.to_vec();
+    for passed in other {
+        match joined.iter_mut().find(|before| passed_key(before) == passed_key(passed)) {
+            Some(before) => before.packets = before.packets.saturating_add(passed.packets),
+            None => joined.push(passed.clone()),
+        }
+    }
+    joined
+}
+
+/// Sums.
+pub(super) fn lost_joined(one: &[Lost], other: &[Lost]) -> Vec<Lost> {
+    let mut joined = one.to_vec();
+    for lost in other {
+        match joined.iter_mut().find(|before| is_same_loss(before, lost)) {
+            Some(before) => before.packets = before.packets.saturating_add(lost.packets),
+            None => joined.push(lost.clone()),
+        }
+    }
+    joined
+}
+
+fn is_same_loss(one: &Lost, other: &Lost) -> bool {
+    (one.direction, one.network, one.device, one.port)
+        == (other.direction, other.network, other.device, other.port)
+        && (one.origin, one.route_error, &one.hook) == (other.origin, other.route_error, &other.hook)
+        && one.reason == other.reason
+        && one.location == other.location
+}
+
 /// Differences; what did not change is left out.
 pub(super) fn lost_since(later: &[Lost], earlier: &[Lost]) -> Vec<Lost> {
-    let same = |one: &Lost, other: &Lost| {
-        (one.direction, one.network, one.device, one.port)
-            == (other.direction, other.network, other.device, other.port)
-            && (one.origin, one.route_error, &one.hook) == (other.origin, other.route_error, &other.hook)
-            && one.reason == other.reason
-            && one.location == other.location
-    };
     let changed = later.iter().filter_map(|lost| {
-        let was = earlier.iter().find(|before| same(before, lost)).map_or(0, |before| before.packets);
+        let was = earlier.iter().find(|before| is_same_loss(before, lost)).map_or(0, |before| before.packets);
         let packets = lost.packets.saturating_sub(was);
         (packets > 0).then(|| Lost { packets, ..lost.clone() })
     });

@@ -44,6 +44,8 @@ pub(super) struct Timing {
     thread: Option<JoinHandle<()>>,
     timed: mpsc::Receiver<Duration>,
     seconds: Duration,
+    /// Runs and time at the last call of [`Timing::recent_share`].
+    reported: (u64, Duration, Duration),
 }
 
 /// What the call of a program takes, ns: the way there and back, and what the kernel's clock adds to a run.
@@ -72,7 +74,14 @@ impl Timing {
                 wait = EVERY;
             }
         });
-        Ok(Self { way, stop: Some(stop), thread: Some(thread), timed, seconds: Duration::ZERO })
+        Ok(Self {
+            way,
+            stop: Some(stop),
+            thread: Some(thread),
+            timed,
+            seconds: Duration::ZERO,
+            reported: Default::default(),
+        })
     }
 
     /// What was seen until now.
@@ -85,14 +94,25 @@ impl Timing {
         if self.seconds.is_zero() {
             return Known::unknown("it was not timed for long enough");
         }
-        let Way { way_ns, clock_ns } = self.way;
-        let run_ns = match ran.runs {
-            0 => way_ns,
-            runs => way_ns + (ran.time.as_nanos() as f64 / runs as f64 - clock_ns).max(0.0),
-        };
+        let run_ns = self.way.run_ns(ran.runs, ran.time);
         let timed_seconds = self.seconds.as_secs_f64();
         let cpu_share = ran.runs as f64 * run_ns / 1e9 / timed_seconds;
         Known::Value(Overhead { cpu_share, run_ns, timed_runs: ran.runs, timed_seconds })
+    }
+
+    /// The share of a CPU since this was last called; `None` if nothing was timed since.
+    pub(super) fn recent_share(&mut self, attached: &Attached) -> Option<f64> {
+        self.seconds += self.timed.try_iter().sum::<Duration>();
+        let (runs, time, seconds) = self.reported;
+        let (ran, _) = attached.runs().ok()?;
+        let timed = self.seconds.saturating_sub(seconds);
+        if timed.is_zero() {
+            return None;
+        }
+        self.reported = (ran.runs, ran.time, self.seconds);
+        let new_runs = ran.runs.saturating_sub(runs);
+        let run_ns = self.way.run_ns(new_runs, ran.time.saturating_sub(time));
+        Some(new_runs as f64 * run_ns / 1e9 / timed.as_secs_f64())
     }
 }
 
@@ -106,6 +126,14 @@ impl Drop for Timing {
 }
 
 impl Way {
+    /// What one of so many runs took, ns.
+    fn run_ns(&self, runs: u64, time: Duration) -> f64 {
+        match runs {
+            0 => self.way_ns,
+            runs => self.way_ns + (time.as_nanos() as f64 / runs as f64 - self.clock_ns).max(0.0),
+        }
+    }
+
     fn time(attached: &mut Attached) -> Result<Self, TraceError> {
         let without = fastest();
         let with = attached.with_nothing(fastest)?;

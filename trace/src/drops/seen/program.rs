@@ -81,6 +81,11 @@ impl Attached {
         self.programs.attach(WHAT, &self.at)
     }
 
+    /// Takes them from their tracepoints. They stay loaded, and what they counted stays.
+    pub(super) fn detach(&mut self) -> Result<(), TraceError> {
+        self.programs.detach(WHAT, &self.at)
+    }
+
     /// Does something while the program that does nothing is attached.
     pub(super) fn with_nothing<T>(&mut self, what: impl FnOnce() -> T) -> Result<T, TraceError> {
         self.programs.attach(WHAT, &NOTHING)?;

@@ -117,6 +117,20 @@ proptest! {
     }
 
     #[test]
+    fn windows_joined_balance_as_each_does(one in run(), other in run()) {
+        let mut generator = one.evidence.generator.clone().expect("said");
+        let later = other.evidence.generator.clone().expect("said");
+        generator.sent += later.sent;
+        generator.answered += later.answered;
+        let mut evidence = one.evidence.joined(&other.evidence);
+        evidence.generator = Some(generator);
+        let ledger = Ledger::make(&evidence);
+        adds_up(&ledger)?;
+        prop_assert!(ledger.is_balanced(), "{:#?}", ledger);
+        prop_assert_eq!(ledger.lost(), one.lost + other.lost);
+    }
+
+    #[test]
     fn what_is_left_out_is_unaccounted_for(run in run(), which in any::<prop::sample::Index>()) {
         let mut evidence = run.evidence;
         let forgotten = evidence.seen.lost.remove(which.index(evidence.seen.lost.len()));

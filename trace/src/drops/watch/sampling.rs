@@ -1,0 +1,172 @@
+//! Counting for parts of the time, where all of the time would take too much from the CPUs.
+
+use std::time::{Duration, Instant};
+
+use linerate_host::{Host, Known};
+
+use super::Watch;
+use super::reading::Drops;
+use crate::TraceError;
+use crate::drops::ledger::{Evidence, Sampled};
+use crate::drops::seen::Subject;
+
+/// What counting may take on average, as a share of one CPU.
+const BUDGET: f64 = 0.03;
+
+/// How long packets are counted at a time, without what beginning and ending take.
+const WINDOW: Duration = Duration::from_millis(100);
+
+/// The longest pause between two windows.
+const LONGEST_PAUSE: Duration = Duration::from_millis(1800);
+
+/// How often it is checked what counting takes while it goes on.
+const CHECK: Duration = Duration::from_millis(500);
+
+/// A watch that counts all the time while that is cheap, and in windows otherwise.
+///
+/// On a host with many packets per second the programs take a good part of a CPU, which the server looked at needs itself.
+#[derive(Debug)]
+pub struct SampledWatch {
+    watch: Watch,
+    begun: Instant,
+    first_drops: Drops,
+    state: State,
+    /// What counting a packet takes on all CPUs, ns; `None` until the kernel timed it.
+    ns_per_packet: Option<f64>,
+    /// The windows that ended.
+    windows: Option<Evidence>,
+    /// Those since the last lap.
+    lap: Option<Evidence>,
+    has_paused: bool,
+    /// CPU time that counting took, s, and what it took while it went on, as a share of one CPU.
+    taken_seconds: f64,
+    share: f64,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum State {
+    Counting {
+        since: Instant,
+        /// When it was last checked what counting takes, and how many packets had passed then.
+        checked: Option<Instant>,
+        passed: u64,
+    },
+    Paused,
+}
+
+impl SampledWatch {
+    /// Begins to count; see [`Watch::start`].
+    ///
+    /// # Errors
+    /// As [`Watch::start`].
+    pub fn start(host: &Host, subject: &Subject, interfaces: &[String]) -> Result<Self, TraceError> {
+        let watch = Watch::start(host, subject, interfaces)?;
+        let state =
+            State::Counting { since: Instant::now(), checked: None, passed: watch.look.passed_packets()? };
+        Ok(Self {
+            begun: Instant::now(),
+            first_drops: watch.first.after.clone(),
+            watch,
+            state,
+            ns_per_packet: None,
+            windows: None,
+            lap: None,
+            has_paused: false,
+            taken_seconds: 0.0,
+            share: 0.0,
+        })
+    }
+
+    /// Pauses, or goes on, if it is time; returns when to call this again.
+    ///
+    /// # Errors
+    /// [`TraceError`] when the kernel's tables cannot be read or programs cannot be attached.
+    pub fn turn(&mut self, host: &Host) -> Result<Duration, TraceError> {
+        let State::Counting { since, checked, .. } = self.state else {
+            self.watch.resume(host)?;
+            // What was timed in the pause says nothing of the window.
+            self.watch.look.recent_share();
+            let passed = self.watch.look.passed_packets()?;
+            self.state = State::Counting { since: Instant::now(), checked: Some(Instant::now()), passed };
+            return Ok(WINDOW);
+        };
+        self.check()?;
+        if self.share <= BUDGET {
+            return Ok(if checked.is_some() { CHECK } else { WINDOW });
+        }
+        self.close(host)?;
+        self.watch.pause()?;
+        self.state = State::Paused;
+        self.has_paused = true;
+        let counted = since.elapsed().min(2 * WINDOW);
+        Ok(counted.mul_f64(self.share / BUDGET - 1.0).min(LONGEST_PAUSE))
+    }
+
+    /// All windows since it began.
+    ///
+    /// # Errors
+    /// [`TraceError`] when the kernel's tables cannot be read.
+    pub fn total(mut self, host: &Host) -> Result<Evidence, TraceError> {
+        if matches!(self.state, State::Counting { .. }) {
+            self.check()?;
+            self.close(host)?;
+        }
+        let mut evidence = self.windows.unwrap_or_default();
+        if self.has_paused {
+            let of_seconds = self.begun.elapsed().as_secs_f64();
+            let drops = self.watch.socket_drops(host).since(&self.first_drops);
+            evidence.sampled = Some(Sampled {
+                of_seconds,
+                counting_cpu_share: self.share,
+                socket_drops_packets: drops.iter().map(|grown| grown.packets).fold(0, u64::saturating_add),
+            });
+            if let Known::Value(overhead) = &mut evidence.overhead {
+                overhead.cpu_share = self.taken_seconds / of_seconds;
+            }
+        }
+        Ok(evidence)
+    }
+
+    /// What came since the last lap, or the beginning; `None` if nothing was counted since.
+    ///
+    /// # Errors
+    /// [`TraceError`] when the kernel's tables cannot be read.
+    pub fn lap(&mut self, host: &Host) -> Result<Option<Evidence>, TraceError> {
+        if !self.has_paused {
+            return self.watch.lap(host).map(Some);
+        }
+        Ok(self.lap.take())
+    }
+
+    /// Sees what counting takes.
+    fn check(&mut self) -> Result<(), TraceError> {
+        let now_passed = self.watch.look.passed_packets()?;
+        let State::Counting { since, checked, passed } = &mut self.state else { return Ok(()) };
+        let seconds = checked.unwrap_or(*since).elapsed().as_secs_f64().max(1e-3);
+        let rate = now_passed.saturating_sub(*passed) as f64 / seconds;
+        (*checked, *passed) = (Some(Instant::now()), now_passed);
+        match self.watch.look.recent_share() {
+            Some(share) => {
+                self.share = share;
+                self.ns_per_packet = (rate > 0.0).then(|| share * 1e9 / rate);
+            }
+            None => self.share = self.ns_per_packet.map_or(self.share, |ns| ns * rate / 1e9),
+        }
+        Ok(())
+    }
+
+    /// Ends a window.
+    fn close(&mut self, host: &Host) -> Result<(), TraceError> {
+        let (window, lap) = self.watch.total_and_lap(host)?;
+        if let State::Counting { since, .. } = self.state {
+            self.taken_seconds += self.share * since.elapsed().as_secs_f64();
+        }
+        let joined = |sum: Option<Evidence>, new: Evidence| match sum {
+            Some(sum) => sum.joined(&new),
+            None => new,
+        };
+        self.windows = Some(joined(self.windows.take(), window));
+        self.lap = Some(joined(self.lap.take(), lap));
+        Ok(())
+    }
+}
