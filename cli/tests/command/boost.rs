@@ -177,9 +177,15 @@ fn a_boost_is_made_told_and_taken_back() {
 fn packets_of_a_boosted_server_land_as_planned() {
     let test = "packets_of_a_boosted_server_land_as_planned";
     let Some(scene) = Scene::up(test) else { return };
+    // The flow decides where a packet arrives: with all of them on one CPU there is nothing to steer.
+    for queue in 0..4 {
+        let file = format!("/sys/class/net/eth0/queues/rx-{queue}/rps_cpus");
+        scene.shell(&format!("echo {} > {file}", 1 << (queue % 2)));
+    }
     let _echo = Echo::plain(&scene);
     let mut load = scene.on("sender0", program());
     load.args(["load", "198.18.0.1:5300", "--rate", "5k", "--flows", "64", "--duration", "60"]);
+    load.args(["--backend", "socket", "--threads", "2", "--cpus", "0-1"]);
     let mut load = load.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the command starts");
     let output = boost(&scene, &["apply", "--port", PORT, "--yes", "--json", "-"]);
     let ended_early = load.try_wait().expect("asked");
