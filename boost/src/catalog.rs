@@ -14,11 +14,28 @@ pub struct Product {
     pub name: String,
     /// Names of its processes (`comm`, at most 15 bytes).
     pub processes: Vec<String>,
+    /// UDP ports by which a server of an unknown name is taken for this one.
+    #[serde(default)]
+    pub ports: Vec<u16>,
     /// How it takes datagrams: a sentence.
     pub shape: String,
+    /// State that it keeps for each client in one thread or process; `None` where every reader can
+    /// answer every client.
+    pub client_state: Option<ClientState>,
     /// Its options.
     #[serde(default)]
     pub options: Vec<ProductOption>,
+}
+
+/// Where a server keeps the state of a client. Packets of the client that arrive at another thread
+/// are lost or refused, so that such a server must not be steered by CPU.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClientState {
+    /// The thread or process, as in "kept in ...".
+    pub kept_in: String,
+    /// Where that is documented.
+    pub source: String,
 }
 
 /// An option of a server.
@@ -53,17 +70,26 @@ pub enum Gives {
 
 const FILES: &[(&str, &str)] = &[
     ("bind", include_str!("../servers/bind.toml")),
+    ("caddy", include_str!("../servers/caddy.toml")),
     ("chrony", include_str!("../servers/chrony.toml")),
     ("coredns", include_str!("../servers/coredns.toml")),
+    ("coturn", include_str!("../servers/coturn.toml")),
     ("dnsdist", include_str!("../servers/dnsdist.toml")),
     ("dnsmasq", include_str!("../servers/dnsmasq.toml")),
+    ("envoy", include_str!("../servers/envoy.toml")),
     ("freeradius", include_str!("../servers/freeradius.toml")),
+    ("game-server", include_str!("../servers/game-server.toml")),
+    ("haproxy", include_str!("../servers/haproxy.toml")),
     ("kamailio", include_str!("../servers/kamailio.toml")),
     ("knot", include_str!("../servers/knot.toml")),
+    ("nginx", include_str!("../servers/nginx.toml")),
     ("nsd", include_str!("../servers/nsd.toml")),
+    ("openvpn", include_str!("../servers/openvpn.toml")),
     ("pdns-auth", include_str!("../servers/pdns-auth.toml")),
     ("pdns-recursor", include_str!("../servers/pdns-recursor.toml")),
+    ("quic", include_str!("../servers/quic.toml")),
     ("unbound", include_str!("../servers/unbound.toml")),
+    ("wireguard-go", include_str!("../servers/wireguard-go.toml")),
 ];
 
 static PRODUCTS: LazyLock<Vec<Product>> = LazyLock::new(|| {
@@ -79,6 +105,12 @@ static PRODUCTS: LazyLock<Vec<Product>> = LazyLock::new(|| {
 #[must_use]
 pub fn of_process(comm: &str) -> Option<&'static Product> {
     PRODUCTS.iter().find(|product| product.processes.iter().any(|name| name == comm))
+}
+
+/// The server that these UDP ports are assigned to.
+#[must_use]
+pub fn of_ports(ports: &[u16]) -> Option<&'static Product> {
+    PRODUCTS.iter().find(|product| product.ports.iter().any(|port| ports.contains(port)))
 }
 
 /// The server of this id.
@@ -135,7 +167,10 @@ mod tests {
             let product: Product = toml::from_str(text).unwrap_or_else(|error| panic!("{id}: {error}"));
             assert_eq!(product.id, *id);
             assert!(ids.insert(product.id.clone()), "{id} is there twice");
-            assert!(!product.processes.is_empty() && product.shape.ends_with('.'), "{id}");
+            assert!(!product.processes.is_empty() || !product.ports.is_empty(), "{id}");
+            let state = product.client_state.as_ref();
+            assert!(state.is_none_or(|state| state.source.starts_with("https://")), "{id}");
+            assert!(product.shape.ends_with('.'), "{id}");
             for name in &product.processes {
                 assert!(name.len() <= 15, "the kernel cuts {name}");
                 assert!(names.insert(name.clone()), "{name} is of two servers");
@@ -153,6 +188,8 @@ mod tests {
         assert_eq!(product("nsd").map(|product| product.name.as_str()), Some("NSD"));
         assert_eq!(of_process("pdns_recursor").map(|product| product.id.as_str()), Some("pdns-recursor"));
         assert_eq!(of_process("no such"), None);
+        assert_eq!(of_ports(&[8053, 443]).map(|product| product.id.as_str()), Some("quic"));
+        assert_eq!(of_ports(&[53]), None);
     }
 
     #[test]

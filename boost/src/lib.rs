@@ -4,6 +4,7 @@
 //! [`BoostPlan`] decides from that and the packet path which CPU's packets each socket gets and where the threads that read it
 //! belong. It is carried out as a tune of [`linerate_tune`]: journalled, verified, undoable. Nothing here prints.
 
+pub mod answers;
 pub mod catalog;
 pub mod conformity;
 #[doc(hidden)]

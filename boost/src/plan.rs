@@ -1,6 +1,7 @@
 //! What is to be done to a server, and why.
 
 mod advice;
+mod benefit;
 mod changes;
 mod group;
 mod options;
@@ -102,6 +103,10 @@ pub struct Refusal {
 pub fn make(server: &Server, path: &PacketPath, choice: &Choice) -> BoostPlan {
     let mut draft = Draft::default();
     let cpus = match Receiving::of(server, path) {
+        _ if server.udp_ports().is_empty() => {
+            draft.refuse("the server", "it has no UDP socket, and boost is for UDP servers");
+            Vec::new()
+        }
         Some(receiving) => {
             draft.decide(server, &path.machine, &receiving, choice);
             draft.set_options(server, path, choice);
@@ -133,23 +138,37 @@ struct Draft {
 impl Draft {
     fn decide(&mut self, server: &Server, machine: &Machine, receiving: &Receiving, choice: &Choice) {
         let groups = self.groups(server, machine, receiving, choice);
-        let (units, without) = unit::place(&groups, receiving);
+        let (units, without) = unit::place(server, &groups, receiving);
         for (reader, why) in without {
             self.refuse(&format!("thread {} ({})", reader.tid, reader.name), &why);
-        }
-        if !choice.no_pin {
-            self.pin(&units);
         }
         let hosts = Hosts::of(machine, receiving, &units);
         let tables: Vec<(&Owned<'_>, SteeringTable)> =
             groups.iter().map(|owned| (owned, hosts.table(machine, receiving, owned, &units))).collect();
+        self.advice.extend(advice::units(server, receiving, &units));
+        if !choice.no_steer
+            && let Some(why) = benefit::why_not(server, &tables, &units)
+        {
+            groups.iter().for_each(|owned| self.refuse(&group::name(owned.group), &why));
+            return;
+        }
+        if !choice.no_pin {
+            let is_fed = |unit: &Unit<'_>| {
+                let reads =
+                    |owned: &Owned<'_>| owned.sockets.iter().any(|(_, own)| own.tid == unit.reader.tid);
+                choice.no_steer
+                    || unit.chosen == Chosen::OnlyOne
+                    || tables.iter().any(|(owned, table)| reads(owned) && benefit::is_by_cpu(owned, table))
+            };
+            let fed: Vec<Unit<'_>> = units.iter().copied().filter(is_fed).collect();
+            self.pin(&fed);
+        }
         if !choice.no_steer {
             for (owned, table) in &tables {
                 self.steer(server, owned, table, &units);
             }
         }
         self.places = places(receiving, &tables, &units, choice);
-        self.advice.extend(advice::units(server, receiving, &units));
         if !self.steering.is_empty() {
             self.advice.extend(advice::lasting(server, Gives::Steering));
         }
@@ -182,6 +201,10 @@ impl Draft {
                 self.refuse(&what, "no thread was seen to read it: it is given no packets");
             }
         }
+        // Figures and checks are those of datagrams: listeners only follow the threads that read them.
+        if !groups.iter().any(|owned| owned.group.protocol == Protocol::Udp) {
+            groups.clear();
+        }
         if let Some(readers) = most_readers {
             self.advice.extend(advice::single(server, readers, receiving.online.len()));
         }
@@ -207,6 +230,7 @@ impl Draft {
             Way::Already => {
                 self.refuse(&what, "is steered already, by SO_INCOMING_CPU of each socket: left as it is");
             }
+            Way::OwnByCpu => self.refuse(&what, group::BY_CPU),
             _ if table.by_cpu.is_empty() => self.refuse(&what, "none of its threads can be given a CPU"),
             _ if changes::is_like_hash(owned, table) => {
                 let why = "one thread or one CPU has all its sockets: steering would change nothing";

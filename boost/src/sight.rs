@@ -210,7 +210,8 @@ impl Server {
         let main =
             pids.iter().find(|pid| reading.contains(pid)).or(pids.first()).copied().unwrap_or_default();
         let name = title(&processes.name(main)).to_owned();
-        let product = catalog::of_process(&name).map(|product| product.id.clone());
+        let product = catalog::of_process(&name).or_else(|| catalog::of_ports(&udp_ports(&groups)));
+        let product = product.map(|product| product.id.clone());
         // Threads that came meanwhile read too: those that were sampled count, not those at the beginning.
         let sampled = |pid: u32| seen.threads.iter().filter(|thread| thread.pid == pid).count();
         let process = |pid: &u32| ServerProcess::of(&processes, *pid, reading.contains(pid), sampled(*pid));

@@ -13,6 +13,7 @@ mod lab;
 mod ladder;
 pub(crate) mod load;
 mod man;
+mod netns;
 pub(crate) mod report;
 mod results;
 mod serve;
@@ -63,7 +64,24 @@ pub(crate) enum Command {
 }
 
 impl Command {
+    /// The network namespace to look at, of commands that look at this host.
+    fn netns(&self) -> Option<&netns::NetnsArgs> {
+        match self {
+            Command::Load(load) => Some(&load.netns),
+            Command::Doctor(doctor) => Some(&doctor.netns),
+            Command::Tune(tune) => Some(&tune.netns),
+            Command::Boost(boost) => Some(&boost.netns),
+            Command::Cost(cost) => Some(&cost.netns),
+            Command::Drops(drops) => Some(&drops.netns),
+            Command::Top(top) => Some(&top.netns),
+            _ => None,
+        }
+    }
+
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+        if let Some(netns) = self.netns() {
+            netns.enter()?;
+        }
         match self {
             Command::Lab(lab) => lab.run(),
             Command::Ladder(ladder) => ladder.run(),

@@ -366,7 +366,7 @@ fn what_cannot_be_steered_is_told_in_a_line() {
         };
         let elsewhere = Setting::Steering { namespace: namespace + 1, protocol, local };
         let error = elsewhere.write(&Host::live(), &Value::new("none")).expect_err("elsewhere");
-        assert!(!error.is_gone() && error.to_string().contains("nsenter --net --target"), "{error}");
+        assert!(!error.is_gone() && error.to_string().contains("--netns PID"), "{error}");
         udp.sockets.clear();
         assert!(udp.group.setting.read(&Host::live()).expect_err("closed").is_gone());
     });

@@ -163,6 +163,15 @@ pub enum Error {
         /// What it said, or how it ended.
         why: String,
     },
+    /// `/sys` shows the devices of another network namespace than this process is in.
+    #[error(
+        "/sys shows the devices of another network namespace, as after nsenter --net, and another sysfs \
+         cannot be mounted ({why}): run linerate as root, outside of the namespace, with --netns NAME|PID|PATH"
+    )]
+    OtherSysfs {
+        /// Why none can be mounted.
+        why: String,
+    },
     /// There is no sysfs that shows the host's network namespace.
     #[error("lab host {host} has no /sys of its own: {why}")]
     NoSysfs {

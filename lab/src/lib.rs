@@ -46,6 +46,7 @@ mod rtnetlink;
 mod sys;
 pub mod topology;
 pub mod userns;
+pub mod visit;
 mod wire;
 
 pub use child::LabChild;

@@ -111,7 +111,7 @@ impl Sysfs {
 const ATTEMPTS: [(bool, bool); 4] = [(false, false), (false, true), (true, false), (true, true)];
 
 /// A mount of sysfs that is attached nowhere (fsopen, fsmount: since Linux 5.2).
-fn mount_detached() -> Result<OwnedFd, Errno> {
+pub(crate) fn mount_detached() -> Result<OwnedFd, Errno> {
     let mut refused = Errno::NOSYS;
     for (read_only, no_atime) in ATTEMPTS {
         let mut attributes = MountAttrFlags::MOUNT_ATTR_NOSUID

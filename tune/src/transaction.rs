@@ -2,6 +2,7 @@
 
 mod due;
 mod error;
+mod inherited;
 mod place;
 mod shape;
 mod target;

@@ -3,7 +3,7 @@
 //! These have a program of their own, and run one after the other: a child has all descriptors of its parent until it
 //! becomes another program, a locked journal's too.
 
-use std::io::Write as _;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::UdpSocket;
 use std::os::fd::OwnedFd;
 use std::process::{Child, Command, Stdio};
@@ -173,4 +173,40 @@ fn what_ended_with_a_process_is_gone_and_no_failure() {
         assert!(why.contains("ended") || why.contains("no process has that socket"), "{why}");
     }
     assert!(!undone.has_left(), "{undone:?}");
+}
+
+#[test]
+fn who_was_started_by_a_pinned_thread_is_restored_too() {
+    let test = "who_was_started_by_a_pinned_thread_is_restored_too";
+    let scratch = Scratch::new();
+    let host = Host::live();
+    let mut shell = Command::new("sh");
+    let mut shell = shell
+        .args(["-c", "read line; sleep 600 & echo $!; wait"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it runs");
+    let cpus = |pid: u32| Setting::thread_cpus(&host, pid, pid).expect("it runs");
+    let first = cpus(shell.id()).read(&host).expect("read");
+    let all = CpuSet::from_list(first.as_str()).expect("a list");
+    if all.len() < 2 {
+        let _ = shell.kill();
+        let _ = shell.wait();
+        let _ = std::io::stderr().write_all(format!("\nSKIP {test}: only one CPU\n").as_bytes());
+        return;
+    }
+    let last = Value::new(all.iter().last().unwrap_or(0).to_string());
+    make(&scratch, &[(cpus(shell.id()), last.clone())]);
+    shell.stdin.take().expect("piped").write_all(b"go\n").expect("told");
+    let mut line = String::new();
+    BufReader::new(shell.stdout.take().expect("piped")).read_line(&mut line).expect("told");
+    let child: u32 = line.trim().parse().expect("a process");
+    assert_eq!(cpus(child).read(&host).expect("read"), last, "it inherits");
+    let undone = undone(&scratch);
+    let now = cpus(child).read(&host).expect("read");
+    let _ = Command::new("kill").arg(child.to_string()).status();
+    let _ = shell.wait();
+    assert_eq!(now, first);
+    assert_eq!(undone.settings.len(), 2, "{undone:?}");
 }

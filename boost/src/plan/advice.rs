@@ -19,7 +19,9 @@ pub(super) fn single(server: &Server, readers: usize, cpus: usize) -> Vec<Advice
              interrupts spread too (T. Makita, Boost UDP Transaction Performance, 2016)."
         ),
     };
-    with_options(server, what, &[Gives::Sockets, Gives::Workers], cpus)
+    // As many threads as CPUs: more workers are set already.
+    let gives = [Gives::Sockets, Gives::Workers];
+    with_options(server, what, if readers < cpus { &gives } else { &gives[..1] }, cpus)
 }
 
 /// What too few readers, or readers away from packets, cost.
@@ -38,7 +40,7 @@ pub(super) fn units(server: &Server, receiving: &Receiving, units: &[Unit<'_>]) 
             count(units.len(), "thread"),
             count(without, "CPU"),
         );
-        advice.extend(with_options(server, what, &[Gives::Workers, Gives::Sockets], cpus.len()));
+        advice.extend(with_options(server, what, &[Gives::Workers], cpus.len()));
     } else if units.len() > cpus.len() && receiving.known().is_some() {
         let what = format!(
             "Packets arrive on {}, and {} read them: those on other CPUs take part in them, at the cost of fetching each packet from \

@@ -7,6 +7,7 @@ use linerate_host::stage::socket::Protocol;
 
 use super::Choice;
 use crate::Server;
+use crate::catalog;
 use crate::sight::{Group, Member, Reader};
 
 /// SO_INCOMING_CPU of a socket counts in its group since then (`reuseport_select_sock_by_hash` in
@@ -33,6 +34,8 @@ pub(super) enum Way {
     IncomingCpu(&'static str),
     /// By SO_INCOMING_CPU of each socket, as it is already.
     Already,
+    /// By CPU, by a classic program of the server's own.
+    OwnByCpu,
 }
 
 /// Why a group is left as it is.
@@ -56,6 +59,11 @@ pub(super) fn judge<'s>(
     if !group.reuseport || group.members.len() < 2 {
         return Err(single(server, group));
     }
+    if group.protocol == Protocol::Udp
+        && let Some(why) = client_state(server)
+    {
+        return Err(Unfit::Because(why));
+    }
     let mut sockets = Vec::new();
     let mut unread = Vec::new();
     for member in &group.members {
@@ -78,7 +86,37 @@ pub(super) fn judge<'s>(
         return Err(Unfit::Because("no thread was seen to read any of its sockets".to_owned()));
     }
     let way = way(group, machine, choice).map_err(Unfit::Because)?;
+    if way == Way::OwnByCpu && !sockets.iter().all(|(member, _)| fed_by(server, member).is_some()) {
+        let why = format!("{BY_CPU}. To pin its threads too, look while datagrams come");
+        return Err(Unfit::Because(why));
+    }
     Ok(Owned { group, sockets, unread, way })
+}
+
+/// Why a server that keeps state of its clients in threads is not steered.
+fn client_state(server: &Server) -> Option<String> {
+    let product = server.product.as_deref().and_then(catalog::product)?;
+    let state = product.client_state.as_ref()?;
+    Some(format!(
+        "{} keeps each client's state in {}: steering by CPU would send a client's packets to threads \
+         that do not know the client. The kernel's hash sends all packets of a flow to one thread, \
+         and stays ({})",
+        product.name, state.kept_in, state.source
+    ))
+}
+
+/// Why a group that a classic program steers by CPU is not steered.
+pub(super) const BY_CPU: &str =
+    "is steered already by a classic program by CPU (its own or another tool's): left as it is";
+
+/// The CPU whose packets a socket was seen to get; `None` where too few were seen.
+pub(super) fn fed_by(server: &Server, member: &Member) -> Option<u32> {
+    const ENOUGH: u64 = 100;
+    let arrived = &server.landings.value()?.arrived;
+    let own = arrived.iter().filter(|arrival| arrival.cookie == member.socket.cookie);
+    own.filter(|arrival| arrival.packets >= ENOUGH)
+        .max_by_key(|arrival| arrival.packets)
+        .map(|arrival| arrival.cpu)
 }
 
 /// Whether a thread is only guessed to read the socket, and was seen to read another of the group: workers inherit those of
@@ -119,6 +157,7 @@ fn way(group: &Group, machine: &Machine, choice: &Choice) -> Result<Way, String>
         Known::Unknown { .. } => {
             return Ok(Way::IncomingCpu("Whether a program steers it already could not be read."));
         }
+        Known::Value(text) if text == "classic-by-cpu" => return Ok(Way::OwnByCpu),
         Known::Value(text) => steered_by(text)?,
     };
     // A program would go first, and silently take the place of what the server asked for.
@@ -146,7 +185,6 @@ fn steered_by(text: &str) -> Result<Option<SteeringTable>, String> {
     match text {
         "none" => Ok(None),
         "classic" => Err(foreign("is steered already by a classic program")),
-        "classic-by-cpu" => Err(foreign("is steered already by a classic program by CPU")),
         other => match other.parse::<SteeringTable>() {
             Ok(table) => Ok(Some(table)),
             Err(_) => Err(foreign(&format!("is steered already by {other}"))),

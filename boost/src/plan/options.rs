@@ -21,21 +21,21 @@ const ENOUGH: u64 = 300;
 /// Headers of IPv4 and UDP, in bytes.
 const HEADERS: u32 = 28;
 
-/// Larger buffers where a socket of the group lost packets, or where they were asked for.
+/// Larger buffers where a socket of the group lost packets while it was looked at, or where they
+/// were asked for. Its counter of drops is as old as the socket and says nothing about now.
 pub(super) fn receive_buffers(
     server: &Server,
     group: &Group,
     choice: &Choice,
 ) -> Result<Vec<PlannedChange>, String> {
-    let drops: u64 = group.members.iter().filter_map(|member| member.drops).sum();
     let refused = refused(server, group);
-    let wanted = choice.receive_buffer_bytes.or((drops + refused > 0).then_some(AMPLE_BYTES));
+    let wanted = choice.receive_buffer_bytes.or((refused > 0).then_some(AMPLE_BYTES));
     let Some(wanted) = wanted else { return Ok(Vec::new()) };
     // The kernel takes half of it, and doubles that.
     let wanted = wanted.next_multiple_of(2);
-    let because = match (choice.receive_buffer_bytes, drops.max(refused)) {
-        (Some(_), _) => "It was asked for.".to_owned(),
-        (None, lost) => format!("{} lost {lost} packets since its buffers were full.", name(group)),
+    let because = match choice.receive_buffer_bytes {
+        Some(_) => "It was asked for.".to_owned(),
+        None => format!("{} lost {refused} packets to full buffers while it was looked at.", name(group)),
     };
     let mut changes = Vec::new();
     for member in &group.members {

@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
 
+use linerate_host::landing::{Arrival, Landing, Landings};
 use linerate_host::setting::SocketKnob;
 use linerate_host::{Known, Setting};
 
@@ -142,6 +143,104 @@ fn chrony_is_one_socket_and_one_thread() {
     assert!(plan.advice[0].what.starts_with("One thread reads one socket"));
 }
 
+/// Datagrams of the first group's sockets: cookie, CPU of arrival, CPU of the reader, number.
+fn landed(server: &mut Server, seen: &[(u64, u32, u32, u64)]) {
+    let read = seen.iter().map(|(cookie, from, on, packets)| Landing {
+        cookie: *cookie,
+        arrived_on: Some(*from),
+        read_on: *on,
+        pid: 1,
+        tid: 1,
+        packets: *packets,
+    });
+    let arrived = seen.iter().map(|(cookie, cpu, _, packets)| Arrival {
+        cookie: *cookie,
+        cpu: *cpu,
+        packets: *packets,
+        refused: 0,
+    });
+    let (read, arrived) = (read.collect(), arrived.collect());
+    server.landings = Known::Value(Landings { seconds: 2.0, read, arrived, ..Landings::default() });
+}
+
+#[test]
+fn servers_with_client_state_in_a_thread_are_not_steered_by_cpu() {
+    for (name, port) in [("turnserver", "3478"), ("nginx", "443"), ("unknown", "443"), ("haproxy", "8443")] {
+        let mut server = server(name, &[(Protocol::Udp, &format!("0.0.0.0:{port}"))], 2, "0-1");
+        server.product = server.product.or_else(|| {
+            crate::catalog::of_ports(&[port.parse().expect("a port")]).map(|product| product.id.clone())
+        });
+        let plan = make(&server, &Machine::of(2).path(), &Choice::default());
+        assert!(plan.plan.changes.is_empty() && plan.places.is_empty(), "{name}: {plan:#?}");
+        let why = &plan.refusals[0].why;
+        assert!(why.contains("keeps each client's state in") && why.contains("https://"), "{why}");
+    }
+}
+
+#[test]
+fn a_plan_that_cannot_help_is_refused_with_its_reason() {
+    let of = |seen: &[(u64, u32, u32, u64)]| {
+        let mut server = server("echo", &[(Protocol::Udp, "0.0.0.0:7")], 2, "0-1");
+        landed(&mut server, seen);
+        make(&server, &Machine { vectors: vec![0], ..Machine::of(2) }.path(), &Choice::default())
+    };
+    // All arrive on CPU 0, and the scheduler has both threads there most of the time.
+    let plan = of(&[(100, 0, 0, 430), (100, 0, 1, 70), (101, 0, 0, 430), (101, 0, 1, 70)]);
+    assert!(plan.plan.changes.is_empty() && plan.places.is_empty(), "{plan:#?}");
+    // Where it helps it is made.
+    let plan = of(&[(100, 0, 0, 250), (100, 1, 0, 250), (101, 0, 1, 250), (101, 1, 1, 250)]);
+    assert_eq!((pins(&plan).len(), tables(&plan).len()), (2, 1));
+}
+
+#[test]
+fn a_plan_that_makes_landing_worse_is_refused() {
+    // Two receiving CPUs and four readers: each would get half of a CPU's packets from elsewhere.
+    let mut server = server("echo", &[(Protocol::Udp, "0.0.0.0:7")], 4, "0-3");
+    landed(&mut server, &[(100, 0, 0, 400), (101, 1, 1, 400), (102, 0, 0, 400), (103, 1, 2, 200)]);
+    let machine = Machine { vectors: vec![0, 1], ..Machine::of(4) };
+    let plan = make(&server, &machine.path(), &Choice::default());
+    assert!(plan.plan.changes.is_empty(), "{plan:#?}");
+    let why = &plan.refusals[0].why;
+    assert!(why.contains("86 % of its datagrams") && why.contains("50 % would be: that is worse"), "{why}");
+}
+
+#[test]
+fn one_thread_of_four_sockets_is_not_pinned() {
+    let mut server = server("echo", &[(Protocol::Udp, "0.0.0.0:7")], 4, "0-3");
+    server.readers.truncate(1);
+    server.readers[0].sockets = vec![100, 101, 102, 103];
+    let plan = make(&server, &Machine::of(4).path(), &Choice::default());
+    assert!(plan.plan.changes.is_empty(), "{:#?}", plan.plan.changes);
+    assert!(plan.refusals[0].why.contains("steering would change nothing"), "{:?}", plan.refusals);
+}
+
+#[test]
+fn a_server_without_udp_sockets_is_left_alone() {
+    let server = server("echo", &[(Protocol::Tcp, "0.0.0.0:7")], 2, "0-1");
+    let plan = make(&server, &Machine::of(2).path(), &Choice::default());
+    assert!(plan.plan.changes.is_empty());
+    assert!(plan.refusals[0].why.contains("no UDP socket"), "{:?}", plan.refusals);
+}
+
+#[test]
+fn threads_of_a_server_with_its_own_program_by_cpu_are_pinned() {
+    let mut server = server("echo", &[(Protocol::Udp, "0.0.0.0:7")], 2, "0-1");
+    server.groups[0].steering = Known::Value("classic-by-cpu".to_owned());
+    landed(&mut server, &[(100, 1, 0, 300), (100, 1, 1, 200), (101, 0, 0, 250), (101, 0, 1, 250)]);
+    let plan = make(&server, &Machine::of(2).path(), &Choice::default());
+    assert!(tables(&plan).is_empty(), "{:?}", tables(&plan));
+    assert_eq!(pairs(&pins(&plan)), [(800, "1"), (801, "0")]);
+}
+
+#[test]
+fn what_is_set_already_is_not_advised() {
+    let mut server = server("unbound", &[(Protocol::Udp, "0.0.0.0:53")], 1, "0-1");
+    server.readers.push(reader("unbound", 900, vec![100], "0-1"));
+    let plan = make(&server, &Machine::of(2).path(), &Choice::default());
+    let options: Vec<&str> = plan.advice.iter().filter_map(|advice| advice.option.as_deref()).collect();
+    assert_eq!(options, ["so-reuseport: yes"]);
+}
+
 #[test]
 fn steering_of_others_is_named_and_left() {
     for (text, named) in [
@@ -276,7 +375,11 @@ fn changes_of(plan: &BoostPlan, knob: SocketKnob) -> Vec<(String, String)> {
 #[test]
 fn buffers_grow_where_packets_were_lost_and_before_all_else() {
     let mut server = nsd(2, "0-1");
-    server.groups[0].members[1].drops = Some(7);
+    server.groups[0].members[1].drops = Some(12);
+    let plan = make(&server, &Machine::of(2).path(), &Choice::default());
+    assert!(changes_of(&plan, SocketKnob::ReceiveBuffer).is_empty(), "drops of long ago");
+    let arrival = Arrival { cookie: 101, cpu: 0, packets: 0, refused: 7 };
+    server.landings = Known::Value(Landings { arrived: vec![arrival], ..Landings::default() });
     let plan = make(&server, &Machine::of(2).path(), &Choice::default());
     let change = ("212992 by default".to_owned(), "8388608".to_owned());
     assert_eq!(changes_of(&plan, SocketKnob::ReceiveBuffer), [change.clone(), change]);

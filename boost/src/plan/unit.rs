@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use linerate_host::CpuSet;
 
-use super::group::{Owned, Way, incoming_cpu};
+use super::group::{Owned, Way, fed_by, incoming_cpu};
 use super::receiving::Receiving;
+use crate::Server;
 use crate::sight::Reader;
 
 /// A thread and its CPU. All its sockets, of all groups, get the packets of that CPU.
@@ -32,6 +33,7 @@ pub(super) enum Chosen {
 
 /// Gives each reader of these groups a CPU. Those for which none is left are told with the reason.
 pub(super) fn place<'s>(
+    server: &Server,
     groups: &[Owned<'s>],
     receiving: &Receiving,
 ) -> (Vec<Unit<'s>>, Vec<(&'s Reader, String)>) {
@@ -41,7 +43,7 @@ pub(super) fn place<'s>(
     let mut free = Vec::new();
     for reader in readers {
         let may = may_run_on(reader, receiving);
-        let asked = asked(groups, reader).filter(|cpu| may.contains(*cpu));
+        let asked = asked(server, groups, reader).filter(|cpu| may.contains(*cpu));
         let own = |chosen, cpu| Unit { reader, cpu, chosen };
         match (only(&may), asked) {
             (Some(cpu), _) if reader.cpuset.as_ref().is_some_and(|set| set.len() == 1) => {
@@ -83,12 +85,19 @@ fn may_run_on(reader: &Reader, receiving: &Receiving) -> CpuSet {
     receiving.online.iter().filter(in_cpuset).filter(allowed).collect()
 }
 
-/// The CPU that the sockets of a thread ask for, where it is one.
-fn asked(groups: &[Owned<'_>], reader: &Reader) -> Option<u32> {
-    let already = groups.iter().filter(|owned| owned.way == Way::Already);
-    let own = already.flat_map(|owned| &owned.sockets).filter(|(_, other)| other.tid == reader.tid);
-    let cpus: CpuSet = own.filter_map(|(member, _)| incoming_cpu(member).flatten()).collect();
-    only(&cpus)
+/// The CPU whose packets the sockets of a thread get already, where it is one.
+fn asked(server: &Server, groups: &[Owned<'_>], reader: &Reader) -> Option<u32> {
+    let cpu = |owned: &Owned<'_>, member| match owned.way {
+        Way::Already => incoming_cpu(member).flatten(),
+        Way::OwnByCpu => fed_by(server, member),
+        Way::Program(_) | Way::IncomingCpu(_) => None,
+    };
+    let own = |owned: &&Owned<'_>| matches!(owned.way, Way::Already | Way::OwnByCpu);
+    let sockets = groups.iter().filter(own).flat_map(|owned| {
+        let read = owned.sockets.iter().filter(|(_, other)| other.tid == reader.tid);
+        read.filter_map(move |(member, _)| cpu(owned, member))
+    });
+    only(&sockets.collect())
 }
 
 /// The CPU with the fewest units, and of these the one that is worth most: each is used once before any is used again.

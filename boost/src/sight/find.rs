@@ -48,6 +48,7 @@ fn find_at_once(host: &Host, wanted: &Wanted, processes: &Processes<'_>) -> Resu
             return Err(SightError::NotThere("which server? say --port N, --pid P, or both".to_owned()));
         }
     };
+    interfaces_are_here(host, wanted)?;
     let (first, rest) = ports.split_first().unwrap_or((&0, &[]));
     let scope = |port: u16| Scope { interfaces: wanted.interfaces.clone(), port: Some(port), pid: None };
     let mut path = PacketPath::observe(host, &scope(*first));
@@ -79,13 +80,24 @@ fn is_here(host: &Host, pid: u32) -> Result<(), SightError> {
     scope.check(host).map_err(|error| SightError::NotThere(error.to_string()))?;
     match (namespace(host, "thread-self"), namespace(host, &pid.to_string())) {
         (Some(here), Some(there)) if here != there => Err(SightError::Elsewhere(format!(
-            "process {pid} is in another network namespace: nsenter --net --target {pid} linerate boost --pid {pid}"
+            "process {pid} is in another network namespace: linerate boost --netns {pid} --pid {pid}"
         ))),
         (_, None) if !may_trace(host) => Err(SightError::NotPermitted {
             what: format!("looking at process {pid}"),
             capability: CAPABILITIES,
         }),
         _ => Ok(()),
+    }
+}
+
+/// Whether the host has each interface that was named.
+fn interfaces_are_here(host: &Host, wanted: &Wanted) -> Result<(), SightError> {
+    let Ok(names) = host.list("/sys/class/net") else { return Ok(()) };
+    match wanted.interfaces.iter().find(|name| !names.contains(name)) {
+        Some(strange) => {
+            Err(SightError::NotThere(format!("no interface '{strange}': there are {}", names.join(", "))))
+        }
+        None => Ok(()),
     }
 }
 

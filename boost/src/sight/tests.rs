@@ -417,7 +417,7 @@ fn what_is_elsewhere_is_said_in_a_line() {
     let mut tree = prefork();
     tree.link("/proc/61/ns/net", "net:[4026532999]");
     let refusal = tree.refusal(&pid(61));
-    let nsenter = "nsenter --net --target 61 linerate boost --pid 61";
+    let nsenter = "linerate boost --netns 61 --pid 61";
     assert_eq!(refusal, format!("process 61 is in another network namespace: {nsenter}"));
     let refusal =
         Tree::new().process((50, 1), "sh", &[]).socket("udp4", "10.0.0.1:53", 703, &[]).refusal(&port(53));

@@ -61,7 +61,7 @@ fn a_process_of_another_network_namespace_is_told_how_to_get_there() {
         .observe(&Wanted { pid: Some(pid), ..Wanted::default() }, look(0, false))
         .expect_err("elsewhere");
     assert!(matches!(refusal, SightError::Elsewhere(_)));
-    assert!(refusal.to_string().contains(&format!("nsenter --net --target {pid} ")), "{refusal}");
+    assert!(refusal.to_string().contains(&format!("--netns {pid} ")), "{refusal}");
 }
 
 #[test]

@@ -13,6 +13,7 @@ mod watching;
 
 use std::process::ExitCode;
 
+use crate::command::netns::NetnsArgs;
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 
@@ -26,6 +27,8 @@ pub(crate) struct Boost {
     /// What to do
     #[arg(value_enum, default_value_t = Verb::Plan)]
     verb: Verb,
+    #[command(flatten)]
+    pub(super) netns: NetnsArgs,
     #[command(flatten)]
     asked: Asked,
     #[command(flatten)]

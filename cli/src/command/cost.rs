@@ -13,6 +13,7 @@ use std::time::Duration;
 use anyhow::{Result, anyhow};
 use clap::{Args, ValueEnum};
 
+use super::netns::NetnsArgs;
 use super::results::Results;
 pub(crate) use compare::Comparison;
 pub(crate) use document::{Document, SCHEMA};
@@ -23,6 +24,8 @@ const DEFAULT: Duration = Duration::from_secs(10);
 /// Arguments of `linerate cost`.
 #[derive(Debug, Args)]
 pub(crate) struct Cost {
+    #[command(flatten)]
+    pub(super) netns: NetnsArgs,
     /// How long to look, seconds [default: 10; with --watch until Ctrl-C]
     #[arg(long, value_name = "S", value_parser = seconds)]
     duration: Option<Duration>,

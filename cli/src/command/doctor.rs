@@ -13,6 +13,7 @@ use anyhow::{Result, ensure};
 use clap::{Args, Subcommand};
 use linerate_host::{Diagnosis, Severity};
 
+use crate::command::netns::NetnsArgs;
 use crate::interrupt::Interrupt;
 use crate::output::{self, Target};
 use crate::render::style::Style;
@@ -27,6 +28,8 @@ use reading::Subject;
 pub(crate) struct Doctor {
     #[command(subcommand)]
     other: Option<Other>,
+    #[command(flatten)]
+    pub(super) netns: NetnsArgs,
     #[command(flatten)]
     sight: Sight,
     /// Write the result as JSON; - is standard output

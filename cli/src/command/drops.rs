@@ -24,6 +24,7 @@ use generator::LoadFile;
 use look::Look;
 use meanwhile::{Ended, Meanwhile};
 
+use super::netns::NetnsArgs;
 use super::results::Results;
 
 /// Arguments of `linerate drops`.
@@ -31,6 +32,8 @@ use super::results::Results;
 pub(crate) struct Drops {
     #[command(flatten)]
     asked: Asked,
+    #[command(flatten)]
+    pub(super) netns: NetnsArgs,
     #[command(flatten)]
     results: Results,
 }

@@ -24,6 +24,7 @@ use linerate_host::CpuSet;
 use linerate_measure::Workload;
 use linerate_measure::generator::{Builder, LiveFrames};
 
+use crate::command::netns::NetnsArgs;
 use crate::interrupt::Interrupt;
 use arguments::{Bounds, Flows, Output, Pace, Times};
 use outputs::Outputs;
@@ -35,6 +36,8 @@ use workload::WorkloadArguments;
 pub(crate) struct Load {
     #[command(subcommand)]
     other: Option<Other>,
+    #[command(flatten)]
+    pub(super) netns: NetnsArgs,
     /// Where to send; several destinations are taken in turn by the flows
     #[arg(value_name = "ADDR:PORT", required_unless_present = "targets_file")]
     targets: Vec<String>,

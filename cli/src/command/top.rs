@@ -19,6 +19,7 @@ use clap::Args;
 use linerate_host::{Capture, Scope};
 use linerate_live::{Live, Picture, Source, Tape};
 
+use crate::command::netns::NetnsArgs;
 use crate::interrupt::Interrupt;
 use crate::output::{self, Target};
 use crate::render::style::Style;
@@ -30,6 +31,8 @@ use record::Record;
 /// Arguments of `linerate top`.
 #[derive(Debug, Args)]
 pub(crate) struct Top {
+    #[command(flatten)]
+    pub(super) netns: NetnsArgs,
     /// An interface to look at; several may be given [default: those with a device behind them]
     #[arg(long = "interface", value_name = "IF")]
     interfaces: Vec<String>,

@@ -16,6 +16,7 @@ mod undo;
 
 use std::process::ExitCode;
 
+use crate::command::netns::NetnsArgs;
 use anyhow::Result;
 use clap::{Args, Subcommand};
 
@@ -31,6 +32,8 @@ pub(crate) use undo::take_back;
 pub(crate) struct Tune {
     #[command(subcommand)]
     verb: Option<Verb>,
+    #[command(flatten)]
+    pub(super) netns: NetnsArgs,
     #[command(flatten)]
     plan: plan::Show,
 }

@@ -24,6 +24,9 @@ pub(crate) fn applied(applied: &Applied<'_>, place: &Place, style: Style) -> Str
     lines.extend(painted(tune_apply::done(tune, applied.changes, applied.broke_off)));
     lines.extend(painted(verdict(applied.verification)));
     lines.extend(compared(&applied.before, applied.now.as_ref(), style));
+    if matches!(applied.verification, Verification::Harmful { .. }) {
+        return lines.join("\n");
+    }
     lines.extend(tune_apply::ways(tune, applied.until, applied.broke_off.is_some(), place, style));
     lines.push(String::new());
     lines.join("\n")
@@ -36,9 +39,22 @@ fn verdict(verification: &Verification) -> (Tone, String) {
         format!("{share} of {} datagrams", format::grouped(seen.packets))
     };
     match verification {
-        Verification::AsPlanned { conformity } => {
-            (Tone::Good, format!("Verified: {} landed as planned.", counted(conformity)))
+        Verification::AsPlanned { conformity, replies_per_request: Some([before, now]) } => {
+            let text = format!(
+                "Verified: {} landed as planned, and the server sent {now:.2} replies per request ({before:.2} before).",
+                counted(conformity)
+            );
+            (Tone::Good, text)
         }
+        Verification::AsPlanned { conformity, replies_per_request: None } => {
+            let text = format!(
+                "{} landed as planned. Not verified: whether the server answers as before, since too few \
+                 datagrams came to compare: apply it under load.",
+                counted(conformity)
+            );
+            (Tone::Warn, text)
+        }
+        Verification::Harmful { why } => (Tone::Bad, format!("Undone, because {why}.")),
         Verification::Elsewhere { conformity } => {
             let (socket, cpu) = (conformity.in_other_socket, conformity.on_other_cpu);
             let (socket, cpu) = (format::grouped(socket), format::grouped(cpu));

@@ -51,6 +51,7 @@ fn story(tune: &PastTune) -> String {
             UndoReason::Asked => "",
             UndoReason::Expired => ", its time was over",
             UndoReason::Unconfirmed => ", nobody confirmed it",
+            UndoReason::Harmful => ", it did harm",
             UndoReason::Died => ", its program died",
             UndoReason::Finished => ", what it was for was over",
         };

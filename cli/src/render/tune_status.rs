@@ -119,7 +119,7 @@ fn end(tune: &TuneStatus, place: &Place) -> String {
             UndoReason::Expired => "its time is over",
             UndoReason::Unconfirmed => "nobody confirmed it in time",
             UndoReason::Died => "the program that made it died",
-            UndoReason::Asked | UndoReason::Finished => "it was to be",
+            UndoReason::Asked | UndoReason::Finished | UndoReason::Harmful => "it was to be",
         };
         return format!("overdue: it should be undone by now, since {why}; the next apply or undo does it");
     }

@@ -59,6 +59,7 @@ pub(crate) fn summary(undone: &Undone) -> String {
         UndoReason::Expired => " since its time is over",
         UndoReason::Unconfirmed => " since nobody confirmed it",
         UndoReason::Died => " since the program that made it died",
+        UndoReason::Harmful => " since it did harm",
     };
     // One that was refused in part is open still.
     let done = if undone.has_failures() { "is not undone yet" } else { "undone" };

@@ -101,6 +101,9 @@ fn a_plan_tells_who_reads_what_and_changes_nothing() {
     assert!(out.contains("udp 0.0.0.0:5300: 2 sockets") && out.contains("Nothing was changed."), "{out}");
     assert!(out.lines().all(|line| line.chars().count() <= 110 && !line.contains('\u{1b}')), "{out}");
 
+    let strange = boost(&scene, &["--port", PORT, "--no-datagrams", "--interface", "nosuch"]);
+    one_line(&strange, 2, "no interface 'nosuch': there are eth0, lo");
+
     let (out, _) = expect(&scene, 0, &["plan", "--pid", &pid, "--no-datagrams", "--json", "-"]);
     let plan = document(&out);
     conforms(&plan, "linerate.boost/1");
@@ -108,6 +111,26 @@ fn a_plan_tells_who_reads_what_and_changes_nothing() {
     assert_eq!(plan["server"]["readers"].as_array().map(Vec::len), Some(2), "{out}");
     assert!(plan["agreement"]["unknown"].is_string() && plan["plan"]["changes"].is_array(), "{out}");
     assert!(!scene.state().exists(), "showing a plan makes no journal");
+}
+
+#[test]
+fn another_network_namespace_is_entered_with_its_own_sysfs() {
+    let test = "another_network_namespace_is_entered_with_its_own_sysfs";
+    let Some(scene) = Scene::up(test) else { return };
+    if !rustix::process::geteuid().is_root() {
+        return skip(test, "takes root");
+    }
+    let echo = Echo::plain(&scene);
+    let pid = echo.0.id().to_string();
+    // The sysfs of the test's own namespace lists other interfaces.
+    let asked = ["boost", "--pid", &pid, "--look", "0.1", "--no-datagrams", "--interface", "nosuch"];
+    let named = linerate(&[&asked[..], &["--netns", &pid]].concat());
+    one_line(&named, 2, "no interface 'nosuch': there are eth0, lo\n");
+    let net = format!("--net=/proc/{pid}/ns/net");
+    let entered = Command::new("nsenter").arg(net).arg(program()).args(asked).output().expect("nsenter");
+    one_line(&entered, 2, "no interface 'nosuch': there are eth0, lo\n");
+    one_line(&linerate(&asked), 2, &format!("linerate boost --netns {pid} --pid {pid}"));
+    one_line(&linerate(&["doctor", "--netns", "nosuch"]), 2, "no network namespace 'nosuch'");
 }
 
 #[test]
@@ -154,9 +177,15 @@ fn a_boost_is_made_told_and_taken_back() {
 fn packets_of_a_boosted_server_land_as_planned() {
     let test = "packets_of_a_boosted_server_land_as_planned";
     let Some(scene) = Scene::up(test) else { return };
+    // The flow decides where a packet arrives: with all of them on one CPU there is nothing to steer.
+    for queue in 0..4 {
+        let file = format!("/sys/class/net/eth0/queues/rx-{queue}/rps_cpus");
+        scene.shell(&format!("echo {} > {file}", 1 << (queue % 2)));
+    }
     let _echo = Echo::plain(&scene);
     let mut load = scene.on("sender0", program());
     load.args(["load", "198.18.0.1:5300", "--rate", "5k", "--flows", "64", "--duration", "60"]);
+    load.args(["--backend", "socket", "--threads", "2", "--cpus", "0-1"]);
     let mut load = load.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the command starts");
     let output = boost(&scene, &["apply", "--port", PORT, "--yes", "--json", "-"]);
     let ended_early = load.try_wait().expect("asked");

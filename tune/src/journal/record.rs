@@ -219,6 +219,8 @@ pub enum UndoReason {
     Died,
     /// What it was for is over, as for a climb.
     Finished,
+    /// It did harm, as seen right after it was made.
+    Harmful,
 }
 
 /// What became of putting a setting back.

@@ -91,6 +91,7 @@ pub fn undo<T: Target>(
         undoing.make_fit(&setting)?;
         undoing.put_back(&setting)?;
     }
+    undoing.restore_inherited(&tune);
     undoing.look_again()?;
     undoing.tell_what_was_left_before();
     undoing.writer.append(Record::UndoEnded { tune: undoing.id })?;
@@ -178,6 +179,19 @@ impl<T: Target> Undoing<'_, T> {
             {
                 self.tell(held, outcome.clone());
             }
+        }
+    }
+
+    /// Threads that came since have the CPUs of those that started them. They were never this tune's
+    /// to journal: an undo that is cut short finds them again when it is repeated.
+    fn restore_inherited(&mut self, tune: &Tune) {
+        for (setting, first) in super::inherited::inherited(self.target.host(), tune) {
+            let outcome = match self.target.write(&setting, &first) {
+                Ok(()) => UndoOutcome::Restored,
+                Err(error) => failure(&error, None),
+            };
+            let name = setting.to_string();
+            self.settings.push(UndoneSetting { setting, name, renamed_from: None, first, outcome });
         }
     }
 

@@ -1,13 +1,15 @@
 //! `linerate boost apply`: makes the changes, each written down before it is made, and looks again.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
+use linerate_boost::answers;
 use linerate_boost::plan::Choice;
-use linerate_boost::sight::Server;
+use linerate_boost::sight::{Look, Server};
 use linerate_host::{Host, Known};
-use linerate_tune::journal::record::Until;
-use linerate_tune::transaction::{Begin, Transaction};
+use linerate_tune::journal::record::{UndoReason, Until};
+use linerate_tune::transaction::{self, Begin, Transaction, Undone};
 
 use super::arguments::{Asked, Making};
 use super::document::{self, Applied, Planned};
@@ -21,7 +23,10 @@ use crate::command::tune::{guard, host_name};
 use crate::interrupt::Interrupt;
 use crate::output::{self, Target};
 use crate::render::style::Style;
-use crate::render::{boost_apply, boost_plan, tune_plan};
+use crate::render::{boost_apply, boost_plan, tune_plan, tune_undo};
+
+/// How soon after the changes it is first seen whether they did harm.
+const SOON: Duration = Duration::from_millis(500);
 
 /// A boost that is made.
 struct Applying<'a> {
@@ -84,7 +89,10 @@ impl Applying<'_> {
             return Ok(ExitCode::from(1));
         }
         let made = self.make(&sighted)?;
-        let status = self.report(&sighted, &made)?;
+        let (status, stays) = self.report(&sighted, &made)?;
+        if !stays {
+            return Ok(status);
+        }
         match (made.carrying.until, made.broke_off.is_some()) {
             (_, true) => Ok(status),
             (Some(Until::Confirmed { boot_seconds }), false) if !self.making.watch => {
@@ -177,31 +185,55 @@ impl Applying<'_> {
         Ok(Made { tune, carrying, broke_off })
     }
 
-    /// Looks again, and tells what was done and what came of it.
-    fn report(&self, sighted: &Sighted, made: &Made<'_>) -> Result<ExitCode> {
-        let again: Known<Server> = match self.look_again() {
-            Ok(server) => Known::Value(server),
-            Err(error) => Known::unknown(output::one_line(&error)),
+    /// Looks again, undoes what did harm, and tells what was done and what came of it. With the status, whether the boost stays.
+    fn report(&self, sighted: &Sighted, made: &Made<'_>) -> Result<(ExitCode, bool)> {
+        // A short look first: clients are without replies for as long as harm is not seen.
+        let mut again = self.look_again(SOON.min(self.asked.look().duration));
+        let is_harm = |now: &Server| answers::harm(&sighted.server, now).is_some();
+        if !again.value().is_some_and(is_harm) {
+            again = self.look_again(self.asked.look().duration);
+        }
+        let boost = &sighted.boost;
+        let verification = Verification::of(&boost.places, &sighted.server, &again, &self.choice);
+        let undone = match &verification {
+            Verification::Harmful { .. } => Some(self.undo(made.tune)?),
+            _ => None,
         };
-        let verification = Verification::of(&sighted.boost.places, &again, &self.choice);
         let applied = self.document(sighted, Some(made), again.value(), &verification);
         if let Some(target) = &self.json {
             target.json(&applied)?;
         }
         if self.json != Some(Target::Stdout) {
-            output::print_if_read(&boost_apply::applied(&applied, &self.asked.place, Style::stdout()))?;
+            let mut text = boost_apply::applied(&applied, &self.asked.place, Style::stdout());
+            text.extend(
+                undone.iter().map(|undone| tune_undo::undone(undone, self.asked.full, Style::stdout())),
+            );
+            output::print_if_read(&text)?;
         }
-        Ok(match (&made.broke_off, verification.is_failure()) {
+        let is_left = |undone: &Undone| undone.has_failures() || undone.has_left();
+        let stays = undone.is_none();
+        let status = match (&made.broke_off, verification.is_failure()) {
             (Some(_), _) => ExitCode::from(2),
+            _ if undone.is_some_and(|undone| is_left(&undone)) => ExitCode::from(2),
             (None, failed) => ExitCode::from(u8::from(failed)),
-        })
+        };
+        Ok((status, stays))
     }
 
-    fn look_again(&self) -> Result<Server> {
-        let look = self.asked.look();
-        let (server, _) =
-            Server::observe(&self.host, &self.asked.wanted()?, look, &|| self.interrupt.raised())?;
-        Ok(server)
+    fn undo(&self, tune: u64) -> Result<Undone> {
+        let mut writer = self.asked.place.store().lock()?;
+        Ok(transaction::undo(&mut writer, &self.host, Some(tune), UndoReason::Harmful)?)
+    }
+
+    fn look_again(&self, duration: Duration) -> Known<Server> {
+        let look = Look { duration, ..self.asked.look() };
+        let stop = || self.interrupt.raised();
+        let seen =
+            self.asked.wanted().and_then(|wanted| Ok(Server::observe(&self.host, &wanted, look, &stop)?));
+        match seen {
+            Ok((server, _)) => Known::Value(server),
+            Err(error) => Known::unknown(output::one_line(&error)),
+        }
     }
 
     fn document<'d>(

@@ -1,5 +1,6 @@
-//! Whether a boost did what it was to.
+//! Whether a boost did what it was to, and whether the server answers as before.
 
+use linerate_boost::answers::{self, Answers};
 use linerate_boost::conformity::Conformity;
 use linerate_boost::plan::{Choice, Place};
 use linerate_boost::sight::Server;
@@ -19,6 +20,13 @@ pub(crate) enum Verification {
     AsPlanned {
         /// What was counted.
         conformity: Conformity,
+        /// Replies per request before and after the changes; `None` where too few were seen.
+        replies_per_request: Option<[f64; 2]>,
+    },
+    /// The server answers less than before, or its packets land worse: the boost is undone.
+    Harmful {
+        /// What was seen.
+        why: String,
     },
     /// Some land elsewhere.
     Elsewhere {
@@ -43,7 +51,10 @@ impl Verification {
     }
 
     /// Judges what a second look saw.
-    pub(super) fn of(places: &[Place], again: &Known<Server>, choice: &Choice) -> Self {
+    pub(super) fn of(places: &[Place], before: &Server, again: &Known<Server>, choice: &Choice) -> Self {
+        if let Some(why) = again.value().and_then(|now| answers::harm(before, now)) {
+            return Verification::Harmful { why };
+        }
         if choice.no_steer || choice.no_pin {
             let left = if choice.no_steer { "sockets" } else { "threads" };
             return Self::not_judged(&format!("{left} were to be left as they are"));
@@ -59,15 +70,21 @@ impl Verification {
         match conformity.share() {
             _ if places.is_empty() => Self::not_judged("the plan has no places"),
             Some(share) if conformity.packets >= ENOUGH && share >= SHARE => {
-                Verification::AsPlanned { conformity }
+                Verification::AsPlanned { conformity, replies_per_request: replies(before, server) }
             }
             Some(_) if conformity.packets >= ENOUGH => Verification::Elsewhere { conformity },
             _ => Verification::Idle { conformity },
         }
     }
 
-    /// Whether packets land elsewhere.
+    /// Whether packets land elsewhere, or the boost did harm.
     pub(super) fn is_failure(&self) -> bool {
-        matches!(self, Verification::Elsewhere { .. })
+        matches!(self, Verification::Elsewhere { .. } | Verification::Harmful { .. })
     }
+}
+
+/// Replies per request of two looks, where both saw enough.
+fn replies(before: &Server, now: &Server) -> Option<[f64; 2]> {
+    let of = |server| Answers::of(server).filter(|seen| seen.requests >= ENOUGH)?.per_request();
+    Some([of(before)?, of(now)?])
 }

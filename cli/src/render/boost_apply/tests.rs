@@ -45,10 +45,16 @@ struct TestPlace {
 #[test]
 fn before_and_now_are_side_by_side() {
     let conformity = Conformity { packets: 4_000, as_planned: 4_000, ..Conformity::default() };
-    let text = told(&Verification::AsPlanned { conformity }, Some(landed(4_000, 4_000)));
+    let verification = Verification::AsPlanned { conformity, replies_per_request: None };
+    let text = told(&verification, Some(landed(4_000, 4_000)));
+    assert!(text.replace('\n', " ").contains("Not verified: whether the server answers as"), "{text}");
+    let verification = Verification::AsPlanned { conformity, replies_per_request: Some([1.0, 0.99]) };
+    let text = told(&verification, Some(landed(4_000, 4_000)));
+    let verdict = "Verified: 100 % of 4,000 datagrams landed as planned, and the server sent 0.99 replies per \
+                   request (1.00 before).";
+    assert!(text.replace('\n', " ").contains(verdict), "{text}");
     for line in [
         "Tune 3: 0 changes made and read back.",
-        "Verified: 100 % of 4,000 datagrams landed as planned.",
         "  datagrams read a second          1.00 k  2.00 k",
         "  read on the CPU they arrived on    50 %   100 %",
         "to take it back linerate tune undo 3",
@@ -62,6 +68,8 @@ fn what_lands_elsewhere_and_what_is_not_known_is_said() {
     let conformity = Conformity { packets: 1_000, as_planned: 700, in_other_socket: 200, on_other_cpu: 100 };
     let text = told(&Verification::Elsewhere { conformity }, None).replace('\n', " ");
     assert!(text.contains("Only 70 % of 1,000 datagrams landed as planned: 200 were put into"), "{text}");
+    let text = told(&Verification::Harmful { why: "it sent less".into() }, None);
+    assert!(text.contains("Undone, because it sent less.") && !text.contains("take it back"), "{text}");
     let text = told(&Verification::NotJudged { why: "no BTF".into() }, None);
     assert!(text.contains("Not verified: no BTF.\n"), "{text}");
 }

@@ -87,6 +87,7 @@ struct Agreement {
 #[serde(rename_all = "snake_case", tag = "verdict")]
 enum Verification {
     AsPlanned { conformity: Conformity },
+    Harmful { why: String },
     Elsewhere { conformity: Conformity },
     Idle { conformity: Conformity },
     NotJudged { why: String },
@@ -264,6 +265,7 @@ impl Verification {
                 format!("{} datagrams came, too few to tell", grouped(conformity.packets)),
                 Head::mark(Tone::Plain, "idle"),
             ),
+            Self::Harmful { why } => (format!("undone: {why}"), Head::mark(Tone::Bad, "undone")),
             Self::NotJudged { why } => (format!("not judged: {why}"), None),
         }
     }

@@ -147,7 +147,7 @@ fn must_be_in(namespace: u64) -> io::Result<()> {
         return Ok(());
     }
     Err(io::Error::other(format!(
-        "it is in network namespace {namespace} and this is {here}: run linerate there, by nsenter --net --target PID with \
-         a process of the server"
+        "it is in network namespace {namespace} and this is {here}: run linerate with \
+         --netns PID, a process of the server"
     )))
 }

@@ -1,0 +1,41 @@
+//! `--netns`: which network namespace a command looks at.
+
+use std::fs::File;
+
+use anyhow::{Context as _, Result};
+use clap::Args;
+
+/// The network namespace that a command looks at.
+#[derive(Debug, Default, Args)]
+pub(crate) struct NetnsArgs {
+    /// Network namespace to run in: a name of `ip netns`, a process whose namespace it is, or a file
+    /// such as /proc/812/ns/net [default: that of the command]
+    #[arg(long, value_name = "NAME|PID|PATH", global = true)]
+    netns: Option<String>,
+}
+
+impl NetnsArgs {
+    /// Enters the namespace, and has `/sys` show its devices, also where the command was started in
+    /// a namespace with the `/sys` of another (`nsenter --net`). Namespaces are a thread's: this
+    /// comes before any other thread starts.
+    ///
+    /// # Errors
+    /// Where there is no such namespace, it may not be entered, or `/sys` is that of another.
+    pub(super) fn enter(&self) -> Result<()> {
+        let file = self.netns.as_deref().map(open).transpose()?;
+        Ok(linerate_lab::visit::enter(file.as_ref())?)
+    }
+}
+
+fn open(name: &str) -> Result<File> {
+    let path = if name.contains('/') {
+        name.to_owned()
+    } else if name.parse::<u32>().is_ok() {
+        format!("/proc/{name}/ns/net")
+    } else {
+        format!("/run/netns/{name}")
+    };
+    File::open(&path).with_context(|| {
+        format!("no network namespace '{name}' at {path}: `ip netns` and `lsns -t net` list those there are")
+    })
+}

@@ -1,0 +1,90 @@
+//! Having the calling process see one network namespace whole: its sockets, and its devices in `/sys`.
+//!
+//! A sysfs shows the devices of the network namespace that mounted it. `nsenter --net` leaves the
+//! host's sysfs on `/sys`, so that the `eth0` below `/sys/class/net` is not the one that netlink
+//! has.
+
+use std::fs::File;
+use std::os::fd::{AsFd as _, OwnedFd};
+
+use rustix::fs::CWD;
+use rustix::mount::{MountPropagationFlags, MoveMountFlags, OpenTreeFlags};
+use rustix::thread::{LinkNameSpaceType, UnshareFlags};
+
+use crate::namespace::mount_detached;
+use crate::{Error, Result, sys};
+
+/// Enters the network namespace of this file, or stays in the present one where there is none, and
+/// has `/sys` show its devices: in a mount namespace of this process alone, with what is mounted
+/// below `/sys`. Does nothing where `/sys` shows them already.
+///
+/// It has to be called before the process has a second thread, since namespaces are a thread's.
+///
+/// # Errors
+/// [`Error::System`] where the namespace cannot be entered or the mount is refused;
+/// [`Error::OtherSysfs`] where `/sys` is that of another namespace and no other may be mounted.
+pub fn enter(namespace: Option<&File>) -> Result<()> {
+    if let Some(file) = namespace {
+        rustix::thread::move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))
+            .map_err(|errno| Error::system("enter the network namespace (setns)", errno))?;
+    }
+    let mount = match mount_detached() {
+        Ok(mount) => mount,
+        Err(errno) if shows_others() => {
+            return Err(Error::OtherSysfs { why: std::io::Error::from(errno).to_string() });
+        }
+        Err(_) => return Ok(()),
+    };
+    // The kernel has one sysfs per network namespace, whose mounts have one device number
+    // (`kernfs_test_super` in fs/kernfs/mount.c, Linux 3.14 and later).
+    let device = |stat: rustix::io::Result<rustix::fs::Stat>| stat.ok().map(|stat| stat.st_dev);
+    if device(rustix::fs::fstat(&mount)) == device(rustix::fs::stat(c"/sys")) {
+        return Ok(());
+    }
+    replace(&mount).map_err(|errno| Error::system("mount the sysfs of the network namespace on /sys", errno))
+}
+
+/// Puts a mount on `/sys`, and on it what was mounted below.
+fn replace(mount: &OwnedFd) -> rustix::io::Result<()> {
+    sys::unshare(UnshareFlags::NEWNS)?;
+    rustix::mount::mount_change(c"/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)?;
+    let flags =
+        OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
+    let below: Vec<(String, OwnedFd)> = mounts_below()
+        .into_iter()
+        .filter_map(|path| Some((path.clone(), rustix::mount::open_tree(CWD, path.as_str(), flags).ok()?)))
+        .collect();
+    let from_descriptor = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
+    rustix::mount::move_mount(mount, c"", CWD, c"/sys", from_descriptor)?;
+    for (path, tree) in below {
+        // Where the directory is not there, nobody looks for what was on it.
+        let _ = rustix::mount::move_mount(&tree, c"", CWD, path.as_str(), from_descriptor);
+    }
+    Ok(())
+}
+
+/// Mount points directly below that of `/sys`, such as `/sys/fs/cgroup`; what is mounted on these
+/// comes with them.
+fn mounts_below() -> Vec<String> {
+    let Ok(table) = std::fs::read_to_string("/proc/self/mountinfo") else { return Vec::new() };
+    let mut found: Vec<String> = Vec::new();
+    for path in table.lines().filter_map(|line| line.split(' ').nth(4)) {
+        let is_inside = |outer: &String| path.starts_with(&format!("{outer}/")) || path == outer;
+        if path.starts_with("/sys/") && !found.iter().any(is_inside) {
+            found.push(path.to_owned());
+        }
+    }
+    found
+}
+
+/// Whether an interface below `/sys/class/net` has another number than the kernel gives it here.
+fn shows_others() -> bool {
+    let Ok(socket) = std::net::UdpSocket::bind("127.0.0.1:0") else { return false };
+    let Ok(entries) = std::fs::read_dir("/sys/class/net") else { return false };
+    entries.flatten().any(|entry| {
+        let index = std::fs::read_to_string(entry.path().join("ifindex"));
+        let Some(index) = index.ok().and_then(|text| text.trim().parse::<u32>().ok()) else { return false };
+        let name = entry.file_name();
+        rustix::net::netdevice::name_to_index(&socket, &name.to_string_lossy()).ok() != Some(index)
+    })
+}

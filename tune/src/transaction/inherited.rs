@@ -1,0 +1,79 @@
+//! Threads and processes that a thread started while a tune had it on other CPUs: they inherit these
+//! (sched(7)), and nothing puts them back when the tune is undone.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use linerate_host::{Host, Setting, Value};
+
+use crate::journal::Tune;
+
+/// `USER_HZ`: the unit of start times in `/proc/PID/stat` on all architectures of Linux but alpha.
+const TICKS_PER_SECOND: u64 = 100;
+
+/// The CPUs of threads that came after the tune, run in or below its processes, and have the CPUs
+/// that it gave a thread; each with the value that this thread had before.
+pub(super) fn inherited(host: &Host, tune: &Tune) -> Vec<(Setting, Value)> {
+    // By CPUs as the tune set them: what the thread had before.
+    let mut given: Vec<(u32, &Value, &Value)> = Vec::new();
+    for held in &tune.held {
+        if let (Setting::ThreadCpus { pid, .. }, Some(wanted)) = (&held.setting, &held.wanted) {
+            given.push((*pid, wanted, &held.first));
+        }
+    }
+    let Some(began) = (!given.is_empty()).then(|| ticks_at(host, tune.begun.unix_seconds)).flatten() else {
+        return Vec::new();
+    };
+    let roots: BTreeSet<u32> = given.iter().map(|(pid, ..)| *pid).collect();
+    let mut found = Vec::new();
+    for (pid, root) in below(host, &roots) {
+        let names = host.list(&format!("/proc/{pid}/task")).unwrap_or_default();
+        for tid in names.iter().filter_map(|name| name.parse().ok()) {
+            let Ok(setting) = Setting::thread_cpus(host, pid, tid) else { continue };
+            let Setting::ThreadCpus { started, .. } = setting else { continue };
+            if started < began || tune.held(&setting).is_some() {
+                continue;
+            }
+            let Ok(now) = setting.read(host) else { continue };
+            let mut own = given.iter().filter(|(of, ..)| *of == root);
+            if let Some((_, _, first)) = own.find(|(_, wanted, _)| setting.same(wanted, &now)) {
+                found.push((setting, (*first).clone()));
+            }
+        }
+    }
+    found
+}
+
+/// These processes and those that came from them, each with the one of these that it came from.
+fn below(host: &Host, roots: &BTreeSet<u32>) -> BTreeMap<u32, u32> {
+    let names = host.list("/proc").unwrap_or_default();
+    let parents: BTreeMap<u32, u32> = names
+        .iter()
+        .filter_map(|name| name.parse().ok())
+        .filter_map(|pid: u32| Some((pid, parent(host, pid)?)))
+        .collect();
+    let root = |pid: u32| {
+        let mut at = pid;
+        // No chain is longer than there are processes; ids that are used again could make a circle.
+        for _ in 0..=parents.len() {
+            if roots.contains(&at) {
+                return Some((pid, at));
+            }
+            at = *parents.get(&at)?;
+        }
+        None
+    };
+    parents.keys().copied().filter_map(root).collect()
+}
+
+/// Field 4 of `/proc/PID/stat`.
+fn parent(host: &Host, pid: u32) -> Option<u32> {
+    let text = host.read(&format!("/proc/{pid}/stat")).ok()?;
+    text.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+}
+
+/// A moment in clock ticks since boot, rounded down by a second.
+fn ticks_at(host: &Host, unix_seconds: u64) -> Option<u64> {
+    let text = host.read("/proc/stat").ok()?;
+    let boot: u64 = text.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()?;
+    Some(unix_seconds.saturating_sub(boot + 1) * TICKS_PER_SECOND)
+}
