@@ -30,9 +30,17 @@ impl Diagnosis {
     pub fn of(view: &View<'_>) -> Self {
         let mut findings: Vec<Finding> = rules().flat_map(|rule| rule.findings(view)).collect();
         let ratio = |finding: &Finding| finding.published_ratio.unwrap_or(1.0);
+        // Who asked about a service wants to know first what it loses.
+        let is_named = view.now.socket.services().iter().any(|service| service.named);
+        let is_first = |finding: &Finding| is_named && finding.is_about_loss();
         findings.sort_by(|one, other| {
-            other.severity.cmp(&one.severity).then(ratio(other).total_cmp(&ratio(one)))
+            let by_severity = other.severity.cmp(&one.severity);
+            let by_loss = is_first(other).cmp(&is_first(one));
+            by_severity.then(by_loss).then(ratio(other).total_cmp(&ratio(one)))
         });
+        if view.busy_services_share_a_socket() {
+            findings.iter_mut().for_each(Finding::hold_back);
+        }
         Self { findings, unknown: unknown(view.now) }
     }
 }

@@ -111,8 +111,11 @@ pub struct Finding {
     pub remedy: &'static str,
     /// The settings that would mend it.
     pub changes: Vec<Change>,
-    /// What a person would type to mend it.
+    /// What a person would type to mend it; empty while `first` names something.
     pub commands: Vec<String>,
+    /// The finding to fix first, because this fix alone would make things worse.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first: Option<&'static str>,
     /// When not to mend it.
     pub unless: &'static str,
 }
@@ -147,7 +150,33 @@ impl Rule {
             remedy: self.remedy,
             changes: sighting.changes,
             commands,
+            first: None,
             unless: self.unless,
+        }
+    }
+}
+
+impl Finding {
+    /// Whether it is about packets that were lost.
+    pub(crate) fn is_about_loss(&self) -> bool {
+        const ELSEWHERE: [&str; 2] = ["socket.memory-full", "link.allowance-exceeded"];
+        self.id.ends_with("-drops") || ELSEWHERE.contains(&self.id)
+    }
+
+    /// Takes away commands that spread packets over more CPUs, where several threads read one
+    /// socket: each of these CPUs would wait for its lock.
+    pub(crate) fn hold_back(&mut self) {
+        let spreads = |change: &Change| {
+            change.setting.spreads_packets()
+                || matches!(
+                    change.setting,
+                    Setting::IrqAffinity { .. }
+                        | Setting::QueueCpus { direction: crate::setting::QueueDirection::Receive, .. }
+                )
+        };
+        if self.changes.iter().any(spreads) {
+            self.commands.clear();
+            self.first = Some("socket.shared-by-threads");
         }
     }
 }

@@ -232,6 +232,13 @@ impl Setting {
         Setting::Sysctl(name.into())
     }
 
+    /// Whether it spreads packets over more queues, and so over more CPUs. Interrupts and RPS are not among them: where they
+    /// go is for a layout to judge.
+    #[must_use]
+    pub fn spreads_packets(&self) -> bool {
+        matches!(self, Setting::Channels { .. } | Setting::RssTable { .. } | Setting::FlowHash { .. })
+    }
+
     fn knob(&self) -> Box<dyn Knob + '_> {
         match self {
             Setting::Sysctl(name) => Box::new(sysctl::Sysctl(name)),

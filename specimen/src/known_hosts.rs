@@ -2,6 +2,7 @@
 
 mod cloud_vm;
 mod guests;
+mod held_back_vm;
 mod makita;
 mod many;
 mod million_packets;
@@ -54,7 +55,7 @@ impl Specimen {
 /// Makes a host as it is known.
 type Make = fn() -> Specimen;
 
-const ALL: [(&str, Make); 10] = [
+const ALL: [(&str, Make); 11] = [
     ("makita-2016", makita::as_found),
     ("makita-2016-mended", makita::mended),
     ("million-packets", million_packets::million_packets),
@@ -65,6 +66,7 @@ const ALL: [(&str, Make); 10] = [
     ("two-nodes", two_nodes::two_nodes),
     ("hypervisor", makita::hypervisor),
     ("tracked-vm", tracked_vm::tracked_vm),
+    ("held-back-vm", held_back_vm::held_back_vm),
 ];
 
 /// The names of all specimens.

@@ -56,6 +56,9 @@ struct Finding {
     kernels: String,
     remedy: String,
     commands: Vec<String>,
+    /// The finding to fix first.
+    #[serde(default)]
+    first: Option<String>,
     unless: String,
 }
 
@@ -160,6 +163,7 @@ impl From<&linerate_host::Finding> for Finding {
             kernels: finding.kernels.to_owned(),
             remedy: finding.remedy.to_owned(),
             commands: finding.commands.clone(),
+            first: finding.first.map(ToOwned::to_owned),
             unless: finding.unless.to_owned(),
         }
     }

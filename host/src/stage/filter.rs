@@ -1,6 +1,7 @@
 //! What looks at packets on their way: XDP, tc, netfilter, connection tracking.
 
 mod conntrack;
+mod drops;
 mod empty_tables;
 mod generic_xdp;
 mod hooks;
@@ -33,7 +34,7 @@ pub(super) const STAGE: Stage = Stage {
     counters: conntrack::counters,
 };
 
-const RULES: &[Rule] = &[notrack::RULE, empty_tables::RULE, generic_xdp::RULE];
+const RULES: &[Rule] = &[drops::RULE, notrack::RULE, empty_tables::RULE, generic_xdp::RULE];
 
 /// Filters of a host.
 #[derive(Debug, Clone, Serialize)]

@@ -4,6 +4,7 @@ mod chooser;
 mod copy;
 mod counters;
 mod load;
+mod memory;
 mod observe;
 mod options;
 mod owners;
@@ -55,8 +56,20 @@ pub struct Sockets {
     pub receive_buffer_max_bytes: Known<Option<u64>>,
     /// `net.core.rmem_default` in bytes; none in a network namespace where the kernel does not show it.
     pub receive_buffer_default_bytes: Known<Option<u64>>,
+    /// Memory that all UDP sockets together may use and do use; none in a network namespace where the kernel does not show
+    /// the limit.
+    pub udp_memory: Known<Option<UdpMemory>>,
     /// `net.ipv4.ip_local_port_range`: the first and the last port that the kernel gives to sockets bound to none.
     pub local_ports: Known<(u16, u16)>,
+}
+
+/// Memory of UDP sockets, in pages of 4 KiB on most architectures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct UdpMemory {
+    /// Pages beyond which packets are lost: the third value of `net.ipv4.udp_mem`.
+    pub limit_pages: u64,
+    /// Pages in use by the whole host (`mem` in `/proc/net/sockstat`).
+    pub used_pages: u64,
 }
 
 /// Sockets of one protocol and address that are one group, or of the same processes.

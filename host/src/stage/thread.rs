@@ -2,6 +2,7 @@
 
 mod audit;
 mod counters;
+mod cpu_quota;
 mod observe;
 mod rules;
 mod sampling;
@@ -15,6 +16,7 @@ use super::{Stage, StageName};
 use crate::{CpuSet, Known};
 
 pub use audit::AuditRules;
+pub use cpu_quota::CpuQuota;
 pub use sampling::{Sampling, Sighting};
 pub use task::Task;
 pub(crate) use {
@@ -53,6 +55,12 @@ pub struct Watch {
     pub threads: Known<u32>,
     /// Of how many the kernel told what they do (`/proc/PID/task/TID/syscall`).
     pub calls: Known<u32>,
+    /// How many of its threads a signal or a debugger stopped.
+    pub stopped: u32,
+    /// How many of its threads run only where a CPU has nothing else to do (SCHED_IDLE).
+    pub scheduled_idle: u32,
+    /// The CPU quota of its cgroup, or of one above it; none without one.
+    pub cpu_quota: Option<CpuQuota>,
 }
 
 /// A thread that serves sockets.

@@ -141,6 +141,21 @@ fn a_big_machine_whose_sockets_are_steered_by_cpu_has_nothing_above_a_note() {
 }
 
 #[test]
+fn limits_in_the_way_of_a_server_are_named_and_not_taken_for_a_full_receive_buffer() {
+    let diagnosis = diagnose(&known("held-back-vm"), &Scope::default());
+    let above: BTreeSet<&str> = diagnosis
+        .findings
+        .iter()
+        .filter(|finding| finding.severity > Note)
+        .map(|finding| finding.id)
+        .collect();
+    let expected = BTreeSet::from(["filter.rule-drops", "socket.memory-full", "thread.held-back"]);
+    assert!(above.is_superset(&expected), "{:#?}", above_note(&diagnosis));
+    assert!(!above.contains("socket.receive-drops") && !above.contains("socket.buffer-small"), "{above:?}");
+    assert_eq!(diagnosis.findings[0].id, "socket.memory-full", "loss comes first");
+}
+
+#[test]
 fn a_socket_that_does_nothing_is_no_reason_to_switch_gro_off() {
     // Its name server takes merged datagrams, and its DHCP client does not.
     let diagnosis = diagnose(&known("tracked-vm"), &Scope::default());

@@ -101,8 +101,12 @@ fn take_up(draft: &mut Draft<'_>, placed: &mut Vec<Finding>, finding: &Finding, 
     let reason = Reason::of(&[finding]);
     let mut fixed = None;
     let mut commands = Vec::new();
-    for change in finding.changes.iter().filter(|change| Placing::of(&change.setting).is_none()) {
-        match draft.add(&change.setting, change.from.as_ref(), &change.to, &reason) {
+    // A layout knows only queues with interrupts, and RPS of others can send all to one CPU too.
+    let itself = |setting: &Setting| Placing::of(setting).is_none() || finding.id == "softirq.skew";
+    for change in finding.changes.iter().filter(|change| itself(&change.setting)) {
+        let hold = draft.precondition.is_some()
+            && (change.setting.spreads_packets() || Placing::of(&change.setting).is_some());
+        match draft.add_to(hold, &change.setting, change.from.as_ref(), &change.to, &reason) {
             Added::Unread(error) => {
                 let why =
                     format!("What it is now cannot be read, so that it could not be put back: {error}.");

@@ -23,7 +23,7 @@ pub(super) fn unmet<'d>(view: &View<'_>, found: &'d Diagnosis, profile: &Profile
 /// Whether a setting spreads packets over more queues, and so over more CPUs. Interrupts and RPS
 /// are not among them: where they go is for the layout to judge.
 pub(super) fn spreads(setting: &Setting) -> bool {
-    matches!(setting, Setting::Channels { .. } | Setting::RssTable { .. } | Setting::FlowHash { .. })
+    setting.spreads_packets()
 }
 
 /// What a plan says of the changes that are held back for a finding.

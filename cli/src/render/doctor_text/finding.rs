@@ -14,9 +14,10 @@ pub(super) fn short(finding: &Finding, style: Style) -> Vec<String> {
     let mut lines = heading(finding, style);
     lines.extend(column.labelled("seen", &column.capped(&seen(finding))));
     lines.extend(column.short("effect", finding.effect));
-    match finding.commands.split_first() {
-        Some((first, rest)) => lines.push(column.command("do", first, rest.len())),
-        None => lines.extend(column.short("remedy", finding.remedy)),
+    match (finding.first, finding.commands.split_first()) {
+        (Some(first), _) => lines.extend(column.short("first", &fix_first(first))),
+        (None, Some((first, rest))) => lines.push(column.command("do", first, rest.len())),
+        (None, None) => lines.extend(column.short("remedy", finding.remedy)),
     }
     lines.extend(column.short("unless", finding.unless));
     lines
@@ -34,9 +35,16 @@ pub(super) fn full(finding: &Finding, style: Style) -> Vec<String> {
     lines.extend(column.labelled("source", finding.source));
     lines.extend(column.labelled("kernels", finding.kernels));
     lines.extend(column.labelled("remedy", finding.remedy));
+    if let Some(first) = finding.first {
+        lines.extend(column.labelled("first", &fix_first(first)));
+    }
     lines.extend(finding.commands.iter().map(|command| column.whole_command(command)));
     lines.extend(column.labelled("unless", finding.unless));
     lines
+}
+
+fn fix_first(id: &str) -> String {
+    format!("Fix {id}, then run doctor again: with packets on more CPUs before that, fewer are answered.")
 }
 
 fn column(style: Style) -> Column {

@@ -42,6 +42,9 @@ pub(super) const RULE: Rule = Rule {
 fn check(view: &View<'_>) -> Vec<Sighting> {
     let filter = &view.now.filter;
     let Some(Some(conntrack)) = filter.conntrack.value() else { return Vec::new() };
+    if only_old_entries(view) {
+        return Vec::new();
+    }
     let lost = lost(view, conntrack);
     let full = fullness(conntrack).filter(|share| *share >= NEARLY_FULL);
     // A table that loses packets is told for every service; otherwise that a socket is there says nothing.
@@ -69,6 +72,18 @@ fn check(view: &View<'_>) -> Vec<Sighting> {
     }
     let sighting = evidence(Sighting::new(severity, title), filter, conntrack);
     vec![remedy(sighting, filter, &ports)]
+}
+
+/// Whether entries are all that tells of tracking, and no rule is left that could ask for it: entries stay for minutes after
+/// the last rule is gone. From Linux 4.10 on nothing is tracked then.
+fn only_old_entries(view: &View<'_>) -> bool {
+    let filter = &view.now.filter;
+    let hooks = filter.hooks.value().into_iter().flatten();
+    let empty = |table: &super::Table| table.content.value().is_some_and(|content| content.rules == 0);
+    hooks.filter(|hook| hook.function.contains("conntrack_in")).count() == 0
+        && filter.nftables.value().is_some_and(Vec::is_empty)
+        && filter.iptables.value().is_some_and(|tables| tables.iter().all(empty))
+        && view.now.machine.kernel_is_at_least(4, 10) == Some(true)
 }
 
 struct Lost {
@@ -269,6 +284,17 @@ mod tests {
     fn without_hooks_known_entries_tell() {
         assert_eq!(found(&path(10, 0, true, &[NO_TABLES])).severity, Severity::Medium);
         assert!(check(&View::once(&path(0, 0, true, &[NO_TABLES]))).is_empty());
+    }
+
+    #[test]
+    fn entries_that_outlive_the_last_rule_are_no_tracking() {
+        let mut gone = path(10, 0, true, &[NO_TABLES]);
+        gone.filter.nftables = Known::Value(Vec::new());
+        gone.filter.iptables = Known::Value(Vec::new());
+        gone.machine.kernel = Known::Value("6.18.44".to_owned());
+        assert!(check(&View::once(&gone)).is_empty());
+        gone.machine.kernel = Known::Value("4.4.0".to_owned());
+        assert_eq!(check(&View::once(&gone)).len(), 1, "there the module is enough");
     }
 
     #[test]

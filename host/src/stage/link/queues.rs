@@ -4,6 +4,7 @@ use super::{Channels, Device, Link};
 use crate::finding::{Rule, Sighting};
 use crate::setting::Value;
 use crate::stage::View;
+use crate::stage::softirq::traffic;
 use crate::{CpuSet, Known, Setting, Severity};
 
 pub(super) const SINGLE: Rule = Rule {
@@ -75,7 +76,7 @@ fn single_of(view: &View<'_>, link: &Link, queues: u32, cpus: Cpus) -> Option<Si
     if queues != 1 || cpus.online < 2 {
         return None;
     }
-    let matters = is_named(view) || is_busy(view, link);
+    let matters = matters(view, link);
     let severity = |more: bool| match (more, matters) {
         (true, true) => Severity::High,
         (true, false) if cpus.online >= 4 => Severity::Medium,
@@ -90,7 +91,7 @@ fn below_of(view: &View<'_>, link: &Link, queues: u32, cpus: Cpus) -> Option<Sig
     if queues < 2 || queues >= cpus.cores {
         return None;
     }
-    let matters = is_named(view) || is_busy(view, link);
+    let matters = matters(view, link);
     let severity = |more: bool| match (more, matters) {
         (true, true) => Severity::Medium,
         (true, false) => Severity::Low,
@@ -163,6 +164,13 @@ fn rps_is_set(view: &View<'_>, link: &Link) -> Option<bool> {
     let sets = queues.iter().map(|queue| queue.cpus.value().map(|cpus| !cpus.is_empty()));
     let known: Option<Vec<bool>> = sets.collect();
     known.map(|sets| sets.into_iter().any(|set| set))
+}
+
+/// Whether the interface takes in a good part of what a queue can, or somebody asked for a service
+/// and it was not seen to be idle meanwhile.
+fn matters(view: &View<'_>, link: &Link) -> bool {
+    let idle = view.before.is_some() && traffic::is_quiet(view, &link.interface);
+    is_busy(view, link) || is_named(view) && !idle
 }
 
 /// Whether somebody asked for a service.

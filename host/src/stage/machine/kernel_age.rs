@@ -57,6 +57,12 @@ const LATER: &[Later] = &[
         "Documentation/networking/napi.rst",
     ),
     later(
+        5,
+        12,
+        "a host that forwards UDP can merge datagrams on the way (rx-udp-gro-forwarding)",
+        "net/ipv4/udp_offload.c, udp_gro_receive",
+    ),
+    later(
         6,
         2,
         "SO_INCOMING_CPU is heeded when a reuseport group's socket is chosen",
@@ -71,20 +77,44 @@ const LATER: &[Later] = &[
     later(
         6,
         13,
+        "defer-hard-irqs, gro-flush-timeout and irq-suspend-timeout are set per NAPI instance (netdev-genl, napi-set)",
+        "Documentation/netlink/specs/netdev.yaml",
+    ),
+    later(
+        6,
+        13,
         "interrupts stay suspended while the service keeps up (irq-suspend-timeout), and connected sockets are found by a hash of both ends: 0.29 to 1.89 Mpps with 500 on one port",
         "Documentation/networking/napi.rst; net/ipv4/udp.c, udp4_lib_lookup4",
     ),
     later(
         6,
         18,
-        "receive queues of a socket by NUMA node, drop counters apart from what readers write, default socket memory of 4 MiB instead of 256 KiB",
+        "receive queues of a socket by NUMA node, drop counters apart from what readers write, a server may ask for 4 MiB of receive buffer without privilege (rmem_max); the default stays 212,992 bytes",
         "net/ipv4/udp.c and include/net/sock.h",
+    ),
+    later(
+        6,
+        18,
+        "buffers of received datagrams go back to the CPU that made them (skb_attempt_defer_free): 18.5 to 55.9 Gbit/s per receiving thread in netperf UDP_STREAM",
+        "commit 6471658dc66c",
     ),
     later(
         6,
         19,
         "packets enter a qdisc without its lock: about twice the packets for half the cycles where many CPUs send",
         "net/core/dev.c, __dev_xmit_skb",
+    ),
+    later(
+        6,
+        19,
+        "a CPU takes back up to 128 buffers at once instead of 64, also when packets were sent (skb_defer_max)",
+        "commit 86b721bb0b4c",
+    ),
+    later(
+        6,
+        19,
+        "a kernel thread can busy poll one NAPI instance: p99 from 21.2 to 13.0 us at 32,000 packets/s",
+        "Documentation/networking/napi.rst, threaded busy polling",
     ),
 ];
 
@@ -145,14 +175,14 @@ mod tests {
         let old = &sightings("4.6.3-300.fc24.x86_64\n")[0];
         assert_eq!(
             old.title,
-            "13 changes that help UDP services came after Linux 4.6.3-300.fc24.x86_64, the last with 6.19"
+            "18 changes that help UDP services came after Linux 4.6.3-300.fc24.x86_64, the last with 6.19"
         );
-        assert_eq!((old.severity, old.evidence.len()), (Severity::Note, 14));
+        assert_eq!((old.severity, old.evidence.len()), (Severity::Note, 19));
         assert_eq!(old.evidence[1].what, "Linux 4.12");
         let recent = &sightings("6.18.44")[0];
         assert_eq!(
             recent.title,
-            "Linux 6.19, later than 6.18.44, brought one change that helps UDP services"
+            "3 changes that help UDP services came after Linux 6.18.44, the last with 6.19"
         );
     }
 

@@ -58,8 +58,10 @@ impl<'a> View<'a> {
 
     /// The threads that serve any socket of a service.
     pub(in crate::stage) fn threads_of(&self, service: &Service) -> Vec<&'a Serving> {
-        let mut threads = self.serving();
-        threads.retain(|thread| service.sockets.iter().any(|socket| thread.sockets.contains(&socket.inode)));
+        let mut threads: Vec<&Serving> =
+            service.sockets.iter().flat_map(|socket| self.serving_socket(socket.inode)).collect();
+        threads.sort_by_key(|thread| (thread.pid, thread.tid));
+        threads.dedup_by_key(|thread| (thread.pid, thread.tid));
         threads
     }
 }

@@ -80,6 +80,7 @@ impl Sockets {
             lists,
             receive_buffer_max_bytes: sysctl(host, "rmem_max"),
             receive_buffer_default_bytes: sysctl(host, "rmem_default"),
+            udp_memory: super::memory::udp_memory(host),
             local_ports: local_ports(host),
         }
     }

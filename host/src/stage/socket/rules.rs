@@ -2,6 +2,7 @@
 
 mod buffer;
 mod group;
+mod memory;
 mod sharing;
 mod steered;
 
@@ -14,6 +15,7 @@ pub(super) const RULES: &[Rule] = &[
     group::IMBALANCE,
     group::BELOW_QUEUES,
     buffer::RECEIVE_DROPS,
+    memory::RULE,
     buffer::SMALL,
     buffer::GRO_SMALL,
 ];

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::syscall::{Architecture, Call, Doing};
 use super::task::{Task, allowed, watched};
-use super::{Audit, How, Serving, Threads, Watch};
+use super::{Audit, CpuQuota, How, Serving, Threads, Watch};
 use crate::stage::socket::{Protocol, Sockets};
 use crate::{Host, HostError, Known};
 
@@ -88,7 +88,19 @@ impl<'h> Process<'h> {
             Known::Value(threads) => Known::Value(u32::try_from(threads.len()).unwrap_or(u32::MAX)),
             Known::Unknown { why } => Known::unknown(why.clone()),
         };
-        Watch { pid: self.pid, threads, calls }
+        let count = |is: fn(&Task) -> bool| {
+            let all = self.threads.value().into_iter().flatten();
+            let tasks = all.filter_map(|thread| thread.task.value());
+            u32::try_from(tasks.filter(|task| is(task)).count()).unwrap_or(u32::MAX)
+        };
+        Watch {
+            pid: self.pid,
+            threads,
+            calls,
+            stopped: count(|task| task.stopped),
+            scheduled_idle: count(|task| task.scheduled_idle),
+            cpu_quota: CpuQuota::of_process(self.host, self.pid),
+        }
     }
 
     fn serving(self) -> Vec<Serving> {

@@ -1,6 +1,7 @@
 //! What can be wrong with the threads of a service.
 
 mod audit;
+mod held_back;
 mod placement;
 mod unpinned;
 
@@ -11,5 +12,6 @@ pub(super) const RULES: &[Rule] = &[
     placement::FAR_NODE,
     placement::NOT_WITH_QUEUE,
     placement::ON_SIBLING,
+    held_back::RULE,
     audit::AUDIT,
 ];

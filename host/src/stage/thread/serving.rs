@@ -35,10 +35,37 @@ impl<'a> View<'a> {
         best.into_values().collect()
     }
 
-    /// The threads that serve the socket with this inode.
+    /// The threads that serve the socket with this inode: those that were seen to, and of the others those that take at
+    /// least half as much time in the kernel as the thread that takes most. A thread that sleeps in poll or computes
+    /// does not receive.
     #[must_use]
     pub fn serving_socket(&self, inode: u64) -> Vec<&'a Serving> {
-        self.serving().into_iter().filter(|thread| thread.sockets.contains(&inode)).collect()
+        let mut threads = self.serving();
+        threads.retain(|thread| thread.sockets.contains(&inode));
+        let most = threads.iter().filter_map(|thread| self.kernel_ticks(thread)).max().unwrap_or(0);
+        threads.retain(|thread| {
+            thread.how != How::Assumed
+                || self.kernel_ticks(thread).is_none_or(|ticks| ticks > 0 && ticks.saturating_mul(2) >= most)
+        });
+        threads
+    }
+
+    /// Ticks that a thread spent in the kernel between the readings, or since it began.
+    fn kernel_ticks(&self, thread: &Serving) -> Option<u64> {
+        let ticks = |path: &crate::PacketPath| {
+            let all = path.thread.serving.value()?;
+            let found = all.iter().find(|found| (found.pid, found.tid) == (thread.pid, thread.tid))?;
+            found.system_ticks.value().copied()
+        };
+        let known = thread.system_ticks.value()?;
+        Some(match self.before {
+            // A thread that one of the readings does not list did something else then.
+            Some(before) => match (ticks(self.now), ticks(before)) {
+                (Some(now), Some(before)) => now.saturating_sub(before),
+                _ => 0,
+            },
+            None => *known,
+        })
     }
 
     /// CPUs' worth of time that a thread takes: between the readings, or with one reading at least this much on average since

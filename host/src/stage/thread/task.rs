@@ -10,6 +10,10 @@ const STARTED: usize = 22 - FIRST;
 const USER: usize = 14 - FIRST;
 const SYSTEM: usize = 15 - FIRST;
 const PROCESSOR: usize = 39 - FIRST;
+const POLICY: usize = 41 - FIRST;
+
+/// SCHED_IDLE in include/uapi/linux/sched.h.
+const SCHED_IDLE: u32 = 5;
 
 /// What the line `stat` tells of a process or thread; what it has no field for is none.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,6 +22,10 @@ pub struct Task {
     pub name: String,
     /// Whether it runs, or would if it had a CPU.
     pub runs: bool,
+    /// Whether a signal or a debugger stopped it.
+    pub stopped: bool,
+    /// Whether it runs only where a CPU has nothing else to do (SCHED_IDLE).
+    pub scheduled_idle: bool,
     /// The process that its process comes from; 0 for none that is visible here.
     pub parent: Option<u32>,
     /// How many threads its process has.
@@ -43,6 +51,8 @@ impl Task {
         Some(Task {
             name: name.to_owned(),
             runs: *fields.first()? == "R",
+            stopped: ["T", "t"].contains(fields.first()?),
+            scheduled_idle: small(POLICY) == Some(SCHED_IDLE),
             parent: small(PARENT),
             threads: small(THREADS),
             started: number(STARTED),
@@ -138,6 +148,10 @@ mod tests {
         assert_eq!((task.name.as_str(), task.runs), ("tokio (rt) 1", true));
         assert_eq!((task.user_ticks, task.system_ticks, task.last_cpu), (Some(1712), Some(3304), Some(7)));
         assert_eq!((task.parent, task.threads, task.started), (Some(5240), Some(9), Some(8123)));
+        assert!(!task.stopped && !task.scheduled_idle);
+        let held = STAT.replace(") R ", ") T ").replace(" -1 7 0 0 ", " -1 7 0 5 ");
+        let held = Task::parse(&held).expect("a thread");
+        assert!(held.stopped && held.scheduled_idle);
         let cut = Task::parse(&STAT[..60]).expect("a thread");
         assert_eq!((cut.user_ticks, cut.last_cpu), (None, None));
         assert_eq!(Task::parse("5243 (tokio"), None);

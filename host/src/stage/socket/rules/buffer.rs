@@ -10,6 +10,10 @@ use crate::stage::socket::{Service, Socket};
 /// include/net/sock.h), twice that if it was asked for by name.
 const SMALL_BYTES: u64 = 256 << 10;
 
+/// The default of the kernel, and a size far below it, which holds fewer than a hundred small packets.
+const DEFAULT_BYTES: u64 = 212_992;
+const TINY_BYTES: u64 = 64 << 10;
+
 /// What the kernel itself allows from Linux 6.18 on (`net.core.rmem_max`).
 const AMPLE_BYTES: u64 = 4 << 20;
 
@@ -28,7 +32,8 @@ pub(super) const RECEIVE_DROPS: Rule = Rule {
     title: "Packets are lost because a socket's receive buffer is full",
     why: "A packet that finds the receive buffer full is dropped, after all the work of receiving it was done. It means that the \
           threads do not take packets out as fast as they come, always or for the time of a burst. The counter of a socket also \
-          has the few packets with a wrong checksum.",
+          has the few packets with a wrong checksum. On Linux 6.18 and 6.19 it also has packets that /proc/net/snmp does not count \
+          (fixed by commit 820990d66577).",
     effect: "Every packet counted is one that the service did not answer.",
     published_ratio: None,
     source: "M. Majkowski, How to receive a million packets per second (2015); net/ipv4/udp.c, __udp_enqueue_schedule_skb",
@@ -41,7 +46,7 @@ pub(super) const RECEIVE_DROPS: Rule = Rule {
 
 pub(super) const SMALL: Rule = Rule {
     id: "socket.buffer-small",
-    title: "A socket that loses packets has the default receive buffer",
+    title: "A socket that loses packets has the default receive buffer, or a tiny one",
     why: "The default of 212,992 bytes holds some 90 to 280 small packets, since the kernel charges 768 to 2,304 bytes for one, \
           depending on how the driver made it: at a million packets/s that is 0.1 to 0.3 ms, less than a thread may have to \
           wait for a CPU.",
@@ -85,7 +90,7 @@ fn drops_of(view: &View<'_>, service: &Service) -> Option<Sighting> {
     let drops = service.drops().filter(|drops| *drops > 0)?;
     let (severity, title) = match (view.before, view.loss_rate(service)) {
         (Some(_), rate) => {
-            let rate = rate.filter(|rate| *rate > 0.0)?;
+            let rate = rate.filter(|rate| *rate > view.lost_for_memory().unwrap_or(0.0))?;
             let severity = if rate >= 1.0 { Severity::High } else { Severity::Medium };
             (
                 severity,
@@ -96,6 +101,8 @@ fn drops_of(view: &View<'_>, service: &Service) -> Option<Sighting> {
                 ),
             )
         }
+        #[expect(clippy::cast_precision_loss, reason = "only whether it is more matters")]
+        (None, _) if drops as f64 <= view.lost_for_memory().unwrap_or(0.0) => return None,
         (None, _) => {
             let title = format!(
                 "{} lost {} packets since its sockets were made",
@@ -151,6 +158,9 @@ fn small(view: &View<'_>) -> Vec<Sighting> {
 }
 
 fn small_of(view: &View<'_>, service: &Service) -> Option<Sighting> {
+    if drops_of(view, service).is_none() {
+        return tiny_of(view, service);
+    }
     let loses = |socket: &&Socket| match view.before {
         Some(_) => view.socket_loss_rate(socket).is_some_and(|rate| rate > 0.0),
         None => socket.drops.is_some_and(|drops| drops > 0),
@@ -181,6 +191,22 @@ fn small_of(view: &View<'_>, service: &Service) -> Option<Sighting> {
         }
     }
     Some(sighting)
+}
+
+/// A buffer that holds a few dozen packets, because somebody lowered the default.
+fn tiny_of(view: &View<'_>, service: &Service) -> Option<Sighting> {
+    let default = view.now.socket.receive_buffer_default_bytes.value().copied().flatten();
+    let default = default.filter(|bytes| *bytes < TINY_BYTES && view.matters(service))?;
+    let is_default = |socket: &Socket| socket.receive_buffer_bytes == Some(default);
+    if !service.sockets.iter().any(is_default) {
+        return None;
+    }
+    let title = format!("{} has a receive buffer of {default} bytes, the lowered default", service.name());
+    let sighting = Sighting::new(Severity::Medium, title)
+        .evidence("receive buffer in bytes", default, service.read_from.clone())
+        .evidence("net.core.rmem_default", default, "/proc/sys/net/core/rmem_default");
+    let (from, to) = (Value::new(default.to_string()), Value::new(DEFAULT_BYTES.to_string()));
+    Some(sighting.change(Setting::sysctl("net.core.rmem_default"), Some(from), to))
 }
 
 fn gro_small(view: &View<'_>) -> Vec<Sighting> {
@@ -274,6 +300,20 @@ mod tests {
         assert!(small(&View::once(&path)).is_empty());
         path.service().sockets[0].receive_buffer_bytes = None;
         assert!(small(&View::once(&path)).is_empty(), "an unknown buffer is not a small one");
+    }
+
+    #[test]
+    fn a_lowered_default_is_found_before_packets_are_lost() {
+        let mut path = losing(0);
+        path.socket.receive_buffer_default_bytes = Known::Value(Some(4608));
+        assert!(small(&View::once(&path)).is_empty(), "the server asked for its own");
+        path.service().sockets[0].receive_buffer_bytes = Some(4608);
+        let found = small(&View::once(&path));
+        assert_eq!(
+            found[0].title,
+            "udp 10.0.0.1:53 (echo) has a receive buffer of 4608 bytes, the lowered default"
+        );
+        assert_eq!((found[0].severity, found[0].changes.len()), (Severity::Medium, 1));
     }
 
     #[test]

@@ -197,6 +197,7 @@ mod tests {
         path.service().named = true;
         let mut second = thread(52, 700, "0");
         second.how = How::Assumed;
+        second.system_ticks = Known::Value(100);
         if let Known::Value(serving) = &mut path.thread.serving {
             serving.push(second);
         }

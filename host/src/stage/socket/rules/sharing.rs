@@ -149,11 +149,29 @@ mod tests {
     #[test]
     fn threads_that_only_run_are_said_to_do_no_more() {
         let mut path = two_threads();
-        path.thread_mut(0).how = How::Assumed;
+        for index in [0, 1] {
+            path.thread_mut(index).how = How::Assumed;
+            path.thread_mut(index).system_ticks = crate::Known::Value(100);
+        }
         let title = "2 threads run and may serve one socket of udp 10.0.0.1:53 (echo)".to_owned();
         assert_eq!(found(&path), [(Severity::Medium, title)]);
         path.service().named = false;
+        path.thread_mut(0).system_ticks = crate::Known::Value(1);
+        path.thread_mut(1).system_ticks = crate::Known::Value(1);
         assert_eq!(found(&path), []);
+    }
+
+    #[test]
+    fn a_thread_that_sleeps_or_computes_beside_the_reader_does_not_share() {
+        let mut path = two_threads();
+        path.thread_mut(0).system_ticks = crate::Known::Value(900);
+        path.thread_mut(1).how = How::Assumed;
+        assert_eq!(found(&path), [], "it waits in poll and takes no time");
+        path.thread_mut(1).user_ticks = crate::Known::Value(900);
+        path.thread_mut(1).system_ticks = crate::Known::Value(90);
+        assert_eq!(found(&path), [], "it computes");
+        path.thread_mut(1).system_ticks = crate::Known::Value(800);
+        assert_eq!(found(&path)[0].0, Severity::Medium, "it takes as much time in the kernel");
     }
 
     #[test]

@@ -1,10 +1,12 @@
 //! One CPU that processes most of the packets.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use crate::CpuSet;
 use crate::amount;
 use crate::finding::{Rule, Severity, Sighting};
 use crate::stage::View;
+use crate::stage::socket::{Service, Steering};
 use crate::stage::softirq::load;
 use crate::stage::spread;
 
@@ -19,7 +21,7 @@ pub(super) const RULE: Rule = Rule {
     source: "M. Majkowski, How to receive a million packets per second, 2015",
     kernels: "all",
     remedy: "Look at the other findings of rss, irq and softirq for the cause: more queues, ports in the hash, vectors on \
-             CPUs of their own, or RPS.",
+             CPUs of their own, or RPS. Where RPS hands all queues to one CPU, give each queue a CPU of its own.",
     unless: "That CPU has time left, or the host has two CPUs of which the other runs the service.",
     check,
 };
@@ -56,7 +58,11 @@ fn between_readings(view: &View<'_>) -> Option<Sighting> {
         return None;
     }
     let busy = load::time_shares(view).and_then(|shares| shares.get(cpu).copied());
+    let handed = handed_to(view, *cpu);
     let severity = match busy {
+        // RPS takes packets from CPUs whose sockets wait for them.
+        Some(busy) if handed.is_some() && busy >= FULL => Severity::High,
+        _ if handed.is_some() => Severity::Medium,
         // One CPU for packets and one for the service is how two are used well.
         _ if rates.len() < 3 => Severity::Note,
         Some(busy) if busy >= FULL => Severity::High,
@@ -72,10 +78,55 @@ fn between_readings(view: &View<'_>) -> Option<Sighting> {
     let shown = shown(&rates);
     let sighting =
         Sighting::new(severity, title).evidence("packets/s by CPU", shown, "/proc/net/softnet_stat");
-    Some(match busy {
+    let sighting = match busy {
         Some(busy) => sighting.evidence(format!("share of CPU {cpu}'s time in softirqs"), busy, "/proc/stat"),
         None => sighting,
+    };
+    Some(match handed {
+        Some(interface) => spread_by_rps(view, sighting, interface),
+        None => sighting,
     })
+}
+
+/// An interface of several receive queues that RPS hands all to this one CPU, while a group of sockets is steered by CPU: then
+/// one socket of the group gets everything.
+fn handed_to<'a>(view: &View<'a>, cpu: u32) -> Option<&'a str> {
+    let by_cpu = |service: &Service| {
+        service.sockets.len() > 1
+            && matches!(service.steering.value(), Some(Some(Steering::Cpu)))
+            && view.matters(service)
+    };
+    if !view.udp_services().any(by_cpu) {
+        return None;
+    }
+    let only = CpuSet::from_iter([cpu]);
+    let hands = |interface: &str| {
+        let queues = view.now.softirq.rps_queues(interface);
+        queues.len() > 1 && queues.iter().all(|queue| queue.cpus.value() == Some(&only))
+    };
+    let interfaces = view.now.link.iter().map(|link| link.interface.as_str());
+    interfaces.into_iter().find(|interface| hands(interface))
+}
+
+/// Queues with interrupts on CPUs of their own need no RPS; others, as those of veth, get the CPUs in turn.
+fn spread_by_rps(view: &View<'_>, sighting: Sighting, interface: &str) -> Sighting {
+    let path = view.now;
+    let mut sighting = sighting;
+    let queues = path.softirq.rps_queues(interface);
+    for queue in queues {
+        let cpus = queue.cpus.value().map(ToString::to_string);
+        let file = format!("/sys/class/net/{interface}/queues/rx-{}/rps_cpus", queue.queue);
+        sighting = sighting.evidence(format!("CPUs that RPS hands queue {} to", queue.queue), cpus, file);
+    }
+    let own: Option<BTreeMap<u32, u32>> = spread::settled(path, interface)
+        .filter(|own| queues.iter().all(|queue| own.contains_key(&queue.queue)))
+        .filter(|own| own.values().collect::<BTreeSet<_>>().len() > 1);
+    let usable: Vec<u32> = spread::usable_cpus(path).iter().flat_map(CpuSet::iter).collect();
+    for (queue, &cpu) in queues.iter().zip(usable.iter().cycle()) {
+        let to = if own.is_some() { CpuSet::default() } else { CpuSet::from_iter([cpu]) };
+        sighting = super::with_rps(sighting, path, interface, queue.queue, &to);
+    }
+    sighting
 }
 
 /// By time: the counters of packets begin anew at 2^32.
@@ -113,6 +164,7 @@ mod tests {
     use crate::Known;
     use crate::stage::PacketPath;
     use crate::stage::irq::sample::{Machine, path};
+    use crate::stage::socket::sample::{host, later, service};
 
     /// A reading `seconds` after boot: packets and ticks in softirqs of each CPU.
     fn reading(seconds: u32, cpus: &[(u32, u32)]) -> PacketPath {
@@ -159,6 +211,27 @@ mod tests {
         assert!(between(&[(0, 0); 4], &[(0, 0); 4]).is_empty());
         assert_eq!(between(&[(0, 0); 2], &[(900_000, 900), (0, 0)])[0].severity, Severity::Note);
         assert!(between(&[(0, 0)], &[(900_000, 900)]).is_empty());
+    }
+
+    #[test]
+    fn rps_that_hands_all_queues_to_one_cpu_is_a_fault_where_sockets_are_steered_by_cpu() {
+        let steered = |packets: u32| {
+            let mut path = host(&[0, 0]).with(service(2), Vec::new());
+            path.service().steering = Known::Value(Some(Steering::Cpu));
+            let counted = reading(0, &[(packets, 0), (0, 0)]);
+            path.softirq.softnet = counted.softirq.softnet;
+            path.machine.online = Known::Value((0..2).collect());
+            path
+        };
+        let (before, mut now) = (steered(0), later(&steered(600_000)));
+        let sighting = check(&View::twice(&before, &now)).remove(0);
+        assert_eq!(sighting.title, "CPU 0 processes 100 % of 60,000 packets/s, 1 other CPUs the rest");
+        assert_eq!(sighting.severity, Severity::Medium);
+        let commands: Vec<_> =
+            sighting.changes.iter().filter_map(|change| change.setting.command(&change.to)).collect();
+        assert_eq!(commands, ["echo 00000002 > /sys/class/net/eth0/queues/rx-1/rps_cpus"]);
+        now.service().steering = Known::Value(Some(Steering::Hash));
+        assert_eq!(check(&View::twice(&before, &now))[0].severity, Severity::Note);
     }
 
     #[test]

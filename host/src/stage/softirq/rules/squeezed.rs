@@ -22,6 +22,9 @@ pub(super) const RULE: Rule = Rule {
 /// The kernel's budget (net/core/hotdata.c).
 const DEFAULT_BUDGET: u64 = 300;
 
+/// Packets that a NAPI instance may take in one poll (NAPI_POLL_WEIGHT, include/linux/netdevice.h).
+const NAPI_WEIGHT: u64 = 64;
+
 /// Share of the packets that came in runs which ended for want of budget.
 const OFTEN: f64 = 0.2;
 
@@ -36,7 +39,22 @@ fn check(view: &View<'_>) -> Vec<Sighting> {
     sighting(view).into_iter().collect()
 }
 
+/// A budget that ends each run before one NAPI instance was polled to its end, whatever the traffic.
+fn tiny(view: &View<'_>) -> Option<Sighting> {
+    let budget = super::sysctl(view.now, "netdev_budget").filter(|budget| *budget < NAPI_WEIGHT)?;
+    let title = format!("A softirq ends after {budget} packets: the kernel's default is {DEFAULT_BUDGET}");
+    let sighting = Sighting::new(Severity::Medium, title).evidence(
+        "netdev_budget",
+        budget,
+        "/proc/sys/net/core/netdev_budget",
+    );
+    Some(super::with_sysctl(sighting, "netdev_budget", budget, DEFAULT_BUDGET))
+}
+
 fn sighting(view: &View<'_>) -> Option<Sighting> {
+    if let Some(tiny) = tiny(view) {
+        return Some(tiny);
+    }
     let squeezes = load::rates(view, |line| line.time_squeeze)?;
     let packets: f64 = load::rates(view, |line| line.processed)?.into_values().sum();
     let rate: f64 = squeezes.values().sum();
@@ -101,6 +119,15 @@ mod tests {
         let changes: Vec<String> =
             sighting.changes.iter().map(|change| format!("{} {}", change.setting, change.to)).collect();
         assert_eq!(changes, ["net.core.netdev_budget 600"]);
+    }
+
+    #[test]
+    fn a_budget_of_one_packet_is_found_without_traffic() {
+        let files = [("/proc/sys/net/core/netdev_budget", "1\n")];
+        let path = path(&Machine { files: &files, ..Machine::default() });
+        let sighting = check(&View::once(&path)).remove(0);
+        assert_eq!(sighting.title, "A softirq ends after 1 packets: the kernel's default is 300");
+        assert_eq!((sighting.severity, sighting.changes[0].to.as_str()), (Severity::Medium, "300"));
     }
 
     #[test]

@@ -43,7 +43,12 @@ fn unpinned_of(view: &View<'_>, service: &Service, online: &CpuSet) -> Option<Si
         return None;
     }
     // While threads wait for one socket, where they do so matters less.
-    let severity = if service.sockets.len() > 1 { Severity::Medium } else { Severity::Low };
+    let severity = match (service.sockets.len(), threads.len()) {
+        (2.., _) => Severity::Medium,
+        // A lone thread that keeps up is as well where the scheduler puts it.
+        (_, 1) if !view.loses(service) => Severity::Note,
+        _ => Severity::Low,
+    };
     let who = match (free.len(), threads.len()) {
         (1, 1) => format!("The thread of {} may run on all {} CPUs", service.name(), online.len()),
         (2, 2) => format!("Both threads of {} may run on all {} CPUs", service.name(), online.len()),

@@ -1,0 +1,149 @@
+//! Packets that rules drop, which no counter of the kernel names.
+
+use super::Filter;
+use crate::PacketPath;
+use crate::amount;
+use crate::finding::{Rule, Severity, Sighting};
+use crate::stage::View;
+
+pub(super) const RULE: Rule = Rule {
+    id: "filter.rule-drops",
+    title: "Firewall rules drop packets that the host received",
+    why: "A packet that a rule drops at prerouting or input was received and routed, but no socket gets it and no counter of the \
+          IP layer names it. The number of such packets is what remains of the packets received after those that were \
+          delivered, forwarded or counted as an error.",
+    effect: "If they belong to the service: every packet dropped is one that it did not answer.",
+    published_ratio: None,
+    source: "net/ipv4/ip_input.c, ip_rcv_core and ip_local_deliver_finish; RFC 4293, ipSystemStats",
+    kernels: "all; IPv4 only",
+    remedy: "See which packets and which rule: `linerate drops --port PORT` counts them by port and reason, `nft list ruleset` and \
+             `iptables -nvL` show the counters of rules. Change a limit that is too low for the service.",
+    unless: "The rules are meant to drop these packets.",
+    check,
+};
+
+const RECEIVED: &str = "Ip.InReceives";
+
+/// What becomes of a packet that IP received.
+const ACCOUNTED: [&str; 10] = [
+    "Ip.InDelivers",
+    "Ip.ForwDatagrams",
+    "Ip.InHdrErrors",
+    "Ip.InAddrErrors",
+    "Ip.InUnknownProtos",
+    "Ip.InDiscards",
+    "Ip.ReasmReqds",
+    "IpExt.InNoRoutes",
+    "IpExt.InTruncatedPkts",
+    "TcpExt.IPReversePathFilter",
+];
+
+/// Packets per second below which nothing is said: counters of two files are read one after the other, and a few multicast
+/// packets that nobody joined are not counted anywhere.
+const FEWEST: f64 = 20.0;
+
+/// Share of what was received from which on a service is likely to notice.
+const MANY: f64 = 0.01;
+
+fn check(view: &View<'_>) -> Vec<Sighting> {
+    sighting(view).into_iter().collect()
+}
+
+fn sighting(view: &View<'_>) -> Option<Sighting> {
+    if !has_rules(&view.now.filter) {
+        return None;
+    }
+    let before = unaccounted(view.before?)?;
+    let grown = unaccounted(view.now)?.checked_sub(before).filter(|grown| *grown > 0)?;
+    #[expect(clippy::cast_precision_loss, reason = "a rate is shown with three digits")]
+    let dropped = grown as f64 / view.seconds()?;
+    let received = view.rate(|path| path.route.snmp(RECEIVED))?;
+    if dropped < FEWEST {
+        return None;
+    }
+    let is_much = dropped >= received * MANY && view.has_busy_udp_service();
+    let severity = if is_much { Severity::Medium } else { Severity::Note };
+    let title = format!(
+        "Firewall rules drop {} of {} IPv4 packets/s that were received",
+        amount::rate(dropped),
+        amount::rate(received)
+    );
+    let counters =
+        "/proc/net/snmp and netstat: InReceives without all that was delivered, forwarded or an error";
+    Some(
+        Sighting::new(severity, title)
+            .evidence("packets/s that no counter accounts for", dropped.round(), counters)
+            .command(command(view)),
+    )
+}
+
+fn command(view: &View<'_>) -> String {
+    match view.udp_services().find(|service| service.named) {
+        Some(service) => format!("linerate drops --port {}", service.local.port()),
+        None => "nft list ruleset".to_owned(),
+    }
+}
+
+/// Packets that were received and of which no counter says what became. Not a number of packets by itself: only by how much it
+/// grows means something.
+fn unaccounted(path: &PacketPath) -> Option<i128> {
+    let count = |name: &str| path.route.snmp(name).map(i128::from);
+    let mut rest = count(RECEIVED)?;
+    for name in ACCOUNTED {
+        rest -= count(name).unwrap_or(0);
+    }
+    // A datagram that was put together is delivered, and its parts were counted as such.
+    Some(rest + count("Ip.ReasmOKs").unwrap_or(0))
+}
+
+/// Whether packets meet rules on their way in.
+fn has_rules(filter: &Filter) -> bool {
+    let nftables = filter.nftables.value().is_some_and(|tables| {
+        tables.iter().any(|table| table.hooks > 0 && !table.dormant && (table.rules > 0 || table.drops))
+    });
+    let iptables = filter.iptables.value().is_some_and(|tables| {
+        tables.iter().any(|table| table.content.value().is_none_or(|content| content.rules > 0))
+    });
+    nftables || iptables
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Known;
+    use crate::stage::filter::NftTable;
+    use crate::stage::socket::sample::{host, later, service};
+
+    fn path(received: u64, delivered: u64, errors: u64) -> PacketPath {
+        let mut path = host(&[]).with(service(1), Vec::new());
+        let counters = [(RECEIVED, received), ("Ip.InDelivers", delivered), ("Ip.InHdrErrors", errors)];
+        path.route.snmp = Known::Value(counters.map(|(name, value)| (name.to_owned(), value)).into());
+        let table = NftTable { rules: 1, hooks: 1, ..NftTable::default() };
+        path.filter.nftables = Known::Value(vec![table]);
+        path.filter.iptables = Known::Value(Vec::new());
+        path
+    }
+
+    fn found(before: &PacketPath, now: &PacketPath) -> Vec<Sighting> {
+        check(&View::twice(before, &later(now)))
+    }
+
+    #[test]
+    fn what_no_counter_accounts_for_was_dropped_by_rules() {
+        let sighting = found(&path(500, 400, 0), &path(100_500, 90_400, 0)).remove(0);
+        let title = "Firewall rules drop 1,000 of 10,000 IPv4 packets/s that were received";
+        assert_eq!((sighting.severity, sighting.title.as_str()), (Severity::Medium, title));
+        assert_eq!(sighting.commands, ["linerate drops --port 53"]);
+    }
+
+    #[test]
+    fn errors_few_packets_and_hosts_without_rules_are_left_alone() {
+        assert!(found(&path(0, 0, 0), &path(100_000, 90_000, 10_000)).is_empty());
+        assert!(found(&path(0, 0, 0), &path(100_000, 99_900, 0)).is_empty());
+        assert_eq!(found(&path(0, 0, 0), &path(1_000_000, 999_000, 0))[0].severity, Severity::Note);
+        let mut now = path(100_000, 90_000, 0);
+        now.filter.nftables = Known::Value(Vec::new());
+        assert!(found(&path(0, 0, 0), &now).is_empty());
+        assert!(check(&View::once(&path(100_000, 90_000, 0))).is_empty());
+    }
+}

@@ -1,0 +1,146 @@
+//! Memory of all UDP sockets together, which has a limit of its own.
+
+use crate::amount;
+use crate::finding::{Rule, Severity, Sighting};
+use crate::stage::View;
+use crate::stage::socket::memory::{LIMIT, USED};
+
+/// Bytes of a page on most architectures; those with larger ones have fewer pages to begin with.
+const PAGE_BYTES: u64 = 4096;
+
+/// Share of the limit from which on a burst uses up the rest.
+const NEARLY_FULL: f64 = 0.8;
+
+const COUNTERS: [&str; 2] = ["Udp.MemErrors", "Udp6MemErrors"];
+
+pub(super) const RULE: Rule = Rule {
+    id: "socket.memory-full",
+    title: "The memory for all UDP sockets is used up or too small",
+    why: "All UDP sockets of a host share one limit, net.ipv4.udp_mem. A packet that would exceed it is dropped although the \
+          receive buffer of its socket has room, and counted as MemErrors. A larger receive buffer makes that worse.",
+    effect: "Every packet counted is one that the service did not answer.",
+    published_ratio: None,
+    source: "net/ipv4/udp.c, __udp_queue_rcv_skb and udp_rmem_schedule; Documentation/networking/ip-sysctl.rst, udp_mem",
+    kernels: "2.6.25 and later; the counter MemErrors since 5.12",
+    remedy: "Find the sockets with long receive queues (ss -uanm) and have their threads read faster or their buffers be smaller. \
+             If the queues are wanted, raise net.ipv4.udp_mem, whose values are pages, to what the receive buffers hold \
+             together.",
+    unless: "The host has no memory to spare: the limit protects the rest of it.",
+    check,
+};
+
+impl View<'_> {
+    /// Packets that were lost because all UDP memory was used up: per second between two readings, or since boot.
+    pub(super) fn lost_for_memory(&self) -> Option<f64> {
+        let count = |path: &crate::PacketPath| {
+            COUNTERS.iter().filter_map(|name| path.route.snmp(name)).reduce(u64::saturating_add)
+        };
+        #[expect(clippy::cast_precision_loss, reason = "shown without digits after the point")]
+        let lost = if self.before.is_some() { self.rate(count)? } else { count(self.now)? as f64 };
+        (lost > 0.0).then_some(lost)
+    }
+}
+
+fn check(view: &View<'_>) -> Vec<Sighting> {
+    let found = lost(view).or_else(|| used(view)).or_else(|| too_small(view));
+    found.map(|(severity, title)| evidence(view, Sighting::new(severity, title))).into_iter().collect()
+}
+
+fn lost(view: &View<'_>) -> Option<(Severity, String)> {
+    let lost = amount::rate(view.lost_for_memory()?);
+    Some(if view.before.is_some() {
+        (
+            Severity::High,
+            format!("{lost} packets/s are lost because the memory of all UDP sockets is used up"),
+        )
+    } else {
+        (
+            Severity::Low,
+            format!("{lost} packets were lost since boot because the memory of all UDP sockets was used up"),
+        )
+    })
+}
+
+fn used(view: &View<'_>) -> Option<(Severity, String)> {
+    let memory = (*view.now.socket.udp_memory.value()?)?;
+    #[expect(clippy::cast_precision_loss, reason = "a share is shown with two digits")]
+    let share = memory.used_pages as f64 / memory.limit_pages.max(1) as f64;
+    let title = format!("UDP sockets use {:.0} % of the memory that they may use together", share * 100.0);
+    (share >= NEARLY_FULL).then_some((Severity::Medium, title))
+}
+
+/// A socket that may queue more than all sockets together.
+fn too_small(view: &View<'_>) -> Option<(Severity, String)> {
+    let memory = (*view.now.socket.udp_memory.value()?)?;
+    let limit = memory.limit_pages.saturating_mul(PAGE_BYTES);
+    let largest = |service: &&crate::stage::socket::Service| {
+        service.sockets.iter().filter_map(|socket| socket.receive_buffer_bytes).max()
+    };
+    let service = view.udp_services().filter(|service| view.matters(service)).max_by_key(largest)?;
+    let buffer = largest(&service).filter(|buffer| *buffer > limit)?;
+    let title = format!(
+        "A receive buffer of {} has {buffer} bytes, and all UDP sockets together may use {limit}",
+        service.name()
+    );
+    Some((Severity::Medium, title))
+}
+
+fn evidence(view: &View<'_>, mut sighting: Sighting) -> Sighting {
+    for name in COUNTERS {
+        if let Some(count) = view.now.route.snmp(name).filter(|count| *count > 0) {
+            let file = if name.contains('6') { "/proc/net/snmp6" } else { "/proc/net/snmp" };
+            sighting = sighting.evidence(name, count, file);
+        }
+    }
+    let Some(Some(memory)) = view.now.socket.udp_memory.value() else { return sighting };
+    sighting.evidence("pages in use", memory.used_pages, USED).evidence(
+        "pages that may be in use",
+        memory.limit_pages,
+        LIMIT,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stage::socket::UdpMemory;
+    use crate::stage::socket::rules::buffer;
+    use crate::stage::socket::sample::{host, later, service};
+    use crate::{Known, PacketPath};
+
+    fn path(errors: u64, used_pages: u64, limit_pages: u64) -> PacketPath {
+        let mut path = host(&[]).with(service(1), Vec::new());
+        path.route.snmp = Known::Value([(COUNTERS[0].to_owned(), errors)].into());
+        path.service().sockets[0].drops = Some(errors);
+        path.socket.udp_memory = Known::Value(Some(UdpMemory { limit_pages, used_pages }));
+        path
+    }
+
+    fn found(view: &View<'_>) -> Vec<(Severity, String)> {
+        check(view).into_iter().map(|sighting| (sighting.severity, sighting.title)).collect()
+    }
+
+    #[test]
+    fn memory_errors_are_no_full_receive_buffer() {
+        let (before, now) = (path(10, 94_000, 94_002), later(&path(32_150, 94_000, 94_002)));
+        let view = View::twice(&before, &now);
+        let title = "3,214 packets/s are lost because the memory of all UDP sockets is used up";
+        assert_eq!(found(&view), [(Severity::High, title.to_owned())]);
+        assert_eq!(check(&view)[0].evidence[2].read_from, "/proc/sys/net/ipv4/udp_mem");
+        for rule in [buffer::RECEIVE_DROPS, buffer::SMALL] {
+            assert!((rule.check)(&view).is_empty(), "{}", rule.id);
+            assert!((rule.check)(&View::once(&now)).is_empty(), "{}", rule.id);
+        }
+    }
+
+    #[test]
+    fn a_limit_that_is_nearly_used_or_tiny_is_found_before_packets_are_lost() {
+        assert_eq!(found(&View::once(&path(0, 80, 100)))[0].0, Severity::Medium);
+        let title = "A receive buffer of udp 10.0.0.1:53 (echo) has 212992 bytes, and all UDP sockets together may use 40960";
+        assert_eq!(found(&View::once(&path(0, 0, 10))), [(Severity::Medium, title.to_owned())]);
+        assert_eq!(found(&View::once(&path(0, 258, 94_002))), []);
+        let mut namespace = path(0, 0, 10);
+        namespace.socket.udp_memory = Known::Value(None);
+        assert_eq!(found(&View::once(&namespace)), []);
+    }
+}

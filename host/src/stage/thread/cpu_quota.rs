@@ -1,0 +1,71 @@
+//! The CPU quota of a process's cgroup (cgroup v2: `cpu.max` and `cpu.stat`).
+
+use serde::Serialize;
+
+use crate::Host;
+
+/// A limit on the CPU time of a cgroup.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct CpuQuota {
+    /// The cgroup's directory.
+    pub cgroup: String,
+    /// CPUs' worth of time that its processes may use together.
+    pub cpus: f64,
+    /// Periods in which they ran.
+    pub periods: u64,
+    /// Periods in which they used up their time and had to wait for the next.
+    pub throttled: u64,
+}
+
+impl CpuQuota {
+    /// The one that was used up most often, of the process's cgroup and those above it. None where there is none, where the
+    /// process ended, and with cgroup v1.
+    pub(super) fn of_process(host: &Host, pid: u32) -> Option<Self> {
+        let text = host.read(&format!("/proc/{pid}/cgroup")).ok()?;
+        let mut path = text.lines().find_map(|line| line.strip_prefix("0::/"))?.trim_end();
+        let mut found: Option<Self> = None;
+        while !path.is_empty() {
+            let quota = Self::of_cgroup(host, format!("/sys/fs/cgroup/{path}"));
+            found = quota.into_iter().chain(found).max_by_key(|quota| quota.throttled);
+            path = path.rsplit_once('/').map_or("", |(above, _)| above);
+        }
+        found
+    }
+
+    /// `cpu.max` is a quota and a period in microseconds, or `max` for no limit (Documentation/admin-guide/cgroup-v2.rst).
+    fn of_cgroup(host: &Host, cgroup: String) -> Option<Self> {
+        let max = host.read(&format!("{cgroup}/cpu.max")).ok()?;
+        let (quota, period) = max.trim().split_once(' ')?;
+        let cpus = quota.parse::<f64>().ok()? / period.parse::<f64>().ok()?;
+        let stat = host.read(&format!("{cgroup}/cpu.stat")).ok()?;
+        let count = |name: &str| {
+            let line = stat.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+            line.and_then(|value| value.parse().ok())
+        };
+        Some(Self { cgroup, cpus, periods: count("nr_periods")?, throttled: count("nr_throttled")? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_quota_that_is_used_up_is_that_of_a_cgroup_above_too() {
+        let stat =
+            "usage_usec 5\nuser_usec 4\nsystem_usec 1\nnr_periods 91\nnr_throttled 77\nthrottled_usec 9\n";
+        let host = Host::scripted([
+            ("/proc/50/cgroup", "0::/system.slice/dns.service\n"),
+            ("/sys/fs/cgroup/system.slice/dns.service/cpu.max", "max 100000\n"),
+            ("/sys/fs/cgroup/system.slice/dns.service/cpu.stat", "usage_usec 5\n"),
+            ("/sys/fs/cgroup/system.slice/cpu.max", "20000 100000\n"),
+            ("/sys/fs/cgroup/system.slice/cpu.stat", stat),
+            ("/proc/51/cgroup", "0::/\n"),
+        ]);
+        let cgroup = "/sys/fs/cgroup/system.slice".to_owned();
+        let expected = CpuQuota { cgroup, cpus: 0.2, periods: 91, throttled: 77 };
+        assert_eq!(CpuQuota::of_process(&host, 50), Some(expected));
+        assert_eq!(CpuQuota::of_process(&host, 51), None);
+        assert_eq!(CpuQuota::of_process(&host, 52), None);
+    }
+}

@@ -1,0 +1,182 @@
+//! A server that does not get the CPU time that the host has.
+
+use crate::CpuSet;
+use crate::finding::{Rule, Severity, Sighting};
+use crate::stage::View;
+use crate::stage::socket::Service;
+use crate::stage::thread::Watch;
+
+/// Share of the periods since the cgroup was made from which on its quota was used up often.
+const OFTEN: f64 = 0.01;
+
+pub(super) const RULE: Rule = Rule {
+    id: "thread.held-back",
+    title: "The server does not get the CPU time that the host has",
+    why: "A CPU quota stops all threads of a cgroup for the rest of each period, a cpuset or an affinity can put several threads \
+          on one CPU, SCHED_IDLE lets them run only where nothing else does, and a stopped process does not run at all. \
+          Packets wait in the receive buffer meanwhile, and are lost when it is full.",
+    effect: "The threads read as fast as the CPUs allow.",
+    published_ratio: None,
+    source: "Documentation/admin-guide/cgroup-v2.rst, cpu.max; sched(7); kernel/sched/fair.c, throttle_cfs_rq",
+    kernels: "all; quotas of cgroup v2 from 4.15",
+    remedy: "Raise or remove the quota (CPUQuota= of the unit, the limit of the container), allow as many CPUs as there are threads, \
+             give the server the ordinary scheduling policy, or continue it (SIGCONT).",
+    unless: "The limit is there to leave CPU time for others.",
+    check,
+};
+
+fn check(view: &View<'_>) -> Vec<Sighting> {
+    let services = view.udp_services().filter(|service| service.processes.value().is_some());
+    let mut found: Vec<Sighting> = Vec::new();
+    for sighting in services.flat_map(|service| of_service(view, service)) {
+        // A server with several addresses is held back once.
+        let is_new = |other: &Sighting| other.evidence != sighting.evidence;
+        if found.iter().all(is_new) {
+            found.push(sighting);
+        }
+    }
+    found
+}
+
+fn of_service(view: &View<'_>, service: &Service) -> Vec<Sighting> {
+    let pids: Vec<u32> = service.processes.value().into_iter().flatten().map(|process| process.pid).collect();
+    let watches = view.now.thread.processes.iter().filter(|watch| pids.contains(&watch.pid));
+    let of_process = watches.flat_map(|watch| {
+        [stopped(service, watch), throttled(view, service, watch), scheduled_idle(view, service, watch)]
+    });
+    of_process.flatten().chain(crowded(view, service)).collect()
+}
+
+fn stopped(service: &Service, watch: &Watch) -> Option<Sighting> {
+    let threads = watch.threads.value()?;
+    let title = format!("{} of {threads} threads of {} are stopped", watch.stopped, service.name());
+    let stat = format!("/proc/{}/task/*/stat, field 3", watch.pid);
+    (watch.stopped > 0)
+        .then(|| Sighting::new(Severity::High, title).evidence("threads in state T", watch.stopped, stat))
+}
+
+fn throttled(view: &View<'_>, service: &Service, watch: &Watch) -> Option<Sighting> {
+    let quota = watch.cpu_quota.as_ref()?;
+    let count = |path: &crate::PacketPath| {
+        let found = path.thread.processes.iter().find(|other| other.pid == watch.pid)?;
+        found.cpu_quota.as_ref().filter(|other| other.cgroup == quota.cgroup).map(|quota| quota.throttled)
+    };
+    let times = match view.before {
+        Some(_) => {
+            let rate = view.rate(count).filter(|rate| *rate > 0.0)?;
+            format!("stops it {rate:.1} times a second")
+        }
+        #[expect(clippy::cast_precision_loss, reason = "a share is compared with one in a hundred")]
+        None if (quota.throttled as f64) < quota.periods as f64 * OFTEN || quota.throttled == 0 => {
+            return None;
+        }
+        None => format!("stopped it in {} of {} periods", quota.throttled, quota.periods),
+    };
+    let severity = if view.before.is_some() { Severity::High } else { Severity::Low };
+    let title = format!("The CPU quota of {} is {:.2} CPUs and {times}", service.name(), quota.cpus);
+    let stat = format!("{}/cpu.stat", quota.cgroup);
+    let sighting = Sighting::new(severity, title)
+        .evidence("CPUs' worth of time", quota.cpus, format!("{}/cpu.max", quota.cgroup))
+        .evidence("periods in which it was used up", quota.throttled, stat.clone())
+        .evidence("periods", quota.periods, stat);
+    Some(sighting)
+}
+
+fn scheduled_idle(view: &View<'_>, service: &Service, watch: &Watch) -> Option<Sighting> {
+    let severity = if view.matters(service) { Severity::Medium } else { Severity::Note };
+    let count = watch.scheduled_idle;
+    let title = format!("{} runs only where a CPU has nothing else to do (SCHED_IDLE)", service.name());
+    let stat = format!("/proc/{}/task/*/stat, field 41", watch.pid);
+    (count > 0).then(|| Sighting::new(severity, title).evidence("threads with SCHED_IDLE", count, stat))
+}
+
+/// More threads that read than CPUs on which they may run, while the host has more.
+fn crowded(view: &View<'_>, service: &Service) -> Option<Sighting> {
+    let threads = view.threads_of(service);
+    let online = view.now.machine.online.value()?;
+    let allowed: Vec<&CpuSet> = threads.iter().filter_map(|thread| thread.allowed.value()).collect();
+    let cpus: CpuSet =
+        allowed.iter().flat_map(|cpus| cpus.iter()).filter(|cpu| online.contains(*cpu)).collect();
+    let is_crowded = allowed.len() == threads.len()
+        && cpus.len() < threads.len()
+        && cpus.len() < online.len()
+        && view.matters(service);
+    if !is_crowded || cpus.is_empty() {
+        return None;
+    }
+    let one = if cpus.len() == 1 { format!("CPU {cpus}") } else { format!("CPUs {cpus}") };
+    let title =
+        format!("{} threads of {} may run only on {one} of {}", threads.len(), service.name(), online.len());
+    let mut sighting = Sighting::new(Severity::Medium, title);
+    for thread in threads.iter().take(8) {
+        let status = format!("/proc/{}/task/{}/status, Cpus_allowed_list", thread.pid, thread.tid);
+        let cpus = thread.allowed.value().map(ToString::to_string);
+        sighting = sighting.evidence(format!("CPUs of thread {}", thread.tid), cpus, status);
+    }
+    Some(sighting)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stage::socket::sample::{host, later, service, thread};
+    use crate::stage::thread::CpuQuota;
+    use crate::{Known, PacketPath};
+
+    fn path(cpus: [&str; 2]) -> PacketPath {
+        let threads = vec![thread(51, 700, cpus[0]), thread(52, 701, cpus[1])];
+        let mut path = host(&[]).with(service(2), threads);
+        path.thread.processes = vec![Watch {
+            pid: 50,
+            threads: Known::Value(2),
+            calls: Known::Value(2),
+            stopped: 0,
+            scheduled_idle: 0,
+            cpu_quota: None,
+        }];
+        path
+    }
+
+    fn found(view: &View<'_>) -> Vec<(Severity, String)> {
+        check(view).into_iter().map(|sighting| (sighting.severity, sighting.title)).collect()
+    }
+
+    #[test]
+    fn threads_that_may_run_as_they_like_are_not_held_back() {
+        assert_eq!(found(&View::once(&path(["0-3", "0-3"]))), []);
+        assert_eq!(found(&View::once(&path(["0", "1"]))), []);
+    }
+
+    #[test]
+    fn two_threads_on_one_cpu_and_a_stopped_or_idle_server_are_found() {
+        let title = "2 threads of udp 10.0.0.1:53 (echo) may run only on CPU 1 of 4";
+        assert_eq!(found(&View::once(&path(["1", "1"]))), [(Severity::Medium, title.to_owned())]);
+        let mut path = path(["0", "1"]);
+        path.thread.processes[0].stopped = 2;
+        path.thread.processes[0].scheduled_idle = 1;
+        let titles = [
+            "2 of 2 threads of udp 10.0.0.1:53 (echo) are stopped",
+            "udp 10.0.0.1:53 (echo) runs only where a CPU has nothing else to do (SCHED_IDLE)",
+        ];
+        let expected = [(Severity::High, titles[0].to_owned()), (Severity::Medium, titles[1].to_owned())];
+        assert_eq!(found(&View::once(&path)), expected);
+    }
+
+    #[test]
+    fn a_quota_counts_where_it_is_used_up() {
+        let quota = |throttled| {
+            let mut path = path(["0", "1"]);
+            let cgroup = "/sys/fs/cgroup/dns".to_owned();
+            path.thread.processes[0].cpu_quota =
+                Some(CpuQuota { cgroup, cpus: 0.2, periods: 100, throttled });
+            path
+        };
+        assert_eq!(found(&View::once(&quota(0))), []);
+        let title = "The CPU quota of udp 10.0.0.1:53 (echo) is 0.20 CPUs and stopped it in 9 of 100 periods";
+        assert_eq!(found(&View::once(&quota(9))), [(Severity::Low, title.to_owned())]);
+        let title = "The CPU quota of udp 10.0.0.1:53 (echo) is 0.20 CPUs and stops it 8.0 times a second";
+        let now = later(&quota(89));
+        assert_eq!(found(&View::twice(&quota(9), &now)), [(Severity::High, title.to_owned())]);
+        assert_eq!(found(&View::twice(&quota(89), &now)), []);
+    }
+}
