@@ -118,8 +118,8 @@ proptest! {
 
     #[test]
     fn windows_joined_balance_as_each_does(one in run(), other in run()) {
-        let mut generator = one.evidence.generator.clone().expect("said");
-        let later = other.evidence.generator.clone().expect("said");
+        let mut generator = one.evidence.generator.expect("said");
+        let later = other.evidence.generator.expect("said");
         generator.sent += later.sent;
         generator.answered += later.answered;
         let mut evidence = one.evidence.joined(&other.evidence);
