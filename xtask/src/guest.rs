@@ -9,6 +9,7 @@ mod cpio;
 mod image;
 mod kernel;
 mod machine;
+mod plans;
 mod session;
 mod steps;
 mod traffic;
@@ -160,6 +161,7 @@ impl With {
             println!("{variant}, Linux {}", prepared.kernel.release);
             // Each on a machine booted anew, as its drivers leave it.
             let mut failures = self.checked(&prepared, *variant, |guest| checks::run(guest, *variant))?;
+            failures.extend(self.checked(&prepared, *variant, |guest| plans::run(guest, *variant))?);
             if *variant == Variant::TwoNodes {
                 failures.extend(self.checked(&prepared, *variant, balance::run)?);
                 failures.extend(self.checked(&prepared, *variant, tuning::run)?);

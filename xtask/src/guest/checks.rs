@@ -20,10 +20,10 @@ echo "CPUs: $(nproc)"
 echo "nodes: $(ls -d /sys/devices/system/node/node* | wc -l)"
 echo "threads a core: $(tr ',-' '\n\n' </sys/devices/system/cpu/cpu0/topology/thread_siblings_list | wc -l)"
 echo "CPUs of node 0: $(cat /sys/devices/system/node/node0/cpulist)"
-echo "queues of igb0: $(ls -d /sys/class/net/igb0/queues/rx-* | wc -l)"
+echo "queues of NIC: $(ls -d /sys/class/net/NIC/queues/rx-* | wc -l)"
 echo "queues of vnet0: $(ls -d /sys/class/net/vnet0/queues/rx-* | wc -l)"
-echo "node of igb0: $(cat /sys/class/net/igb0/device/numa_node)"
-echo "driver of igb0: $(ethtool -i igb0 | sed -n 's/^driver: //p')"
+echo "node of NIC: $(cat /sys/class/net/NIC/device/numa_node)"
+echo "driver of NIC: $(ethtool -i NIC | sed -n 's/^driver: //p')"
 echo "driver of vnet0: $(ethtool -i vnet0 | sed -n 's/^driver: //p')"
 "#;
 
@@ -37,12 +37,12 @@ pub(super) fn run(guest: &mut Guest, variant: Variant) -> anyhow::Result<Vec<Str
 }
 
 fn describe(guest: &mut Guest, variant: Variant) -> anyhow::Result<Vec<String>> {
-    let said = guest.ask(DESCRIBE, PATIENCE)?;
+    let said = guest.ask(&DESCRIBE.replace("NIC", variant.nic().interface), PATIENCE)?;
     ensure!(said.status == 0 && said.errors.is_empty(), "describing the guest: {}", said.errors);
     let found: BTreeMap<&str, &str> = said.output.lines().filter_map(|line| line.split_once(": ")).collect();
     let mut failed = Vec::new();
     for (what, expected) in facts(variant) {
-        let value = found.get(what).with_context(|| format!("the guest does not tell its {what}"))?;
+        let value = found.get(what.as_str()).with_context(|| format!("the guest does not tell its {what}"))?;
         if *value != expected {
             failed.push(format!("{what}: {value}, not {expected}"));
         }
@@ -51,18 +51,21 @@ fn describe(guest: &mut Guest, variant: Variant) -> anyhow::Result<Vec<String>> 
 }
 
 /// What the guest has to be.
-fn facts(variant: Variant) -> [(&'static str, String); 9] {
-    let (nodes, threads) = (variant.nodes(), variant.threads());
-    [
-        ("CPUs", CPUS.to_string()),
-        ("nodes", nodes.to_string()),
-        ("threads a core", threads.to_string()),
-        ("CPUs of node 0", format!("0-{}", CPUS / nodes - 1)),
-        ("queues of igb0", "8".into()),
-        ("queues of vnet0", variant.virtio_queues().to_string()),
-        ("node of igb0", (nodes - 1).to_string()),
-        ("driver of igb0", "igb".into()),
-        ("driver of vnet0", "virtio_net".into()),
+fn facts(variant: Variant) -> Vec<(String, String)> {
+    let (nodes, threads, nic) = (variant.nodes(), variant.threads(), variant.nic());
+    // Cores that the scheduler leaves alone are not in what nproc counts.
+    let scheduled = if variant == Variant::IsolatedCpus { CPUS / 2 } else { CPUS };
+    let own = |what: &str| format!("{what} of {}", nic.interface);
+    vec![
+        ("CPUs".into(), scheduled.to_string()),
+        ("nodes".into(), nodes.to_string()),
+        ("threads a core".into(), threads.to_string()),
+        ("CPUs of node 0".into(), format!("0-{}", CPUS / nodes - 1)),
+        (own("queues"), nic.queues.to_string()),
+        ("queues of vnet0".into(), variant.virtio_queues().to_string()),
+        (own("node"), (nodes - 1).to_string()),
+        (own("driver"), nic.driver.into()),
+        ("driver of vnet0".into(), "virtio_net".into()),
     ]
 }
 

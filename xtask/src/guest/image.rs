@@ -14,9 +14,11 @@ use super::cpio::Archive;
 use super::kernel::{Kernel, said};
 
 /// Modules that can be loaded in the guest, with what they need.
-const MODULES: [&str; 16] = [
+const MODULES: [&str; 18] = [
     "igb",
     "igbvf",
+    "e1000e",
+    "vmxnet3",
     "virtio_net",
     "veth",
     "dummy",

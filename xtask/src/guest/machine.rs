@@ -10,8 +10,8 @@ pub(super) const CPUS: u32 = 20;
 
 const MEMORY_MIB: u32 = 2048;
 
-/// The tap interface on the host's side of the guest's `igb0`.
-pub(super) const TO_IGB: Tap =
+/// The tap interface on the host's side of the guest's physical NIC, such as `igb0`.
+pub(super) const TO_NIC: Tap =
     Tap { name: "tap0", address: [198, 18, 81, 1], guest: [198, 18, 81, 2], queues: Queues::One };
 
 /// That of its `vnet0`.
@@ -19,7 +19,7 @@ pub(super) const TO_VIRTIO: Tap =
     Tap { name: "tap1", address: [198, 18, 82, 1], guest: [198, 18, 82, 2], queues: Queues::OfVariant };
 
 /// All of them.
-pub(super) const TAPS: [Tap; 2] = [TO_IGB, TO_VIRTIO];
+pub(super) const TAPS: [Tap; 2] = [TO_NIC, TO_VIRTIO];
 
 /// An Ethernet wire to the guest.
 pub(super) struct Tap {
@@ -58,6 +58,28 @@ pub(crate) enum Variant {
     Smt,
     /// 2 NUMA nodes, and a virtio-net of one queue
     OneQueue,
+    /// 4 NUMA nodes of 5 CPUs
+    FourNodes,
+    /// 2 NUMA nodes; the scheduler leaves CPUs 10-19 alone (isolcpus)
+    IsolatedCpus,
+    /// 20 CPUs in one node, and a virtio-net of 4 queue pairs, as cloud instances have it
+    FourQueues,
+    /// 20 CPUs in one node, and a vmxnet3 instead of the igb
+    Vmxnet3,
+    /// 20 CPUs in one node, and an e1000e instead of the igb
+    E1000e,
+    /// 2 NUMA nodes, and 2 virtual functions of the igb
+    VirtualFunctions,
+}
+
+/// The emulated physical NIC of a guest.
+pub(super) struct Nic {
+    /// The driver's name, and QEMU's of the device.
+    pub(super) driver: &'static str,
+    /// The interface, as guest/init names it.
+    pub(super) interface: &'static str,
+    /// Receive queues as the driver leaves them.
+    pub(super) queues: u32,
 }
 
 impl fmt::Display for Variant {
@@ -70,23 +92,35 @@ impl fmt::Display for Variant {
 impl Variant {
     pub(super) fn nodes(self) -> u32 {
         match self {
-            Self::TwoNodes | Self::Smt | Self::OneQueue => 2,
-            Self::OneNode => 1,
+            Self::OneNode | Self::FourQueues | Self::Vmxnet3 | Self::E1000e => 1,
+            Self::TwoNodes | Self::Smt | Self::OneQueue | Self::IsolatedCpus | Self::VirtualFunctions => 2,
+            Self::FourNodes => 4,
         }
     }
 
     pub(super) fn threads(self) -> u32 {
-        match self {
-            Self::Smt => 2,
-            Self::TwoNodes | Self::OneNode | Self::OneQueue => 1,
-        }
+        if self == Self::Smt { 2 } else { 1 }
     }
 
     pub(super) fn virtio_queues(self) -> u32 {
         match self {
             Self::OneQueue => 1,
-            Self::TwoNodes | Self::OneNode | Self::Smt => CPUS,
+            Self::FourQueues => 4,
+            _ => CPUS,
         }
+    }
+
+    pub(super) fn nic(self) -> Nic {
+        match self {
+            Self::Vmxnet3 => Nic { driver: "vmxnet3", interface: "vmx0", queues: 8 },
+            Self::E1000e => Nic { driver: "e1000e", interface: "e1000e0", queues: 1 },
+            _ => Nic { driver: "igb", interface: "igb0", queues: 8 },
+        }
+    }
+
+    /// What the guest's kernel is told beside what all are told.
+    pub(super) fn kernel_arguments(self) -> &'static str {
+        if self == Self::IsolatedCpus { "isolcpus=10-19" } else { "" }
     }
 
     /// QEMU's arguments for processors, memory and devices.
@@ -108,22 +142,23 @@ impl Variant {
             // A root of its own for each node, so that a device is near to it.
             option(
                 "-device",
-                format!("pxb-pcie,id=root{node},bus=pcie.0,bus_nr={},numa_node={node}", 64 * (node + 1)),
+                format!("pxb-pcie,id=root{node},bus=pcie.0,bus_nr={},numa_node={node}", 32 * (node + 1)),
             );
         }
-        if nodes == 2 {
-            option("-numa", "dist,src=0,dst=1,val=21".into());
+        for (one, other) in (0..nodes).flat_map(|one| (one + 1..nodes).map(move |other| (one, other))) {
+            option("-numa", format!("dist,src={one},dst={other},val=21"));
         }
         self.interfaces(&mut option);
         arguments
     }
 
     fn interfaces(self, option: &mut impl FnMut(&str, String)) {
-        let [igb, virtio] = TAPS;
+        let [nic, virtio] = TAPS;
         let far = self.nodes() - 1;
-        option("-netdev", format!("tap,id=net0,ifname={},script=no,downscript=no,vhost=off", igb.name));
+        option("-netdev", format!("tap,id=net0,ifname={},script=no,downscript=no,vhost=off", nic.name));
         option("-device", format!("pcie-root-port,id=port0,bus=root{far},chassis=1,slot=1"));
-        option("-device", "igb,netdev=net0,bus=port0,mac=52:54:00:00:00:81".into());
+        let driver = self.nic().driver;
+        option("-device", format!("{driver},netdev=net0,bus=port0,mac=52:54:00:00:00:81"));
         let queues = self.virtio_queues();
         let backend = format!("tap,id=net1,ifname={},script=no,downscript=no,vhost=off", virtio.name);
         option("-netdev", if queues == 1 { backend } else { format!("{backend},queues={queues}") });

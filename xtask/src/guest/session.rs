@@ -254,7 +254,7 @@ pub(super) fn qemu(prepared: &Prepared, variant: Variant, kernel_argument: &str)
     let mut command = Command::new(QEMU);
     command.args(["-nodefaults", "-no-user-config", "-no-reboot"]).args(variant.arguments());
     command.arg("-kernel").arg(&prepared.kernel.image).arg("-initrd").arg(inherited(&prepared.image)?);
-    let mut arguments = format!("{KERNEL_ARGUMENTS} {kernel_argument}");
+    let mut arguments = format!("{KERNEL_ARGUMENTS} {} {kernel_argument}", variant.kernel_arguments());
     // The guest's counter is the host's. Held against the emulated timers of a busy host it may seem to be many times
     // slower, and the guest's time would run away.
     if let Some(kilohertz) = tsc::kilohertz() {

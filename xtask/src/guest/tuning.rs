@@ -9,7 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
-use super::machine::TO_IGB;
+use super::machine::TO_NIC;
 use super::session::{Guest, Said};
 use super::traffic::{ENOUGH, FEW, Flows, Traffic};
 
@@ -49,23 +49,23 @@ until [ $(cat $received) -gt $((first + 1000)) ]; do sleep 0.1; done
 
 /// Every value there is to be changed, each file and answer behind its name. Counters are left out by name.
 const SNAPSHOT: &str = r#"
-find /proc/sys/net /proc/sys/kernel/numa_balancing /proc/irq /sys/class/net/igb0/ /sys/devices/system/cpu -type f |
+find /proc/sys/net /proc/sys/kernel/numa_balancing /proc/irq /sys/class/net/NIC/ /sys/devices/system/cpu -type f |
     grep -vE '/statistics/|/spurious|/carrier_|/byte_queue_limits/(inflight|limit$|stall)|_count$|/nf_conntrack_buckets|/random/' |
     grep -vE '/cpuidle/|/crash_notes|/uevent|/power/|/route/flush|/neigh/.*_ms$|/cpufreq/.*_cur_freq|/traffic_' |
     grep -vE '/proc/irq/.*/effective_' | sort | while read -r file; do
     [ -r "$file" ] && printf '%s = ' "$file" && { cat "$file" 2>&1 || echo; } && echo
 done
 # Others than those of queues take effect with their next interrupt, which may be meanwhile.
-for irq in $(sed -n 's/^ *\([0-9]*\):.* igb0-TxRx-.*/\1/p' /proc/interrupts); do
+for irq in $(sed -n 's/^ *\([0-9]*\):.* NIC-.*/\1/p' /proc/interrupts); do
     echo "$irq goes to $(cat /proc/irq/$irq/effective_affinity)"
 done
 for option in -k -c -g -l -x -a -n; do
     echo "ethtool $option:"
-    ethtool $option igb0 2>&1
+    ethtool $option NIC 2>&1
 done
-for flow in udp4 udp6 tcp4 tcp6; do ethtool -n igb0 rx-flow-hash $flow; done
+for flow in udp4 udp6 tcp4 tcp6; do ethtool -n NIC rx-flow-hash $flow; done
 nft list ruleset
-tc qdisc show dev igb0
+tc qdisc show dev NIC
 "#;
 
 /// Files of a capture that tell what happened, or what the kernel counted up to, not what is set.
@@ -77,8 +77,8 @@ const COUNTERS: [&str; 17] = [
     "proc/softirqs",
     "proc/net/",
     "proc/sys/net/netfilter/nf_conntrack_count",
-    "calls/netdev/igb0/qstats.json",
-    "calls/ethtool/igb0/statistics.json",
+    "/qstats.json",
+    "/statistics.json",
     // The snapshot has those of queues.
     "/effective_affinity_list",
     // Numbers of NAPI instances, which are others after each reset of the interface.
@@ -105,7 +105,7 @@ pub(super) fn run(guest: &mut Guest) -> anyhow::Result<Vec<String>> {
     if found.get("high").is_none_or(|high| high.len() < 3) {
         failed.push("tune: doctor finds less than three things of severity high to begin with".to_owned());
     }
-    let before = State::of(guest)?;
+    let before = State::of(guest, "igb0")?;
     let command = "linerate tune apply --for udp-server --interface igb0 --watch 5 --yes";
     // Less than before: the guest, which is slow, is to be judged by its settings, not by what it has no time for.
     let applied = traffic(guest, FEW, |guest| guest.ask(command, PATIENCE))?;
@@ -130,7 +130,7 @@ pub(super) fn run(guest: &mut Guest) -> anyhow::Result<Vec<String>> {
     }
     // An affinity takes effect with the next interrupt.
     traffic(guest, FEW, |guest| guest.ask("sleep 5", PATIENCE))?;
-    let after = State::of(guest)?;
+    let after = State::of(guest, "igb0")?;
     let different = before.differences(&after);
     println!("  after tune undo: {} values compared, {} differ", before.len(), different.len());
     failed.extend(different.into_iter().map(|difference| format!("after tune undo: {difference}")));
@@ -138,7 +138,7 @@ pub(super) fn run(guest: &mut Guest) -> anyhow::Result<Vec<String>> {
 }
 
 /// Every value of the guest that might have been changed.
-struct State {
+pub(super) struct State {
     /// What a person would look at.
     snapshot: String,
     /// What doctor reads.
@@ -146,23 +146,24 @@ struct State {
 }
 
 impl State {
-    fn of(guest: &mut Guest) -> anyhow::Result<Self> {
-        let said = guest.ask(SNAPSHOT, PATIENCE)?;
+    pub(super) fn of(guest: &mut Guest, interface: &str) -> anyhow::Result<Self> {
+        let said = guest.ask(&SNAPSHOT.replace("NIC", interface), PATIENCE)?;
         ensure!(said.status == 0, "the snapshot ended with {}: {}", said.status, said.errors);
-        let script =
-            "linerate doctor capture /run/host --interface igb0 >&2 && base64 /run/host && rm /run/host";
-        let archive = guest.ask(script, PATIENCE)?;
+        let script = format!(
+            "linerate doctor capture /run/host --interface {interface} >&2 && base64 /run/host && rm /run/host"
+        );
+        let archive = guest.ask(&script, PATIENCE)?;
         ensure!(archive.status == 0, "the capture ended with {}: {}", archive.status, archive.errors);
         let archive: String = archive.output.split_whitespace().collect();
         let archive = STANDARD.decode(archive).context("what the guest printed is no base64")?;
         Ok(Self { snapshot: said.output, capture: unpacked(&archive)? })
     }
 
-    fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.snapshot.lines().count() + self.capture.len()
     }
 
-    fn differences(&self, other: &Self) -> Vec<String> {
+    pub(super) fn differences(&self, other: &Self) -> Vec<String> {
         let lines = |state: &Self| state.snapshot.lines().map(str::to_owned).collect::<BTreeSet<_>>();
         let (one, two) = (lines(self), lines(other));
         let gone = one.difference(&two).map(|line| format!("no longer '{line}'"));
@@ -204,7 +205,7 @@ fn traffic<T>(
     per_second: u32,
     during: impl FnOnce(&mut Guest) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
-    let traffic = Traffic::start(guest, &TO_IGB, Flows::Many, per_second)?;
+    let traffic = Traffic::start(guest, &TO_NIC, Flows::Many, per_second)?;
     let arrived = guest.ask(ARRIVED, PATIENCE)?;
     ensure!(arrived.status == 0, "nothing arrives at igb0: {}", arrived.errors);
     let done = during(guest);
@@ -239,7 +240,7 @@ fn shown(found: &BTreeMap<String, Vec<String>>) -> String {
 }
 
 /// The last of what a command said, in one line.
-fn words(said: &Said) -> String {
+pub(super) fn words(said: &Said) -> String {
     let text = format!("{}\n{}", said.output, said.errors);
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     lines[lines.len().saturating_sub(12)..].join(" | ")

@@ -1,0 +1,134 @@
+//! What `linerate tune` plans for each interface of a variant: nothing without a reason, nothing twice, and undo brings all back.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use serde_json::Value;
+
+use super::machine::{TO_NIC, TO_VIRTIO, Tap, Variant};
+use super::session::Guest;
+use super::traffic::{FEW, Flows, Traffic};
+use super::tuning::{State, words};
+
+/// How long a command of these may take.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+/// Makes two virtual functions where the variant has them, and waits for the link, which that resets.
+const VIRTUAL_FUNCTIONS: &str = "
+echo 2 >/sys/class/net/igb0/device/sriov_numvfs || exit
+[ \"$(cat /sys/class/net/igb0/device/sriov_numvfs)\" = 2 ] || exit
+modprobe igbvf
+until [ \"$(cat /sys/class/net/igb0/operstate)\" = up ]; do sleep 0.1; done
+";
+
+/// A server on all addresses, with one socket a CPU.
+const SERVER: &str = "linerate serve echo --bind 0.0.0.0:4000 >/run/server 2>&1 &
+    until ss -Huln 'sport = :4000' | grep -q .; do sleep 0.1; done";
+
+/// Runs the checks, telling each change that is planned, and returns what failed.
+pub(super) fn run(guest: &mut Guest, variant: Variant) -> anyhow::Result<Vec<String>> {
+    if variant == Variant::VirtualFunctions {
+        done(guest, VIRTUAL_FUNCTIONS)?;
+    }
+    let mut failed = Vec::new();
+    let wires = [(variant.nic().interface, &TO_NIC), ("vnet0", &TO_VIRTIO)];
+    for (interface, _) in wires {
+        let (changes, findings) = plan(guest, interface, "")?;
+        println!("  {interface} without a server: {} changes, doctor finds {findings}", changes.len());
+        if !changes.is_empty() {
+            failed.push(format!("{interface}: changes without a UDP service: {}", shown(&changes)));
+        }
+    }
+    done(guest, SERVER)?;
+    for (interface, wire) in wires {
+        let traffic = Traffic::start(guest, wire, Flows::Many, FEW)?;
+        failed.extend(tuned(guest, interface)?);
+        traffic.stop()?;
+    }
+    Ok(failed)
+}
+
+/// Plans, applies, plans again and undoes.
+fn tuned(guest: &mut Guest, interface: &str) -> anyhow::Result<Vec<String>> {
+    let mut failed = Vec::new();
+    let before = State::of(guest, interface)?;
+    let (changes, findings) = plan(guest, interface, "--watch 3")?;
+    println!("  {interface} under load: {} changes, doctor finds {findings}", changes.len());
+    for change in &changes {
+        println!("    {change}");
+    }
+    let without_reason = changes.iter().filter(|change| change.reasons.is_empty());
+    failed.extend(without_reason.map(|change| format!("{interface}: no reason for {change}")));
+    let apply = format!("linerate tune apply --interface {interface} --watch 3 --yes");
+    let applied = guest.ask(&apply, PATIENCE)?;
+    if applied.status > 1 {
+        failed.push(format!("{interface}: tune apply ended with {}: {}", applied.status, words(&applied)));
+    }
+    let (again, _) = plan(guest, interface, "--watch 3")?;
+    if !again.is_empty() {
+        failed.push(format!("{interface}: planned again after apply: {}", shown(&again)));
+    }
+    if !changes.is_empty() {
+        let undone = guest.ask("linerate tune undo", PATIENCE)?;
+        if undone.status != 0 {
+            failed.push(format!("{interface}: tune undo ended with {}: {}", undone.status, words(&undone)));
+        }
+        // An affinity takes effect with the next interrupt.
+        guest.ask("sleep 3", PATIENCE)?;
+    }
+    let after = State::of(guest, interface)?;
+    let different = before.differences(&after);
+    println!("  {interface} after undo: {} values compared, {} differ", before.len(), different.len());
+    failed.extend(different.into_iter().map(|difference| format!("{interface} after undo: {difference}")));
+    Ok(failed)
+}
+
+struct Change {
+    setting: String,
+    from: String,
+    to: String,
+    /// Findings that it fixes, or the key of the profile that asks for it.
+    reasons: Vec<String>,
+}
+
+impl std::fmt::Display for Change {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { setting, from, to, reasons } = self;
+        write!(f, "{setting}: {from} -> {to} for {}", reasons.join(" "))
+    }
+}
+
+/// The changes planned for an interface, and what doctor leaves to a person.
+fn plan(guest: &mut Guest, interface: &str, options: &str) -> anyhow::Result<(Vec<Change>, String)> {
+    let command = format!("linerate tune plan --interface {interface} {options} --json -");
+    let said = guest.ask(&command, PATIENCE)?;
+    ensure!(said.status < 2, "tune plan ended with {}: {}", said.status, words(&said));
+    let plan: Value = serde_json::from_str(&said.output).context("tune plan printed no JSON")?;
+    let list = |key: &str| plan[key].as_array().cloned().unwrap_or_default();
+    let held = list("held_back");
+    let changes = list("agreements").iter().chain(&list("changes")).map(Change::read).collect();
+    let named = |value: &Value, key: &str| value[key].as_str().unwrap_or_default().to_owned();
+    let left: Vec<String> = list("left").iter().map(|left| named(left, "finding")).collect();
+    let held: Vec<String> =
+        held.iter().map(|held| format!("(held back until {})", named(held, "until_fixed"))).collect();
+    Ok((changes, [left, held].concat().join(" ")))
+}
+
+impl Change {
+    fn read(change: &Value) -> Self {
+        let findings = change["findings"].as_array().cloned().unwrap_or_default();
+        let reasons: Vec<String> = findings.iter().filter_map(Value::as_str).map(str::to_owned).collect();
+        let text = |key: &str| change[key].as_str().map_or_else(|| change[key].to_string(), str::to_owned);
+        Self { setting: change["setting"].to_string(), from: text("from"), to: text("to"), reasons }
+    }
+}
+
+fn shown(changes: &[Change]) -> String {
+    changes.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}
+
+fn done(guest: &mut Guest, script: &str) -> anyhow::Result<()> {
+    let said = guest.ask(script, PATIENCE)?;
+    ensure!(said.status == 0, "'{}' ended with {}: {}", script.trim(), said.status, words(&said));
+    Ok(())
+}
