@@ -1,4 +1,4 @@
-// What the load program and user space share. The Rust side is measure/src/generator/xdp/layout.rs; sizes are asserted on
+// What the load program and user space share. The Rust side is load/src/generator/xdp/layout.rs; sizes are asserted on
 // both sides.
 #ifndef LINERATE_LOAD_H
 #define LINERATE_LOAD_H

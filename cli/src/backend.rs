@@ -1,7 +1,7 @@
 //! The choice of a generator's way into the kernel.
 
 use clap::ValueEnum;
-use linerate_measure::generator::Backend;
+use linerate_load::generator::Backend;
 
 /// How requests reach the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

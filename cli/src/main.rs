@@ -4,6 +4,7 @@ mod backend;
 mod command;
 mod interrupt;
 mod manual;
+mod metrics;
 mod origin;
 mod output;
 mod progress;

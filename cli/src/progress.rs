@@ -4,8 +4,8 @@ use std::io::IsTerminal;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use linerate_ladder::climb::Event;
-use linerate_ladder::report::RungReport;
+use linerate_lab::ladder::climb::Event;
+use linerate_lab::ladder::report::RungReport;
 
 use crate::render::{format, summary};
 

@@ -12,6 +12,7 @@ pub mod finding;
 pub mod ini;
 mod known;
 pub mod landing;
+pub mod live;
 pub mod netlink;
 #[doc(hidden)]
 pub mod parse;

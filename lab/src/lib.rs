@@ -37,6 +37,7 @@ mod error;
 pub mod hold;
 mod host;
 mod lab;
+pub mod ladder;
 mod namespace;
 mod probe;
 mod process;

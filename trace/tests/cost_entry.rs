@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use linerate_host::Host;
 use linerate_lab::{Lab, LabHost};
-use linerate_reflector::XdpService;
+use linerate_testkit::reflector::XdpService;
 use linerate_trace::cost::{COUNTING_POINT, Cost, Look};
 use quinn_udp::{Transmit, UdpSocketState};
 

@@ -5,6 +5,7 @@
 //! done is known and can be undone. Nothing here prints.
 
 pub mod arbiter;
+pub mod boost;
 pub mod claim;
 pub mod device;
 pub mod guard;

@@ -16,9 +16,9 @@ use anyhow::{Context, bail, ensure};
 use clap::Args;
 use linerate_engine::Counts;
 use linerate_lab::Lab;
-use linerate_measure::capacity::{self, SearchOptions};
-use linerate_measure::generator::{Backend, Builder};
-use linerate_measure::{Generator, Slot, Workload};
+use linerate_load::capacity::{self, SearchOptions};
+use linerate_load::generator::{Backend, Builder};
+use linerate_load::{Generator, Slot, Workload};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 use books::{Books, Load};

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, anyhow, bail};
-use linerate_specimen::{names, specimen};
+use linerate_testkit::specimen::{names, specimen};
 
 /// Arguments of `cargo xtask specimen`.
 #[derive(Debug, clap::Args)]

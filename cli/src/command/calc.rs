@@ -4,9 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
-use linerate_measure::wire::{
-    self, Delays, Family, LinkSpeed, Path, SHORTEST_FRAME_BYTES, Wire, WireFigures,
-};
+use linerate_load::wire::{self, Delays, Family, LinkSpeed, Path, SHORTEST_FRAME_BYTES, Wire, WireFigures};
 use serde::Serialize;
 
 use crate::output::{self, Target};

@@ -6,10 +6,10 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use clap::{Args, ValueEnum};
 use linerate_host::CpuSet;
-use linerate_ladder::ascent::Terms;
-use linerate_ladder::climb::Policy;
-use linerate_ladder::report::{Report, WarningKind};
-use linerate_ladder::rung::{self, RUNGS};
+use linerate_lab::ladder::ascent::Terms;
+use linerate_lab::ladder::climb::Policy;
+use linerate_lab::ladder::report::{Report, WarningKind};
+use linerate_lab::ladder::rung::{self, RUNGS};
 use serde::Serialize;
 
 use crate::output::{self, Target};

@@ -6,11 +6,11 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::metrics::http::{Answer, Limits, Pages, Server};
+use crate::metrics::{Exporter, Format, Options, textfile};
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, ValueEnum};
 use linerate_host::{Capture, Host};
-use linerate_metrics::http::{Answer, Limits, Pages, Server};
-use linerate_metrics::{Exporter, Format, Options, textfile};
 
 use crate::interrupt::Interrupt;
 use crate::output;

@@ -7,12 +7,12 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use linerate_host::Host;
-use linerate_ladder::climb::Policy;
-use linerate_ladder::host_bench::Sending;
-use linerate_ladder::host_climb::{self, Finished, HostClimb, Prepared, Records};
-use linerate_ladder::remote::{self, Generators, Senders, SshHost};
-use linerate_measure::Generator;
-use linerate_measure::wire::LinkSpeed;
+use linerate_lab::ladder::climb::Policy;
+use linerate_lab::ladder::host_bench::Sending;
+use linerate_lab::ladder::host_climb::{self, Finished, HostClimb, Prepared, Records};
+use linerate_lab::ladder::remote::{self, Generators, Senders, SshHost};
+use linerate_load::Generator;
+use linerate_load::wire::LinkSpeed;
 use linerate_networks::Net;
 use linerate_tune::journal::Store;
 

@@ -21,8 +21,8 @@ use std::sync::atomic::AtomicBool;
 use anyhow::{Context, Result, ensure};
 use clap::{Args, Subcommand};
 use linerate_host::CpuSet;
-use linerate_measure::Workload;
-use linerate_measure::generator::{Builder, LiveFrames};
+use linerate_load::Workload;
+use linerate_load::generator::{Builder, LiveFrames};
 
 use crate::command::netns::NetnsArgs;
 use crate::interrupt::Interrupt;

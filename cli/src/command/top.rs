@@ -16,8 +16,8 @@ use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
 use clap::Args;
+use linerate_host::live::{Live, Picture, Source, Tape};
 use linerate_host::{Capture, Scope};
-use linerate_live::{Live, Picture, Source, Tape};
 
 use crate::command::netns::NetnsArgs;
 use crate::interrupt::Interrupt;

@@ -1,9 +1,9 @@
 //! What boosting a server did, and what came of it, as text.
 
-use linerate_boost::conformity::Conformity;
-use linerate_boost::verify::Agreement;
-use linerate_boost::watch::Event;
 use linerate_host::Known;
+use linerate_tune::boost::conformity::Conformity;
+use linerate_tune::boost::verify::Agreement;
+use linerate_tune::boost::watch::Event;
 
 use super::column::Column;
 use super::format;

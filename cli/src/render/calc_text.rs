@@ -1,6 +1,6 @@
 //! The result of `linerate calc` for a terminal or a pipe.
 
-use linerate_measure::wire::{FRAME_OVERHEAD_BYTES, Family, SHORTEST_FRAME_BYTES};
+use linerate_load::wire::{FRAME_OVERHEAD_BYTES, Family, SHORTEST_FRAME_BYTES};
 
 use super::format;
 use super::style::{Style, Tone, wrap};

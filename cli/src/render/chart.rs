@@ -1,7 +1,7 @@
 //! What the charts of a climb show, ready to be drawn: positions in per cent, texts as they are read.
 
-use linerate_ladder::report::{PublishedLadder, PublishedStep, Report, RungReport};
-use linerate_measure::stats::Verdict;
+use linerate_lab::ladder::report::{PublishedLadder, PublishedStep, Report, RungReport};
+use linerate_load::stats::Verdict;
 
 use super::axis::Axis;
 use super::{format, summary};

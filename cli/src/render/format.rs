@@ -2,7 +2,7 @@
 //!
 //! What is not a finite number is shown as `?`, never as zero.
 
-use linerate_measure::wire::LinkSpeed;
+use linerate_load::wire::LinkSpeed;
 
 /// Shown where a value is not known.
 pub(crate) const UNKNOWN: &str = "?";

@@ -1,6 +1,6 @@
 //! What a climb on a real interface changes: before it, for a person to agree with, and after it.
 
-use linerate_ladder::host_climb::{Finished, Prepared};
+use linerate_lab::ladder::host_climb::{Finished, Prepared};
 use linerate_tune::plan::PlannedChange;
 
 use super::format;

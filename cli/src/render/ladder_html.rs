@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use askama::Template;
-use linerate_ladder::report::{PublishedAside, PublishedLadder, Report, RungReport};
+use linerate_lab::ladder::report::{PublishedAside, PublishedLadder, Report, RungReport};
 
 use super::chart::{self, Badge, Chart};
 use super::page::{self, Facts, Head, Note, Part, Place, Tile};
@@ -112,7 +112,7 @@ impl<'a> Line<'a> {
         let read = |value: Option<f64>, show: fn(f64) -> String| {
             value.map_or_else(|| format::UNKNOWN.to_owned(), show)
         };
-        let latency = |pick: fn(&linerate_ladder::report::LatencyNs) -> u64| {
+        let latency = |pick: fn(&linerate_lab::ladder::report::LatencyNs) -> u64| {
             rung.latency_ns
                 .as_ref()
                 .map_or_else(|| format::UNKNOWN.to_owned(), |latency| format::microseconds(pick(latency)))

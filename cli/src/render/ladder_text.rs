@@ -1,8 +1,8 @@
 //! The table at the end of a climb, for a terminal or a pipe.
 
 use comfy_table::{Attribute, Cell, CellAlignment, Color, LineStyle, Table, TableStyle};
-use linerate_ladder::report::{Report, RungReport};
-use linerate_measure::stats::Verdict;
+use linerate_lab::ladder::report::{Report, RungReport};
+use linerate_load::stats::Verdict;
 
 use super::format;
 use super::style::{Style, Tone, wrap};

@@ -7,7 +7,7 @@ mod search;
 mod tests;
 
 use askama::Template;
-use linerate_measure::{Description, Latency};
+use linerate_load::{Description, Latency};
 
 use super::axis::Axis;
 use super::curve::{Curves, Direction};

@@ -1,6 +1,6 @@
 //! What happens under load, a line an interval, as iperf3 shows it.
 
-use linerate_measure::Interval;
+use linerate_load::Interval;
 
 use super::format;
 
@@ -62,7 +62,7 @@ fn line(interval: &Interval, unanswered: i64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use linerate_measure::Quantiles;
+    use linerate_load::Quantiles;
 
     use super::*;
 

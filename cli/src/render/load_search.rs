@@ -1,6 +1,6 @@
 //! What a search found, as text.
 
-use linerate_measure::capacity::{Probe, Verdict};
+use linerate_load::capacity::{Probe, Verdict};
 
 use super::{format, load_text};
 use crate::command::load::search::{Method, SearchDocument};

@@ -1,8 +1,8 @@
 //! What a run of load came to, as text.
 
-use linerate_measure::capacity::Overload;
-use linerate_measure::load_document::LoadDocument;
-use linerate_measure::{Description, Latency, LeftAs, SlotOutcome};
+use linerate_load::capacity::Overload;
+use linerate_load::load_document::LoadDocument;
+use linerate_load::{Description, Latency, LeftAs, SlotOutcome};
 
 use super::format;
 use crate::command::load::overload::OverloadDocument;

@@ -1,6 +1,6 @@
 //! Results for tests. Every figure in them is made up: nothing here was measured on any machine.
 
-use linerate_ladder::report::{Report, Warning, WarningKind};
+use linerate_lab::ladder::report::{Report, Warning, WarningKind};
 
 /// A climb with every kind of rung: better, worse, neither, skipped, bounded by the generator, noisy.
 pub(crate) fn climb() -> Report {
@@ -11,7 +11,7 @@ pub(crate) fn climb() -> Report {
 pub(crate) fn all_skipped() -> Report {
     let mut report = climb();
     for rung in &mut report.rungs {
-        *rung = linerate_ladder::report::RungReport {
+        *rung = linerate_lab::ladder::report::RungReport {
             applied: false,
             kept: false,
             skipped_because: Some("needs root: made-up reason".to_owned()),

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use linerate_measure::load_document::{LoadDocument, SCHEMA};
-use linerate_measure::{
+use linerate_load::load_document::{LoadDocument, SCHEMA};
+use linerate_load::{
     Bursts, CodeCount, Description, Interval, Latency, QueueMedians, SelfWatch, SendErrors, SlotOutcome,
 };
 

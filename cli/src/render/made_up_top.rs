@@ -1,13 +1,13 @@
 //! Pictures of `linerate top` for tests.
 
-use linerate_host::recording::Entry;
-use linerate_host::{Capture, Host, Known, Recording, Scope, StageName};
-use linerate_live::picture::{
+use linerate_host::live::picture::{
     Cost, Cpu, Discipline, Found, HostLine, Interface, Node, Picture, Place, ReceiveQueue, Seat, Service,
     Severity, Socket, Thread, Totals, TransmitQueue,
 };
-use linerate_live::{Live, Source};
-use linerate_specimen::Node as Kept;
+use linerate_host::live::{Live, Source};
+use linerate_host::recording::Entry;
+use linerate_host::{Capture, Host, Known, Recording, Scope, StageName};
+use linerate_testkit::specimen::Node as Kept;
 
 /// A host of four CPUs and an interface with two queues, one of which loses packets.
 pub(crate) fn small() -> Picture {
@@ -78,7 +78,7 @@ pub(crate) fn empty() -> Picture {
 
 /// The specimen of 128 CPUs and four interfaces of 64 queues.
 pub(crate) fn big() -> Picture {
-    let trees = linerate_specimen::specimen("many").expect("a specimen").trees();
+    let trees = linerate_testkit::specimen::specimen("many").expect("a specimen").trees();
     let mut hosts = trees.iter().map(|tree| {
         let mut recording = Recording::new();
         for (path, node) in tree.followed().entries() {

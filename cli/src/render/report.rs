@@ -125,7 +125,7 @@ fn rank(content: &Content) -> u8 {
 }
 
 fn unix_seconds(content: &Content) -> Option<u64> {
-    let of_slot = |slot: &linerate_measure::SlotOutcome| slot.started_realtime_ns / 1_000_000_000;
+    let of_slot = |slot: &linerate_load::SlotOutcome| slot.started_realtime_ns / 1_000_000_000;
     match content {
         Content::Doctor(found) => found.unix_seconds(),
         Content::Ladder(report) => Some(report.started_unix_seconds),

@@ -1,7 +1,9 @@
 //! What a climb comes to in words, the same in every rendering.
 
-use linerate_ladder::report::{Estimate, RatioInterval, Report, RungReport, VersusPrevious, WarningKind};
-use linerate_measure::stats::Verdict;
+use linerate_lab::ladder::report::{
+    Estimate, RatioInterval, Report, RungReport, VersusPrevious, WarningKind,
+};
+use linerate_load::stats::Verdict;
 
 use super::format;
 
@@ -301,7 +303,7 @@ fn without_figures(detail: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use linerate_ladder::report::Warning;
+    use linerate_lab::ladder::report::Warning;
 
     use super::*;
     use crate::render::made_up;

@@ -1,7 +1,7 @@
 //! A panel fitted into a width: lines of painted pieces, aligned.
 
-use linerate_live::picture::Severity;
-use linerate_live::{History, Item};
+use linerate_host::live::picture::Severity;
+use linerate_host::live::{History, Item};
 
 use super::style::Tone;
 use super::top_panel::{Block, Panel, Row};

@@ -1,7 +1,7 @@
 //! A stage of the path as `linerate top` shows it: blocks of rows of cells, before anybody knows how wide they may be.
 
-use linerate_live::picture::Severity;
-use linerate_live::{Item, Metric};
+use linerate_host::live::picture::Severity;
+use linerate_host::live::{Item, Metric};
 
 use super::style::Tone;
 

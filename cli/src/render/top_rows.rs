@@ -6,8 +6,8 @@ mod queues;
 mod sockets;
 mod threads;
 
-use linerate_live::Picture;
-use linerate_live::picture::{Place, Severity};
+use linerate_host::live::Picture;
+use linerate_host::live::picture::{Place, Severity};
 
 use super::format;
 use super::style::Tone;

@@ -3,8 +3,8 @@
 mod over;
 mod strip;
 
-use linerate_live::picture::Found;
-use linerate_live::{Item, Picture};
+use linerate_host::live::picture::Found;
+use linerate_host::live::{Item, Picture};
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
@@ -287,7 +287,7 @@ fn found_lines(state: &State, picture: &Picture, area: Rect, theme: Theme) -> Ve
 
 /// The findings at an item.
 fn findings_of<'a>(picture: &'a Picture, item: &Item) -> Vec<&'a Found> {
-    use linerate_live::picture::Place;
+    use linerate_host::live::picture::Place;
     let place = match item {
         Item::Interface(name) => Place::Interface(name.clone()),
         Item::Receive(name, queue) => Place::Receive(name.clone(), *queue),
@@ -297,7 +297,7 @@ fn findings_of<'a>(picture: &'a Picture, item: &Item) -> Vec<&'a Found> {
         Item::Thread(tid) => Place::Thread(*tid),
         Item::Socket(inode) => {
             let services = picture.services.value().into_iter().flatten();
-            let has = |service: &&linerate_live::picture::Service| {
+            let has = |service: &&linerate_host::live::picture::Service| {
                 service.sockets.iter().any(|socket| socket.inode == *inode)
             };
             let mut services = services.filter(has);

@@ -1,6 +1,6 @@
 //! One picture of `linerate top` as text.
 
-use linerate_live::Picture;
+use linerate_host::live::Picture;
 
 use super::format;
 use super::style::{Style, Tone, wrap};

@@ -6,7 +6,7 @@ use std::net::UdpSocket;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use linerate_specimen::specimen;
+use linerate_testkit::specimen::specimen;
 use serde_json::Value;
 
 use crate::schema::conforms;

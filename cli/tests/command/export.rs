@@ -3,5 +3,6 @@
 mod alone;
 mod lab;
 mod prometheus;
+mod rules;
 mod scraped;
 mod steady;

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Output;
 
-use linerate_reflector::{Builder, Reflector, Running};
+use linerate_testkit::reflector::{Builder, Reflector, Running};
 use serde_json::Value;
 
 use crate::schema::conforms;

@@ -5,8 +5,8 @@ mod scene;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use linerate_ladder::remote::{Options, RemoteError};
-use linerate_measure::{Error, Generator, Slot};
+use linerate_lab::ladder::remote::{Options, RemoteError};
+use linerate_load::{Error, Generator, Slot};
 
 use crate::support;
 use scene::Scene;

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::process::Command;
 
 use linerate_lab::Lab;
-use linerate_reflector::Reflector;
+use linerate_testkit::reflector::Reflector;
 use screen::Pane;
 
 use crate::support::{program, skip};

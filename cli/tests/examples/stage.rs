@@ -128,8 +128,8 @@ impl Stage {
         if directory.exists() {
             return Ok(());
         }
-        let specimen =
-            linerate_specimen::specimen(name).ok_or_else(|| format!("there is no specimen {name}"))?;
+        let specimen = linerate_testkit::specimen::specimen(name)
+            .ok_or_else(|| format!("there is no specimen {name}"))?;
         specimen.write(&directory).map_err(|e| e.to_string())
     }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use linerate_host::{Diagnosis, PacketPath, Scope, Severity};
-use linerate_specimen::{Node, Tree};
+use linerate_testkit::specimen::{Node, Tree};
 use proptest::prelude::*;
 
 use crate::{judge, known, observe, trees};

@@ -5,7 +5,7 @@ mod named;
 
 use linerate_host::recording::Entry;
 use linerate_host::{Diagnosis, Host, PacketPath, Recording, Scope, View};
-use linerate_specimen::{Node, Specimen, Tree, specimen};
+use linerate_testkit::specimen::{Node, Specimen, Tree, specimen};
 
 /// A specimen that is there.
 fn known(name: &str) -> Specimen {

@@ -12,8 +12,8 @@ mod zones;
 use std::collections::BTreeMap;
 use std::io::Write as _;
 
-use linerate_reflector::installed::find;
 use linerate_services::dns::{Answerer, Served, Transport, UDP_SIZE, Zones};
+use linerate_testkit::reflector::installed::find;
 use meaning::Meaning;
 
 fn environment(name: &str) -> Option<u64> {

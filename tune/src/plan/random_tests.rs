@@ -1,7 +1,9 @@
 //! Plans for machines of any shape.
 
 use linerate_host::{Recording, Scope, Severity};
-use linerate_specimen::{Cpu, CpuTimes, Hashed, Machine, ReceiveQueue, Softnet, TransmitQueue, specimen};
+use linerate_testkit::specimen::{
+    Cpu, CpuTimes, Hashed, Machine, ReceiveQueue, Softnet, TransmitQueue, specimen,
+};
 use proptest::prelude::*;
 
 use super::tests::{named, of_states, plan, recording, shown};

@@ -1,6 +1,6 @@
 use linerate_host::recording::Entry;
 use linerate_host::{Diagnosis, Host, PacketPath, Recording, Scope, Severity, View};
-use linerate_specimen::{Node, Tree, healthy, specimen};
+use linerate_testkit::specimen::{Node, Tree, healthy, specimen};
 
 use super::*;
 use crate::Profile;

@@ -9,9 +9,9 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use clap::Args;
 use linerate_lab::Lab;
-use linerate_measure::generator::{Backend, Builder};
-use linerate_measure::{Generator, Mode, Slot, Workload, stats};
-use linerate_reflector::{Reflector, XdpService};
+use linerate_load::generator::{Backend, Builder};
+use linerate_load::{Generator, Mode, Slot, Workload, stats};
+use linerate_testkit::reflector::{Reflector, XdpService};
 
 use crate::programs::{self, Profile};
 

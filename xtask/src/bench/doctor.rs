@@ -28,7 +28,7 @@ impl Doctor {
         }
         let program = programs::build(Profile::Release, "linerate")?;
         let directory = tempfile::tempdir().context("a directory for the tree")?;
-        let many = linerate_specimen::specimen("many").context("the specimen of many queues")?;
+        let many = linerate_testkit::specimen::specimen("many").context("the specimen of many queues")?;
         many.first.tree().write(directory.path()).context("writing the tree")?;
         let mut kept = true;
         for (name, options) in [("text", &[][..]), ("JSON", &["--json", "-"][..])] {

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use clap::Args;
-use linerate_measure::generator::Backend;
+use linerate_load::generator::Backend;
 
 use bare::Bare;
 use contender::Contender;

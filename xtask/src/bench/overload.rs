@@ -13,9 +13,9 @@ use linerate_engine::{
     Action, Backend as Calls, Echo, Overload as Policy, Pinning, Request, Running, Server, Service, Sockets,
 };
 use linerate_lab::Lab;
-use linerate_measure::capacity::{self, SearchOptions};
-use linerate_measure::generator::{Backend, Builder, LiveFrames};
-use linerate_measure::{Generator, Mode, Slot, Workload, stats};
+use linerate_load::capacity::{self, SearchOptions};
+use linerate_load::generator::{Backend, Builder, LiveFrames};
+use linerate_load::{Generator, Mode, Slot, Workload, stats};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 use super::backlog::Backlog;

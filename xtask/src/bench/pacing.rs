@@ -6,9 +6,9 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use clap::Args;
 use linerate_lab::Lab;
-use linerate_measure::generator::{Backend, Builder};
-use linerate_measure::{Slot, Workload};
-use linerate_reflector::XdpService;
+use linerate_load::generator::{Backend, Builder};
+use linerate_load::{Slot, Workload};
+use linerate_testkit::reflector::XdpService;
 
 /// How far the rate may be off.
 const ALLOWED: f64 = 0.001;

@@ -7,8 +7,8 @@ use std::process::{Command, ExitCode, Stdio};
 use anyhow::{Context, ensure};
 use clap::Args;
 use linerate_lab::{Lab, LabHost};
-use linerate_measure::stats;
-use linerate_reflector::Reflector;
+use linerate_load::stats;
+use linerate_testkit::reflector::Reflector;
 
 use crate::programs::{self, Profile};
 

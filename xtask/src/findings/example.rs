@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context as _, Result};
 use linerate_host::finding::Finding;
 use linerate_host::{Capture, Diagnosis, PacketPath, Scope, View};
-use linerate_specimen::{Specimen, names, specimen};
+use linerate_testkit::specimen::{Specimen, names, specimen};
 
 /// Something a rule found.
 #[derive(Debug, Clone)]

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::AddAssign;
 
-use linerate_measure::SlotOutcome;
+use linerate_load::SlotOutcome;
 use serde::Serialize;
 
 use super::counted::Counted;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use linerate_measure::stats;
+use linerate_load::stats;
 use serde::Serialize;
 
 use super::books::Requests;

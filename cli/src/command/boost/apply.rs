@@ -4,10 +4,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
-use linerate_boost::answers;
-use linerate_boost::plan::Choice;
-use linerate_boost::sight::{Look, Server};
 use linerate_host::{Host, Known};
+use linerate_tune::boost::answers;
+use linerate_tune::boost::plan::Choice;
+use linerate_tune::boost::sight::{Look, Server};
 use linerate_tune::journal::record::{UndoReason, Until};
 use linerate_tune::transaction::{self, Begin, Transaction, Undone};
 

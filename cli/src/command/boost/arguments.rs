@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use clap::Args;
-use linerate_boost::plan::Choice;
-use linerate_boost::sight::{Look, Wanted};
+use linerate_tune::boost::plan::Choice;
+use linerate_tune::boost::sight::{Look, Wanted};
 
 use crate::command::tune::{Agreement, Lasting, Place};
 

@@ -2,13 +2,13 @@
 
 use std::net::SocketAddr;
 
-use linerate_boost::BoostPlan;
-use linerate_boost::plan::{Advice, Place, Refusal};
-use linerate_boost::sight::Server;
-use linerate_boost::verify::Agreement;
 use linerate_host::Known;
 use linerate_host::setting::Steered;
 use linerate_host::stage::socket::Protocol;
+use linerate_tune::boost::BoostPlan;
+use linerate_tune::boost::plan::{Advice, Place, Refusal};
+use linerate_tune::boost::sight::Server;
+use linerate_tune::boost::verify::Agreement;
 use linerate_tune::journal::record::Until;
 use linerate_tune::journal::{Holder, Trouble};
 use linerate_tune::status::TuneStatus;

@@ -3,10 +3,10 @@
 use std::io::IsTerminal;
 
 use anyhow::Result;
-use linerate_boost::plan::{self, BoostPlan};
-use linerate_boost::sight::{Look, Server, Wanted};
-use linerate_boost::verify::Agreement;
 use linerate_host::{Host, Known};
+use linerate_tune::boost::plan::{self, BoostPlan};
+use linerate_tune::boost::sight::{Look, Server, Wanted};
+use linerate_tune::boost::verify::Agreement;
 
 use super::arguments::Asked;
 use super::document::{self, Landed, Planned};

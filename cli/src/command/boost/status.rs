@@ -3,10 +3,10 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use linerate_boost::plan;
-use linerate_boost::sight::{Server, Wanted};
 use linerate_host::setting::steered;
 use linerate_host::{Host, Known, Setting};
+use linerate_tune::boost::plan;
+use linerate_tune::boost::sight::{Server, Wanted};
 use linerate_tune::journal::Journal;
 use linerate_tune::status::{Status, TuneStatus};
 

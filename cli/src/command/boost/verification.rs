@@ -1,10 +1,10 @@
 //! Whether a boost did what it was to, and whether the server answers as before.
 
-use linerate_boost::answers::{self, Answers};
-use linerate_boost::conformity::Conformity;
-use linerate_boost::plan::{Choice, Place};
-use linerate_boost::sight::Server;
 use linerate_host::Known;
+use linerate_tune::boost::answers::{self, Answers};
+use linerate_tune::boost::conformity::Conformity;
+use linerate_tune::boost::plan::{Choice, Place};
+use linerate_tune::boost::sight::Server;
 use serde::Serialize;
 
 /// Of fewer datagrams nothing is said.

@@ -1,9 +1,9 @@
 //! Keeping a boosted server right for as long as somebody wants it.
 
 use anyhow::Result;
-use linerate_boost::plan::Choice;
-use linerate_boost::watch::{self, Event};
 use linerate_host::Host;
+use linerate_tune::boost::plan::Choice;
+use linerate_tune::boost::watch::{self, Event};
 
 use super::arguments::Asked;
 use crate::command::tune::apply::carrying::tell;

@@ -4,7 +4,7 @@ use std::fs;
 use std::time::SystemTime;
 
 use anyhow::{Context, Result, ensure};
-use linerate_measure::load_document::LoadDocument;
+use linerate_load::load_document::LoadDocument;
 use linerate_trace::drops::GeneratorSaid;
 
 /// A file that a run of load is to write while packets are counted.

@@ -4,9 +4,9 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Args;
+use linerate_lab::ladder::lab_climb::{self, LabClimb};
 use linerate_lab::userns::Privilege;
-use linerate_ladder::lab_climb::{self, LabClimb};
-use linerate_measure::wire;
+use linerate_load::wire;
 
 use crate::backend::BackendArgument;
 use crate::command::climbing::{Climbing, IN_A_LAB, PolicyArgument};

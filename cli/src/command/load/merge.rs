@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
-use linerate_measure::load_document::{self, LoadDocument};
+use linerate_load::load_document::{self, LoadDocument};
 
 use super::run::exit;
 use crate::output::{self, Target};

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use linerate_ladder::remote;
+use linerate_lab::ladder::remote;
 
 use super::Load;
 

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, IsTerminal, Write};
 
 use anyhow::{Context, Result, ensure};
-use linerate_measure::{Description, Interval};
+use linerate_load::{Description, Interval};
 use serde::Serialize;
 
 use super::arguments::Output;

@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use linerate_measure::capacity::{self, Overload};
-use linerate_measure::{Description, Mode};
+use linerate_load::capacity::{self, Overload};
+use linerate_load::{Description, Mode};
 use serde::{Deserialize, Serialize};
 
 use super::run::{Run, exit};

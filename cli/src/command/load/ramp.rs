@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::str::FromStr;
 
 use anyhow::{Result, bail};
-use linerate_measure::{Description, Mode, SlotOutcome};
+use linerate_load::{Description, Mode, SlotOutcome};
 use serde::{Deserialize, Serialize};
 
 use super::run::{Run, exit};

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use linerate_measure::{Generator, Mode, Slot};
+use linerate_load::{Generator, Mode, Slot};
 
 use super::arguments::{Bounds, Output, Pace, Times};
 use super::outputs::Outputs;

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
-use linerate_measure::capacity::{self, Capacity, Ended, Event, Overload, SearchOptions, Verdict};
-use linerate_measure::{Description, Error, stats};
+use linerate_load::capacity::{self, Capacity, Ended, Event, Overload, SearchOptions, Verdict};
+use linerate_load::{Description, Error, stats};
 use serde::{Deserialize, Serialize};
 
 use super::arguments::Bounds;

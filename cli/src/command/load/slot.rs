@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
-use linerate_measure::load_document::{LoadDocument, SCHEMA};
-use linerate_measure::{Mode, SlotOutcome};
+use linerate_load::load_document::{LoadDocument, SCHEMA};
+use linerate_load::{Mode, SlotOutcome};
 
 use super::arguments::Bounds;
 use super::run::{Run, exit};

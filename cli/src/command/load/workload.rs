@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use clap::{Args, ValueEnum};
-use linerate_measure::Workload;
-use linerate_measure::workload::{Exchange, Tag, dns, ntp, radius, raw};
+use linerate_load::Workload;
+use linerate_load::workload::{Exchange, Tag, dns, ntp, radius, raw};
 
 use crate::output;
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use linerate_measure::load_document::{self, LoadDocument};
+use linerate_load::load_document::{self, LoadDocument};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -21,7 +21,7 @@ pub(crate) const OWN_SCHEMA: &str = "linerate.report/1";
 #[derive(Debug)]
 pub(crate) enum Content {
     Doctor(Box<doctor_html::Found>),
-    Ladder(Box<linerate_ladder::report::Report>),
+    Ladder(Box<linerate_lab::ladder::report::Report>),
     Search(Box<load_html::Found>),
     Load(Box<LoadDocument>),
     Ramp(Box<ramp::RampDocument>),
@@ -128,7 +128,7 @@ type Reader = fn(&str) -> Result<Content>;
 /// The schemas there is a body for, and how they are read.
 const READERS: [(&str, Reader); 17] = [
     (doctor::SCHEMA, |text| Ok(Content::Doctor(whole(text)?))),
-    (linerate_ladder::report::SCHEMA, |text| Ok(Content::Ladder(whole(text)?))),
+    (linerate_lab::ladder::report::SCHEMA, |text| Ok(Content::Ladder(whole(text)?))),
     (search::SCHEMA, |text| Ok(Content::Search(whole(text)?))),
     (load_document::SCHEMA, |text| Ok(Content::Load(Box::new(LoadDocument::parse(text)?)))),
     (ramp::SCHEMA, |text| Ok(Content::Ramp(whole(text)?))),

@@ -1,7 +1,7 @@
 //! A picture as a document.
 
-use linerate_live::Picture;
-use linerate_live::picture::SCHEMA;
+use linerate_host::live::Picture;
+use linerate_host::live::picture::SCHEMA;
 use serde::Serialize;
 
 use crate::output;

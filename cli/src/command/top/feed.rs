@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Error;
-use linerate_live::{Live, Picture};
+use linerate_host::live::{Live, Picture};
 use ratatui::crossterm::event::{self, Event, KeyEvent, KeyEventKind};
 
 use super::jobs::Done;

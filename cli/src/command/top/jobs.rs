@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 use linerate_host::Host;
-use linerate_live::{Item, Picture};
+use linerate_host::live::{Item, Picture};
 use linerate_trace::drops::seen::{Network, Subject};
 use linerate_trace::drops::{Ledger, Watch};
 use linerate_trace::flame::{self, Profile, View, draw};
@@ -85,7 +85,7 @@ fn port_in_view(picture: &Picture, item: Option<&Item>) -> Option<u16> {
         Some(Item::Service(name)) => Some(name.clone()),
         Some(Item::Thread(tid)) => of_thread(*tid),
         Some(Item::Socket(inode)) => {
-            let has = |service: &&linerate_live::picture::Service| {
+            let has = |service: &&linerate_host::live::picture::Service| {
                 service.sockets.iter().any(|socket| socket.inode == *inode)
             };
             services.iter().find(has).map(|service| service.name.clone())

@@ -5,7 +5,7 @@ use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use linerate_live::Picture;
+use linerate_host::live::Picture;
 
 use super::document::Document;
 

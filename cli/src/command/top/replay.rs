@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use linerate_live::{History, Picture, Tape};
+use linerate_host::live::{History, Picture, Tape};
 
 use super::state::{Action, Feed, State};
 

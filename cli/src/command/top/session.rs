@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use linerate_live::Tape;
+use linerate_host::live::Tape;
 
 use super::Top;
 use super::feed::{Heard, Looking, heed, listen};
@@ -54,13 +54,15 @@ pub(super) fn live(top: &Top, record: Option<Record>, interrupt: Interrupt) -> R
 
 fn looking(
     top: &Top,
-    live: Option<linerate_live::Live>,
+    live: Option<linerate_host::live::Live>,
     record: Option<Record>,
     tell: Sender<Heard>,
 ) -> Looking {
     let scope = linerate_host::Scope { interfaces: top.interfaces.clone(), port: top.port, pid: top.pid };
-    let open =
-        move || Ok(live.unwrap_or_else(|| linerate_live::Live::open(linerate_live::Source::here(), scope)));
+    let open = move || {
+        Ok(live
+            .unwrap_or_else(|| linerate_host::live::Live::open(linerate_host::live::Source::here(), scope)))
+    };
     Looking::start(open, record, top.interval, tell)
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use linerate_live::{History, Item, Picture};
+use linerate_host::live::{History, Item, Picture};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use crate::render::top_panel::{Choice, Stage};

@@ -1,6 +1,6 @@
-use linerate_boost::conformity::Conformity;
-use linerate_boost::verify::Agreement;
 use linerate_host::Known;
+use linerate_tune::boost::conformity::Conformity;
+use linerate_tune::boost::verify::Agreement;
 
 use super::*;
 use crate::render::boost_plan::sample::nsd;

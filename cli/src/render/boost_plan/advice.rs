@@ -1,6 +1,6 @@
 //! What is not done, and what the server's own configuration would mend.
 
-use linerate_boost::plan::Advice;
+use linerate_tune::boost::plan::Advice;
 
 use super::heading;
 use crate::command::boost::Planned;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use linerate_boost::plan::Place;
+use linerate_tune::boost::plan::Place;
 
 use super::{MOST, heading, more};
 use crate::command::boost::Planned;

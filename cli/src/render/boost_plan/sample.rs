@@ -2,15 +2,15 @@
 
 use std::net::SocketAddr;
 
-use linerate_boost::BoostPlan;
-use linerate_boost::plan::{Advice, Place, Refusal};
-use linerate_boost::sight::{Group, Member, Reader, Seen, Server, ServerProcess};
-use linerate_boost::verify::{Agreement, SocketAgreement};
 use linerate_host::landing::{Landing, Landings};
 use linerate_host::setting::SocketAt;
 use linerate_host::stage::socket::Protocol;
 use linerate_host::{CpuSet, Known, Setting, Value};
 use linerate_tune::Plan;
+use linerate_tune::boost::BoostPlan;
+use linerate_tune::boost::plan::{Advice, Place, Refusal};
+use linerate_tune::boost::sight::{Group, Member, Reader, Seen, Server, ServerProcess};
+use linerate_tune::boost::verify::{Agreement, SocketAgreement};
 use linerate_tune::plan::{Interrupts, PlannedChange, SCHEMA};
 
 use crate::command::boost::Planned;

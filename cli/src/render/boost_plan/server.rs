@@ -1,7 +1,7 @@
 //! Processes and threads of a server.
 
-use linerate_boost::sight::{Reader, Server, ServerProcess};
 use linerate_host::Known;
+use linerate_tune::boost::sight::{Reader, Server, ServerProcess};
 
 use super::{MOST, heading, more};
 use crate::render::format;

@@ -1,10 +1,10 @@
 //! Sockets of a server by group: who reads each, and how its packets landed.
 
-use linerate_boost::sight::{Group, Member, Reader, Seen};
-use linerate_boost::verify::SocketAgreement;
 use linerate_host::Known;
 use linerate_host::setting::SteeringTable;
 use linerate_host::stage::socket::Protocol;
+use linerate_tune::boost::sight::{Group, Member, Reader, Seen};
+use linerate_tune::boost::verify::SocketAgreement;
 
 use super::{MOST, heading, more};
 use crate::command::boost::Planned;

@@ -1,9 +1,9 @@
 //! The line that matters most.
 
-use linerate_boost::BoostPlan;
-use linerate_boost::sight::Server;
-use linerate_boost::verify::Agreement;
 use linerate_host::{Known, Setting};
+use linerate_tune::boost::BoostPlan;
+use linerate_tune::boost::sight::Server;
+use linerate_tune::boost::verify::Agreement;
 
 use crate::command::boost::Planned;
 use crate::render::format;

@@ -1,5 +1,5 @@
-use linerate_boost::verify::Agreement;
 use linerate_host::stage::socket::Protocol;
+use linerate_tune::boost::verify::Agreement;
 use linerate_tune::status::{TuneState, TuneStatus};
 
 use super::*;

@@ -2,7 +2,7 @@ use super::*;
 use crate::render::style::Style;
 use linerate_host::recording::Entry;
 use linerate_host::{Host, PacketPath, Recording, Scope};
-use linerate_specimen::{Node, specimen};
+use linerate_testkit::specimen::{Node, specimen};
 
 pub(in crate::render) fn readings(name: &str) -> (PacketPath, Option<PacketPath>) {
     let trees = specimen(name).expect("a specimen").trees();
@@ -56,7 +56,7 @@ fn nothing_is_drawn_where_nothing_is_known() {
 
 #[test]
 fn every_host_stays_within_terminal_and_frame() {
-    for name in linerate_specimen::names() {
+    for name in linerate_testkit::specimen::names() {
         let (first, later) = readings(name);
         let view = later.as_ref().map_or(View::once(&first), |later| View::twice(&first, later));
         let picture = Picture::of(&view);

@@ -1,7 +1,7 @@
 //! What stands above each kind of result of load.
 
-use linerate_measure::Description;
-use linerate_measure::load_document::LoadDocument;
+use linerate_load::Description;
+use linerate_load::load_document::LoadDocument;
 
 use super::super::page::{self, Head};
 use super::super::style::unbroken;

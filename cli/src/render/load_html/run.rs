@@ -1,8 +1,8 @@
 //! Pages of one stretch of load, of a ramp and of overload.
 
 use anyhow::Result;
-use linerate_measure::load_document::LoadDocument;
-use linerate_measure::{Interval, Latency, SlotOutcome};
+use linerate_load::load_document::LoadDocument;
+use linerate_load::{Interval, Latency, SlotOutcome};
 
 use super::super::axis::Axis;
 use super::super::curve::{Curves, Direction, Series, chart};
@@ -112,7 +112,7 @@ fn account_table(outcome: &SlotOutcome) -> Table {
 }
 
 fn codes_table(outcome: &SlotOutcome) -> Table {
-    let row = |code: &linerate_measure::CodeCount| {
+    let row = |code: &linerate_load::CodeCount| {
         let name = code.name.clone().unwrap_or_else(|| format!("code {}", code.code));
         let share = code.count as f64 / outcome.answered.max(1) as f64;
         vec![name, format::grouped(code.count), format::percent(share), format::grouped(code.truncated)]
@@ -313,8 +313,8 @@ pub(crate) fn overload_part(document: &OverloadDocument, place: &Place) -> Resul
 }
 
 /// What is answered at each multiple of capacity.
-pub(super) fn overload_table(overload: &[linerate_measure::capacity::Overload]) -> Table {
-    let row = |one: &linerate_measure::capacity::Overload| {
+pub(super) fn overload_table(overload: &[linerate_load::capacity::Overload]) -> Table {
+    let row = |one: &linerate_load::capacity::Overload| {
         let goodput = match (one.goodput_ratio.value(), one.goodput_ratio.why()) {
             (Some(ratio), _) => format::percent(*ratio),
             (None, why) => format!("unknown: {}", why.unwrap_or("no reason recorded")),

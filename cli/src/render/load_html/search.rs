@@ -1,9 +1,9 @@
 //! The page of a search.
 
 use anyhow::{Context, Result};
-use linerate_measure::capacity::{Ended, Overload, Verdict};
-use linerate_measure::stats::Interval;
-use linerate_measure::{Description, Quantiles};
+use linerate_load::capacity::{Ended, Overload, Verdict};
+use linerate_load::stats::Interval;
+use linerate_load::{Description, Quantiles};
 use serde::Deserialize;
 
 use super::super::axis::Axis;

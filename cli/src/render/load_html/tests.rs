@@ -1,7 +1,7 @@
 use std::time::Duration;
 
-use linerate_measure::capacity::{self, SearchOptions};
-use linerate_measure::generator::Builder;
+use linerate_load::capacity::{self, SearchOptions};
+use linerate_load::generator::Builder;
 
 use anyhow::Result;
 

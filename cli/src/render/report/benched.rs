@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use linerate_host::Known;
-use linerate_measure::stats::Interval;
+use linerate_load::stats::Interval;
 use serde::Deserialize;
 
 use super::sheet::{Body, Origin, Sheet, count};

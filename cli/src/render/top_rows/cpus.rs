@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use linerate_live::picture::{Cpu, Place};
-use linerate_live::{Item, Metric, Picture};
+use linerate_host::live::picture::{Cpu, Place};
+use linerate_host::live::{Item, Metric, Picture};
 
 use super::{empty, figure, gauge, head, lost, mark, rate, share};
 use crate::render::style::Tone;

@@ -1,7 +1,7 @@
 //! Receive queues, a block an interface.
 
-use linerate_live::picture::{Interface, Place, ReceiveQueue};
-use linerate_live::{Item, Metric, Picture};
+use linerate_host::live::picture::{Interface, Place, ReceiveQueue};
+use linerate_host::live::{Item, Metric, Picture};
 
 use super::{empty, figure, head, lost, mark, rate};
 use crate::render::format;

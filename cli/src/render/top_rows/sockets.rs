@@ -1,7 +1,7 @@
 //! Sockets, a block a service.
 
-use linerate_live::picture::{Place, Service, Socket};
-use linerate_live::{Item, Metric, Picture};
+use linerate_host::live::picture::{Place, Service, Socket};
+use linerate_host::live::{Item, Metric, Picture};
 
 use super::{bytes, empty, figure, gauge, head, lost, mark, share};
 use crate::render::top_panel::{Block, Head, Panel, Row, Stage};

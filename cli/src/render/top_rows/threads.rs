@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use linerate_live::picture::{Place, Seat, Thread};
-use linerate_live::{Item, Metric, Picture};
+use linerate_host::live::picture::{Place, Seat, Thread};
+use linerate_host::live::{Item, Metric, Picture};
 
 use super::{empty, figure, head, mark, share};
 use crate::render::style::Tone;

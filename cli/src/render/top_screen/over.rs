@@ -1,6 +1,6 @@
 //! What is shown over all else: help, an item closely, lines of text.
 
-use linerate_live::{Item, Metric, Picture};
+use linerate_host::live::{Item, Metric, Picture};
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};

@@ -1,8 +1,8 @@
 //! The whole path in a strip: what each stage does, with the worst that was found there.
 
 use linerate_host::StageName;
-use linerate_live::picture::{Picture, Severity};
-use linerate_live::{Item, Metric};
+use linerate_host::live::picture::{Picture, Severity};
+use linerate_host::live::{Item, Metric};
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::style::Modifier;
@@ -119,7 +119,7 @@ fn lost(per_second: Option<f64>) -> Piece {
 
 /// How many of the threads that ran are not where packets are.
 fn seats(picture: &Picture) -> Piece {
-    use linerate_live::picture::Seat;
+    use linerate_host::live::picture::Seat;
     let seats = || picture.threads.value().into_iter().flatten().filter_map(|thread| thread.seat);
     let all = seats().count();
     let off = seats().filter(|seat| *seat != Seat::WithPackets).count();

@@ -1,6 +1,6 @@
 //! Our own server, started plain and boosted, against the same started with its own steering and pinning.
 
-use linerate_measure::stats::compare;
+use linerate_load::stats::compare;
 use serde_json::Value;
 
 use super::scene::{ADDRESS, Host, tell};

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use linerate_reflector::installed::find;
+use linerate_testkit::reflector::installed::find;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 

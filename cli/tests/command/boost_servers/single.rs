@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use linerate_reflector::installed::{self, find};
+use linerate_testkit::reflector::installed::{self, find};
 
 use super::nsd::{self, Nsd};
 use super::scene::{ADDRESS, Host};

@@ -5,7 +5,7 @@ use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use linerate_reflector::installed::find;
+use linerate_testkit::reflector::installed::find;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 

@@ -2,7 +2,7 @@
 
 use std::net::{SocketAddrV4, UdpSocket};
 
-use linerate_reflector::XdpService;
+use linerate_testkit::reflector::XdpService;
 use rustix::net::{AddressFamily, SendFlags, SocketType, ipproto, sendto, socket, sockopt};
 
 use super::scene::{ADDRESS, PORT, Scene, exchange, send, shell, target, within};

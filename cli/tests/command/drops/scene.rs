@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use linerate_lab::{Lab, LabChild, LabHost};
-use linerate_reflector::{Reflector, Running};
+use linerate_testkit::reflector::{Reflector, Running};
 use serde_json::Value;
 
 use crate::schema::conforms;

@@ -6,7 +6,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::process::{Command, Stdio};
 
 use linerate_lab::{Lab, LabChild, LabHost};
-use linerate_reflector::Reflector;
+use linerate_testkit::reflector::Reflector;
 
 use super::prometheus::{page_of, within};
 use crate::support::{self, program, skip};

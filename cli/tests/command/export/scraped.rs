@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use linerate_lab::{Lab, LabChild, LabHost};
-use linerate_metrics::rules;
 use serde_json::Value;
 
 use super::prometheus::{EXPORTER, Prometheus, share, within};
+use super::rules;
 use super::steady::Steady;
 use crate::support::{self, program, skip};
 

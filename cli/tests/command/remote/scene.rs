@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
+use linerate_lab::ladder::remote::{Generators, Load, Options, RemoteError, SshHost};
 use linerate_lab::{Lab, LabChild, Registry};
-use linerate_ladder::remote::{Generators, Load, Options, RemoteError, SshHost};
-use linerate_measure::generator::Backend;
-use linerate_reflector::{Account, Reflector, Running};
+use linerate_load::generator::Backend;
+use linerate_testkit::reflector::{Account, Reflector, Running};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 

@@ -9,7 +9,7 @@ use anyhow::Context;
 use aya::programs::{TestRun, TestRunOptions, Xdp};
 use aya::{Ebpf, EbpfLoader, include_bytes_aligned};
 use linerate_lab::Link;
-use linerate_reflector::XdpService;
+use linerate_testkit::reflector::XdpService;
 
 use super::contender::{Contender, Sending};
 use super::looping::Looping;

@@ -6,8 +6,8 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use linerate_measure::generator::{Backend, Builder};
-use linerate_measure::{Generator, Mode, Slot, Workload};
+use linerate_load::generator::{Backend, Builder};
+use linerate_load::{Generator, Mode, Slot, Workload};
 
 use super::contender::{Contender, Sending};
 use super::looping::Looping;

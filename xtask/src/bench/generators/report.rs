@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use linerate_measure::stats::{self, Interval};
+use linerate_load::stats::{self, Interval};
 use serde::Serialize;
 
 use super::contender::Contender;

@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 
 use anyhow::{Context, ensure};
 use linerate_lab::{Lab, LabHost, Link};
-use linerate_reflector::{XdpBuilder, XdpService};
+use linerate_testkit::reflector::{XdpBuilder, XdpService};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// Shorter datagrams are a tool's own greetings (iperf3 sends 4 bytes), and pass.

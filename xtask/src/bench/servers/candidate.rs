@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use linerate_lab::LabChild;
-use linerate_reflector::XdpService;
+use linerate_testkit::reflector::XdpService;
 use rustix::process::Signal;
 
 use super::dns;

@@ -6,9 +6,9 @@ use std::process::Command;
 use std::sync::Arc;
 
 use anyhow::Context;
-use linerate_measure::Workload;
-use linerate_measure::workload::dns::{self, Options};
-use linerate_reflector::installed;
+use linerate_load::Workload;
+use linerate_load::workload::dns::{self, Options};
+use linerate_testkit::reflector::installed;
 
 use super::scene::{BUFFER, Scene};
 

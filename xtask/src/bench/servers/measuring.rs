@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure};
 use linerate_host::Known;
-use linerate_measure::capacity::{self, Ended, SearchOptions};
-use linerate_measure::generator::LiveFrames;
-use linerate_measure::perf::MachineCounters;
-use linerate_measure::{Generator, Mode, Slot};
+use linerate_load::capacity::{self, Ended, SearchOptions};
+use linerate_load::generator::LiveFrames;
+use linerate_load::perf::MachineCounters;
+use linerate_load::{Generator, Mode, Slot};
 use serde::Serialize;
 
 use super::candidate::{Candidate, Protocol, Serving};

@@ -1,6 +1,6 @@
 //! What is promised, and whether it is kept.
 
-use linerate_measure::stats::{self, Interval};
+use linerate_load::stats::{self, Interval};
 use serde::Serialize;
 
 use super::Entered;

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use linerate_host::Known;
-use linerate_measure::stats::{self, Interval};
+use linerate_load::stats::{self, Interval};
 use serde::Serialize;
 
 use super::measuring::Sample;

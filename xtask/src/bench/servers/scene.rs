@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use linerate_lab::{Lab, LabHost, Link};
-use linerate_measure::generator::{Backend, Builder, LiveFrames};
-use linerate_measure::{Generator, Workload};
+use linerate_load::generator::{Backend, Builder, LiveFrames};
+use linerate_load::{Generator, Workload};
 
 use super::candidate::Protocol;
 use super::placement::Placement;

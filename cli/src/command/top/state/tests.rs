@@ -71,7 +71,7 @@ fn a_pause_holds_the_picture_and_not_the_history() {
     next.unix_seconds = Some(9.0);
     state.take(next);
     assert_ne!(state.picture.as_ref().and_then(|picture| picture.unix_seconds), Some(9.0));
-    assert_eq!(state.history.of(&Item::Cpu(0), linerate_live::Metric::Softirq).count(), 2);
+    assert_eq!(state.history.of(&Item::Cpu(0), linerate_host::live::Metric::Softirq).count(), 2);
     press(&mut state, KeyCode::Char(' '));
     state.take(made_up_top::small());
     assert!(!state.paused);

@@ -1,0 +1,32 @@
+//! What the packet path counts, as OpenMetrics with stable names, and the dashboard and alerts that go with them.
+//!
+//! [`FAMILIES`] is the one table of what is exported: encoder, documentation, and the checks of dashboard and rules all go by
+//! it. An [`Exporter`] reads a host and keeps what has to outlive a reading: totals of counters whose sources come and go, and
+//! which series a family may have. [`text`] writes what it gathered, [`http`] serves that, [`textfile`] puts it into a file.
+//! Nothing here prints.
+
+mod exporter;
+mod families;
+mod family;
+mod gather;
+pub(crate) mod http;
+mod tally;
+pub(crate) mod text;
+pub(crate) mod textfile;
+mod traced;
+
+pub(crate) use exporter::{Exporter, Options};
+pub(crate) use text::Format;
+
+#[cfg(test)]
+mod tests {
+    mod expositions;
+    #[path = "../../../tests/command/export/rules.rs"]
+    mod rules;
+    mod shipped;
+
+    use super::families::{FAMILIES, family, table};
+    use super::family::Kind;
+    use super::tally::Exposition;
+    use super::{Exporter, Format, Options, text};
+}

@@ -1,0 +1,146 @@
+//! Reads a host again and again.
+
+use std::time::{Duration, Instant};
+
+use linerate_host::{Diagnosis, Host, PacketPath, Scope, View};
+
+use crate::metrics::families::{BUILD_INFO, COLLECTOR_UP, EXPORTER_CPU, FAMILIES, FOLDED, SCRAPE_SECONDS};
+use crate::metrics::family::Family;
+use crate::metrics::gather::{Gathered, Restart, Wanted};
+use crate::metrics::tally::{Exposition, Number, Row, Tally};
+use crate::metrics::traced::{Cost, Drops};
+
+/// What to export.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Options {
+    /// Interfaces by name; none: as [`Scope`] chooses.
+    pub(crate) interfaces: Vec<String>,
+    /// Services on these ports; none: all that are not on the loopback.
+    pub(crate) ports: Vec<u16>,
+    /// Whether threads are told by their ids.
+    pub(crate) pids: bool,
+    /// Whether packets are counted where the kernel throws them away.
+    pub(crate) drops: bool,
+    /// Whether it is looked at what packet processing takes.
+    pub(crate) cost: bool,
+    /// Most series of a family; those beyond become one.
+    pub(crate) most_series: usize,
+    /// Version of the program.
+    pub(crate) version: String,
+}
+
+/// Most series of a family, unless told otherwise: enough for 128 CPUs with six modes, and 512 queues.
+const MOST_SERIES: usize = 1024;
+
+/// Readings with more time between them are judged each by itself: what happened between them is long ago.
+const LONG_AGO: Duration = Duration::from_secs(600);
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            interfaces: Vec::new(),
+            ports: Vec::new(),
+            pids: false,
+            drops: false,
+            cost: false,
+            most_series: MOST_SERIES,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+        }
+    }
+}
+
+/// A host that is exported.
+#[derive(Debug)]
+pub(crate) struct Exporter {
+    host: Host,
+    scope: Scope,
+    wanted: Wanted,
+    version: String,
+    tally: Tally,
+    before: Option<(Instant, PacketPath)>,
+    /// What was asked for beside the path, or why it is not there.
+    drops: Option<Result<Drops, String>>,
+    cost: Option<Result<Cost, String>>,
+}
+
+impl Exporter {
+    /// Of this host, in the network namespace of the calling thread; scrapes have to be in the same. What cannot be had of
+    /// what `options` ask for is told by [`Exporter::absent`].
+    #[must_use]
+    pub(crate) fn new(host: Host, options: &Options) -> Self {
+        // A scope has one port; of several, all services are read and those chosen.
+        let port = if let [port] = options.ports.as_slice() { Some(*port) } else { None };
+        let scope = Scope { interfaces: options.interfaces.clone(), port, pid: None };
+        let wanted = Wanted { ports: options.ports.iter().copied().collect(), pids: options.pids };
+        let drops =
+            options.drops.then(|| Drops::start(&host, &options.ports).map_err(|error| error.to_string()));
+        let cost = options.cost.then(|| Cost::start().map_err(|error| error.to_string()));
+        let (version, tally) = (options.version.clone(), Tally::new(options.most_series));
+        Self { host, scope, wanted, version, tally, before: None, drops, cost }
+    }
+
+    /// What was asked for with [`Options`] and is not there, each with one line why.
+    #[must_use]
+    pub(crate) fn absent(&self) -> Vec<(&'static str, String)> {
+        let drops = self.drops.as_ref().and_then(|drops| drops.as_ref().err());
+        let cost = self.cost.as_ref().and_then(|cost| cost.as_ref().err());
+        let pairs = [("drops", drops), ("cost", cost)];
+        pairs.into_iter().filter_map(|(name, why)| Some((name, why?.clone()))).collect()
+    }
+
+    /// Reads the host, judges it by this reading and the one before, and takes up what it counts.
+    pub(crate) fn scrape(&mut self) -> Exposition {
+        let begin = Instant::now();
+        let path = PacketPath::observe(&self.host, &self.scope);
+        let before = self.before.as_ref().filter(|(at, _)| at.elapsed() < LONG_AGO);
+        let view = View { now: &path, before: before.map(|(_, path)| path) };
+        let diagnosis = Diagnosis::of(&view);
+        let mut gathered = Gathered::of_path(&path, &diagnosis, &self.wanted);
+        self.before = Some((begin, path));
+        self.gather_traced(&mut gathered);
+        gathered.value(&BUILD_INFO, &[&self.version], 1.0);
+        let (mut exposition, folded) = self.tally.take(FAMILIES, &gathered);
+        let rows = folded.iter().map(|(family, series)| row(&[family], *series as f64)).collect();
+        put(&mut exposition, &FOLDED, rows);
+        put(&mut exposition, &SCRAPE_SECONDS, vec![row(&[], begin.elapsed().as_secs_f64())]);
+        exposition
+    }
+
+    fn gather_traced(&mut self, gathered: &mut Gathered) {
+        gathered.count_of(&EXPORTER_CPU, &[], (0, Restart::Never), process_ns());
+        let host = &self.host;
+        let drops =
+            self.drops.as_mut().map(|drops| ("drops", with(drops, |drops| drops.gather(host, gathered))));
+        let cost = self.cost.as_mut().map(|cost| ("cost", with(cost, |cost| cost.gather(gathered))));
+        for (collector, works) in [drops, cost].into_iter().flatten() {
+            gathered.value(&COLLECTOR_UP, &[collector], f64::from(u8::from(works)));
+        }
+    }
+}
+
+/// Has a collector gather; whether it does.
+fn with<T>(collector: &mut Result<T, String>, gather: impl FnOnce(&mut T) -> Result<(), String>) -> bool {
+    if let Ok(there) = collector
+        && let Err(why) = gather(there)
+    {
+        *collector = Err(why);
+    }
+    collector.is_ok()
+}
+
+fn row(labels: &[&str], value: f64) -> Row {
+    Row { labels: labels.iter().map(|label| (*label).to_owned()).collect(), number: Number::Real(value) }
+}
+
+/// Puts a family that is known only at the end where the table has it, which is there.
+fn put(exposition: &mut Exposition, family: &'static Family, rows: Vec<Row>) {
+    if !rows.is_empty() {
+        exposition.families.push((family, rows));
+    }
+}
+
+/// CPU time of this process, ns.
+fn process_ns() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
+}

@@ -1,0 +1,220 @@
+//! The table of all families. Names, labels and units in it are a promise: see docs/export.md.
+
+use linerate_host::StageName::{Filter, Irq, Link, Machine, Route, Rss, Socket, Softirq, Thread, Transmit};
+
+use crate::metrics::family::Fold::{Highest, Omit, Sum};
+use crate::metrics::family::Kind::{Counter, Gauge};
+use crate::metrics::family::Of::{Cost, Drops, Exporter, Findings, Path, Stage};
+use crate::metrics::family::{Family, Kind};
+
+/// Counts of one, ticks of `USER_HZ`, and nanoseconds.
+const ONE: Kind = Counter(1.0);
+const TICKS: Kind = Counter(0.01);
+const NANOSECONDS: Kind = Counter(1e-9);
+
+macro_rules! table {
+    ($($id:ident: $name:literal, $kind:expr, $unit:literal, [$($label:literal),*], $of:expr, $help:literal;)*) => {
+        $(
+            pub(crate) static $id: Family = Family {
+                name: concat!("linerate_", $name),
+                kind: $kind,
+                unit: $unit,
+                labels: &[$($label),*],
+                of: $of,
+                help: $help,
+            };
+        )*
+        /// All families, in the order in which a packet meets what they are of.
+        pub(crate) static FAMILIES: &[&Family] = &[$(&$id),*];
+    };
+}
+
+table! {
+    CPU_SECONDS: "machine_cpu_seconds", TICKS, "seconds", ["cpu", "mode"], Stage(Machine),
+        "Time of each CPU: user, system, idle, irq, softirq, and steal, which a hypervisor took.";
+
+    LINK_INFO: "link_info", Gauge(Omit), "", ["interface", "driver", "device"], Stage(Link),
+        "The interface's driver, and what is behind it: hardware, virtio or software. Always 1.";
+    LINK_UP: "link_up", Gauge(Sum), "", ["interface"], Stage(Link), "Whether the interface is up.";
+    LINK_SPEED: "link_speed_bits_per_second", Gauge(Omit), "bits_per_second", ["interface"], Stage(Link),
+        "Nominal rate of the interface.";
+    LINK_QUEUES: "link_queues", Gauge(Sum), "queues", ["interface", "direction"], Stage(Link), "Queues in use.";
+    LINK_RING: "link_ring_descriptors", Gauge(Omit), "descriptors", ["interface", "direction"], Stage(Link),
+        "Length of a queue's ring.";
+    LINK_RECEIVE_PACKETS: "link_receive_packets", ONE, "packets", ["interface"], Stage(Link),
+        "Packets that the interface received.";
+    LINK_RECEIVE_BYTES: "link_receive_bytes", ONE, "bytes", ["interface"], Stage(Link), "Bytes that it received.";
+    LINK_TRANSMIT_PACKETS: "link_transmit_packets", ONE, "packets", ["interface"], Stage(Link),
+        "Packets that the interface sent.";
+    LINK_TRANSMIT_BYTES: "link_transmit_bytes", ONE, "bytes", ["interface"], Stage(Link), "Bytes that it sent.";
+
+    RSS_RECEIVE_PACKETS: "rss_receive_packets", ONE, "packets", ["interface", "queue"], Stage(Rss),
+        "Packets that a receive queue took in.";
+    RSS_RECEIVE_BYTES: "rss_receive_bytes", ONE, "bytes", ["interface", "queue"], Stage(Rss), "Bytes that it took in.";
+    RSS_DROPPED_PACKETS: "rss_dropped_packets", ONE, "packets", ["interface", "queue"], Stage(Rss),
+        "Packets that a receive queue lost for want of buffers or descriptors. Drivers count them among the interface's too.";
+
+    IRQ_HANDLED: "irq_handled_interrupts", ONE, "interrupts", ["interface", "queue"], Stage(Irq),
+        "How often the interrupt of a queue was handled; queue is that of receiving, else of transmitting, else none.";
+    IRQ_CPU: "irq_cpu", Gauge(Omit), "", ["interface", "queue"], Stage(Irq),
+        "The CPU that a queue's interrupt goes to, where it is a single one.";
+
+    SOFTIRQ_PROCESSED: "softirq_processed_packets", ONE, "packets", ["cpu"], Stage(Softirq),
+        "Packets that a CPU processed in NET_RX; one handed on by RPS counts on both CPUs.";
+    SOFTIRQ_DROPPED: "softirq_dropped_packets", ONE, "packets", ["cpu"], Stage(Softirq),
+        "Packets lost because the CPU's backlog was full, of all network namespaces.";
+    SOFTIRQ_SQUEEZES: "softirq_squeezes", ONE, "squeezes", ["cpu"], Stage(Softirq),
+        "Runs of NET_RX that stopped with work left, for want of budget or time.";
+    SOFTIRQ_RPS: "softirq_rps_wakeups", ONE, "wakeups", ["cpu"], Stage(Softirq),
+        "Times another CPU handed this one packets (RPS).";
+    SOFTIRQ_FLOW_LIMITED: "softirq_flow_limited_packets", ONE, "packets", ["cpu"], Stage(Softirq),
+        "Packets lost to the flow limit, which are among those dropped.";
+    SOFTIRQ_RUNS: "softirq_net_rx_runs", ONE, "runs", ["cpu"], Stage(Softirq), "Runs of NET_RX.";
+    SOFTIRQ_BACKLOG: "softirq_backlog_packets", Gauge(Sum), "packets", ["cpu"], Stage(Softirq),
+        "Packets that wait in a CPU's backlog.";
+    SOFTIRQ_BACKLOG_LIMIT: "softirq_backlog_limit_packets", Gauge(Highest), "packets", [], Stage(Softirq),
+        "How many may wait there (net.core.netdev_max_backlog).";
+    SOFTIRQ_RPS_CPUS: "softirq_rps_cpus", Gauge(Omit), "cpus", ["interface", "queue"], Stage(Softirq),
+        "CPUs that RPS hands a queue's packets to; 0 where it is off.";
+
+    FILTER_PROGRAMS: "filter_programs", Gauge(Sum), "programs", ["interface", "hook"], Stage(Filter),
+        "BPF programs and filters that packets meet: xdp, tc_ingress, tc_egress.";
+    FILTER_HOOKS: "filter_hook_functions", Gauge(Sum), "functions", ["family", "hook"], Stage(Filter),
+        "Functions that packets meet at netfilter's hooks.";
+    CONNTRACK_ENTRIES: "filter_conntrack_entries", Gauge(Sum), "entries", [], Stage(Filter),
+        "Entries of connection tracking.";
+    CONNTRACK_LIMIT: "filter_conntrack_limit_entries", Gauge(Highest), "entries", [], Stage(Filter),
+        "How many entries there may be.";
+    CONNTRACK_EVENTS: "filter_conntrack_events", ONE, "events", ["event"], Stage(Filter),
+        "What connection tracking met: invalid packets, entries that had to make room (early_drop).";
+
+    ROUTE_RECEIVE_PACKETS: "route_receive_packets", ONE, "packets", ["family"], Stage(Route),
+        "Packets that came to the IP layer: ipv4, ipv6.";
+    ROUTE_DELIVERED_PACKETS: "route_delivered_packets", ONE, "packets", ["family"], Stage(Route),
+        "Packets that the IP layer gave to UDP, TCP and the like.";
+
+    UDP_RECEIVE_DATAGRAMS: "udp_receive_datagrams", ONE, "datagrams", ["family"], Stage(Socket),
+        "Datagrams that applications read, of all sockets of the network namespace.";
+    UDP_TRANSMIT_DATAGRAMS: "udp_transmit_datagrams", ONE, "datagrams", ["family"], Stage(Socket),
+        "Datagrams that applications sent.";
+    UDP_ERRORS: "udp_error_datagrams", ONE, "datagrams", ["family", "reason"], Stage(Socket),
+        "Datagrams that UDP lost: no_port, receive_buffer, checksum, memory, send_buffer.";
+    SOCKETS: "socket_sockets", Gauge(Sum), "sockets", ["protocol", "port"], Stage(Socket),
+        "Unconnected UDP sockets and TCP listeners; port is ephemeral for those the kernel gives to clients.";
+    SOCKET_QUEUED: "socket_queued_bytes", Gauge(Sum), "bytes", ["protocol", "port"], Stage(Socket),
+        "Memory charged for datagrams that wait in the sockets of a port.";
+    SOCKET_BUFFER: "socket_buffer_bytes", Gauge(Sum), "bytes", ["protocol", "port"], Stage(Socket),
+        "Their receive buffers together.";
+    SOCKET_FILL: "socket_fill_ratio", Gauge(Highest), "ratio", ["protocol", "port"], Stage(Socket),
+        "How full the fullest of them is, 0 to 1, at the moment of the scrape.";
+    SOCKET_DROPPED: "socket_dropped_packets", ONE, "packets", ["protocol", "port"], Stage(Socket),
+        "Packets lost because a socket's buffer was full.";
+    SOCKET_STEERING: "socket_steering_info", Gauge(Omit), "", ["protocol", "port", "steering"], Stage(Socket),
+        "How the socket of a reuseport group is chosen: hash, cpu, program. Always 1.";
+
+    THREAD_CPU_SECONDS: "thread_cpu_seconds", TICKS, "seconds", ["port", "mode"], Stage(Thread),
+        "Time that the threads which serve a port ran, in user mode and in the kernel; port is several for threads that serve more than one.";
+    THREADS: "thread_threads", Gauge(Sum), "threads", ["port"], Stage(Thread), "Threads that serve a port.";
+    THREAD_ID_SECONDS: "thread_id_cpu_seconds", TICKS, "seconds", ["pid", "tid", "port", "mode"], Stage(Thread),
+        "The same of each thread by its ids; only with --with pids.";
+
+    TRANSMIT_PACKETS: "transmit_packets", ONE, "packets", ["interface", "queue"], Stage(Transmit),
+        "Packets that a transmit queue sent.";
+    TRANSMIT_TIMEOUTS: "transmit_timeouts", ONE, "timeouts", ["interface", "queue"], Stage(Transmit),
+        "Times the watchdog found a transmit queue stuck.";
+    QDISC_PACKETS: "transmit_qdisc_packets", ONE, "packets", ["interface"], Stage(Transmit),
+        "Packets that the queueing discipline at the root passed on.";
+    QDISC_REQUEUES: "transmit_qdisc_requeues", ONE, "requeues", ["interface"], Stage(Transmit),
+        "Packets that went back into it because the driver was busy.";
+    QDISC_BACKLOG: "transmit_qdisc_backlog_packets", Gauge(Sum), "packets", ["interface"], Stage(Transmit),
+        "Packets that wait in it.";
+
+    LOST_PACKETS: "lost_packets", ONE, "packets", ["stage", "reason", "interface", "port"], Path,
+        "Packets lost, by stage and reason, each in one place; reason is the counter's name at its source, or backlog, receive_buffer, qdisc.";
+    FINDINGS: "findings", Gauge(Sum), "", ["id", "severity"], Findings,
+        "Places where doctor finds this, judged by this scrape and the one before.";
+    UNKNOWN: "unknown", Gauge(Sum), "", ["what", "why"], Path,
+        "Places of the path's state that could not be read, and why: denied, missing, unsupported, garbled, other.";
+
+    DROPS_LOST: "drops_lost_packets", ONE, "packets", ["direction", "reason"], Drops,
+        "UDP packets that the kernel threw away, by its own reason in lower case, seen at skb:kfree_skb.";
+    DROPS_PASSED: "drops_passed_packets", ONE, "packets", ["point", "direction"], Drops,
+        "UDP packets that passed a point of their way.";
+    DROPS_MISSED: "drops_missed_events", ONE, "events", [], Drops, "Events that could not be counted.";
+
+    COST_SECONDS: "cost_cpu_seconds", NANOSECONDS, "seconds", ["cpu", "context"], Cost,
+        "Time that a CPU spent on packets: net_rx, net_tx, nic_irq.";
+    COST_STOLEN: "cost_stolen_seconds", NANOSECONDS, "seconds", ["cpu"], Cost,
+        "Of it, what was taken from threads that had other work, and that top counts as theirs.";
+    COST_LOOK: "cost_look_ratio", Gauge(Highest), "ratio", [], Cost,
+        "What looking itself takes of the CPUs, 0 to 1.";
+
+    BUILD_INFO: "build_info", Gauge(Omit), "", ["version"], Exporter, "The exporter's version. Always 1.";
+    KERNEL_INFO: "kernel_info", Gauge(Omit), "", ["release"], Exporter, "The kernel's release. Always 1.";
+    COLLECTOR_UP: "collector_up", Gauge(Omit), "", ["collector"], Exporter,
+        "Whether what was asked for with --with works: 0 where a privilege or the kernel lacks.";
+    SCRAPE_SECONDS: "scrape_duration_seconds", Gauge(Highest), "seconds", [], Exporter,
+        "How long reading and judging took.";
+    EXPORTER_CPU: "exporter_cpu_seconds", NANOSECONDS, "seconds", [], Exporter, "CPU time of the exporter's process.";
+    FOLDED: "folded_series", Gauge(Sum), "series", ["family"], Exporter,
+        "Series beyond the limit that are summed up in one whose labels are other; families without any are not there.";
+}
+
+/// The family to which a series of this name belongs.
+#[cfg(test)]
+#[must_use]
+pub(crate) fn family(series: &str) -> Option<&'static Family> {
+    FAMILIES.iter().copied().find(|family| family.series() == series)
+}
+
+/// The table of families as Markdown, which docs/export.md has.
+#[cfg(test)]
+#[must_use]
+pub(crate) fn table() -> String {
+    let mut text = String::from("| metric | type | unit | labels | of | is |\n|---|---|---|---|---|---|\n");
+    for family in FAMILIES {
+        let labels: Vec<String> = family.labels.iter().map(|label| format!("`{label}`")).collect();
+        text.push_str(&format!(
+            "| `{}` | {} | {} | {} | {} | {} |\n",
+            family.series(),
+            family.kind_name(),
+            family.unit,
+            labels.join(" "),
+            family.of.name(),
+            family.help
+        ));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn names_are_of_openmetrics_and_there_once() {
+        let mut seen = BTreeSet::new();
+        for family in FAMILIES {
+            let name = family.name;
+            assert!(seen.insert(name), "{name} twice");
+            assert!(name.bytes().all(|letter| letter.is_ascii_lowercase() || letter == b'_'), "{name}");
+            assert!(
+                family.unit.is_empty() || name.ends_with(&format!("_{}", family.unit)),
+                "{name}: {}",
+                family.unit
+            );
+            assert!(!name.ends_with("_total"), "{name}: the encoder says that");
+            // A counter without a unit is nothing that could be added up.
+            assert!(matches!(family.kind, Gauge(_)) || !family.unit.is_empty(), "{name}");
+            assert!(
+                family.help.ends_with('.') && !family.help.contains(['\n', '|']),
+                "{name}: {}",
+                family.help
+            );
+            let labels: BTreeSet<_> = family.labels.iter().collect();
+            assert_eq!(labels.len(), family.labels.len(), "{name}");
+        }
+    }
+}

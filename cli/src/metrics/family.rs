@@ -1,0 +1,107 @@
+//! What a family of metrics is.
+
+use linerate_host::StageName;
+
+/// A family of metrics, as it is in the table.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Family {
+    /// Its name without the suffix `_total` of counters; it ends with the unit.
+    pub(crate) name: &'static str,
+    /// What it is.
+    pub(crate) kind: Kind,
+    /// Its unit, in the words of OpenMetrics: `seconds`, `packets`; empty for numbers that have none.
+    pub(crate) unit: &'static str,
+    /// The labels of each of its series, in order.
+    pub(crate) labels: &'static [&'static str],
+    /// What it belongs to.
+    pub(crate) of: Of,
+    /// What it says, for a person: one sentence.
+    pub(crate) help: &'static str,
+}
+
+/// What a family is.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Kind {
+    /// It only grows. Each count of the source is this much of the unit: ticks of `USER_HZ` are 0.01 s.
+    Counter(f64),
+    /// It goes up and down. How several of them are one.
+    Gauge(Fold),
+}
+
+/// How the series that are too many become one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fold {
+    /// They are added up.
+    Sum,
+    /// The highest counts.
+    Highest,
+    /// They say nothing together, and are left out.
+    Omit,
+}
+
+/// What a family belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Of {
+    /// A stage of the packet path.
+    Stage(StageName),
+    /// All stages.
+    Path,
+    /// What doctor's rules find.
+    Findings,
+    /// What is seen of single packets, where that was asked for (`--with drops`).
+    Drops,
+    /// What packet processing takes, where that was asked for (`--with cost`).
+    Cost,
+    /// The exporter itself.
+    Exporter,
+}
+
+/// Labels whose values become `other` in series that are too many. The rest, such as an interface or a mode, stays.
+const FOLDED: [&str; 5] = ["queue", "cpu", "port", "pid", "tid"];
+
+impl Family {
+    /// The name of its series: counters end with `_total`.
+    #[must_use]
+    pub(crate) fn series(&self) -> String {
+        match self.kind {
+            Kind::Counter(_) => format!("{}_total", self.name),
+            Kind::Gauge(_) => self.name.to_owned(),
+        }
+    }
+
+    /// `counter` or `gauge`.
+    #[must_use]
+    pub(crate) fn kind_name(&self) -> &'static str {
+        match self.kind {
+            Kind::Counter(_) => "counter",
+            Kind::Gauge(_) => "gauge",
+        }
+    }
+
+    /// The labels of what is folded of series with these: a queue becomes `other`, its interface stays.
+    pub(crate) fn folded(&self, labels: &[String]) -> Vec<String> {
+        let pairs = self.labels.iter().zip(labels);
+        pairs
+            .map(|(name, value)| if FOLDED.contains(name) { OTHER.to_owned() } else { value.clone() })
+            .collect()
+    }
+}
+
+/// The value of a label in a series that stands for many.
+pub(crate) const OTHER: &str = "other";
+
+impl Of {
+    /// Its name in documentation: the stage's, or what else it is.
+    #[cfg(test)]
+    #[must_use]
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Of::Stage(stage) => stage.name(),
+            Of::Path => "path",
+            Of::Findings => "findings",
+            Of::Drops => "--with drops",
+            Of::Cost => "--with cost",
+            Of::Exporter => "exporter",
+        }
+    }
+}

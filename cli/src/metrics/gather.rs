@@ -1,0 +1,127 @@
+//! From a reading of the packet path to samples of the families.
+
+mod filter;
+mod findings;
+mod irq;
+mod link;
+mod machine;
+mod route;
+mod rss;
+mod services;
+mod softirq;
+mod thread;
+mod transmit;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hasher as _};
+
+use linerate_host::{Diagnosis, PacketPath};
+
+use crate::metrics::family::Family;
+
+/// What was gathered, by family.
+#[derive(Debug, Default)]
+pub(crate) struct Gathered {
+    readings: BTreeMap<&'static str, Vec<Reading>>,
+}
+
+/// What a source of a family says.
+#[derive(Debug)]
+pub(crate) struct Reading {
+    pub(crate) labels: Vec<String>,
+    /// Which of the sources that count for the same series; see [`source`].
+    pub(crate) source: u64,
+    /// Of counters.
+    pub(crate) count: u64,
+    pub(crate) restart: Restart,
+    /// Of gauges.
+    pub(crate) value: f64,
+}
+
+/// What it means when a counter is less than it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Restart {
+    /// It began anew.
+    Anew,
+    /// It is 32 bits wide and went round.
+    At32Bits,
+    /// It cannot: the kernel's sums of idle time shrink a little at times.
+    Never,
+}
+
+/// What of a host is wanted.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Wanted {
+    /// Services on these ports; none: all.
+    pub(crate) ports: BTreeSet<u16>,
+    /// Whether threads are told by their ids.
+    pub(crate) pids: bool,
+}
+
+impl Gathered {
+    /// All that stages and rules say.
+    pub(crate) fn of_path(path: &PacketPath, diagnosis: &Diagnosis, wanted: &Wanted) -> Self {
+        let mut all = Self::default();
+        machine::gather(path, &mut all);
+        link::gather(path, &mut all);
+        rss::gather(path, &mut all);
+        irq::gather(path, &mut all);
+        softirq::gather(path, &mut all);
+        filter::gather(path, &mut all);
+        route::gather(path, &mut all);
+        services::gather(path, wanted, &mut all);
+        thread::gather(path, wanted, &mut all);
+        transmit::gather(path, &mut all);
+        findings::gather(diagnosis, &mut all);
+        all
+    }
+
+    /// What was gathered of a family.
+    pub(crate) fn of(&self, family: &Family) -> &[Reading] {
+        self.readings.get(family.name).map_or(&[], Vec::as_slice)
+    }
+
+    /// A counter of a source that counts for this series, such as one of several sockets.
+    pub(crate) fn count_of(
+        &mut self,
+        family: &'static Family,
+        labels: &[&str],
+        (source, restart): (u64, Restart),
+        count: u64,
+    ) {
+        self.add(family, Reading { labels: owned(labels), source, count, restart, value: 0.0 });
+    }
+
+    /// A counter that begins anew when its source does.
+    pub(crate) fn count(&mut self, family: &'static Family, labels: &[&str], count: u64) {
+        self.count_of(family, labels, (0, Restart::Anew), count);
+    }
+
+    /// A gauge. Several of the same series are joined as the family says.
+    pub(crate) fn value(&mut self, family: &'static Family, labels: &[&str], value: f64) {
+        let labels = owned(labels);
+        self.add(family, Reading { labels, source: 0, count: 0, restart: Restart::Anew, value });
+    }
+
+    /// The same of a whole number.
+    #[expect(clippy::cast_precision_loss, reason = "Prometheus keeps all values as floats")]
+    pub(crate) fn whole(&mut self, family: &'static Family, labels: &[&str], value: u64) {
+        self.value(family, labels, value as f64);
+    }
+
+    fn add(&mut self, family: &'static Family, reading: Reading) {
+        debug_assert_eq!(reading.labels.len(), family.labels.len(), "{}", family.name);
+        self.readings.entry(family.name).or_default().push(reading);
+    }
+}
+
+fn owned(labels: &[&str]) -> Vec<String> {
+    labels.iter().map(|label| (*label).to_owned()).collect()
+}
+
+/// What tells sources of the same series apart, such as an inode or an interface's index.
+pub(crate) fn source(parts: impl std::hash::Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    parts.hash(&mut hasher);
+    hasher.finish()
+}

@@ -1,0 +1,75 @@
+//! What doctor finds, and what could not be read.
+
+use std::collections::BTreeMap;
+
+use linerate_host::diagnosis::Unknown;
+use linerate_host::{Diagnosis, Severity};
+
+use super::Gathered;
+use crate::metrics::families::{FINDINGS, UNKNOWN};
+
+pub(super) fn gather(diagnosis: &Diagnosis, all: &mut Gathered) {
+    for finding in &diagnosis.findings {
+        let severity = match finding.severity {
+            Severity::Note => "note",
+            Severity::Low => "low",
+            Severity::Medium => "medium",
+            Severity::High => "high",
+        };
+        all.value(&FINDINGS, &[finding.id, severity], 1.0);
+    }
+    let mut unknown: BTreeMap<(String, &str), u64> = BTreeMap::new();
+    for item in &diagnosis.unknown {
+        *unknown.entry((what(item), why(item))).or_default() += 1;
+    }
+    for ((what, why), places) in unknown {
+        all.whole(&UNKNOWN, &[&what, why], places);
+    }
+}
+
+/// The place without what is in brackets, from the first to the last: `link.rings` of `link[eth0].rings`. Names are in
+/// brackets, whatever is in them; what is left are names of fields.
+fn what(unknown: &Unknown) -> String {
+    match (unknown.what.split_once('['), unknown.what.rsplit_once(']')) {
+        (Some((begin, _)), Some((_, end))) => format!("{begin}{end}"),
+        _ => unknown.what.clone(),
+    }
+}
+
+/// What kind of reason it is; the reason itself is free text, which is no label.
+fn why(unknown: &Unknown) -> &'static str {
+    let says = |words: &[&str]| words.iter().any(|word| unknown.why.contains(word));
+    if says(&["ermission denied", "not permitted", "privilege", "may not be read", "takes root", "CAP_"]) {
+        "denied"
+    } else if says(&["No such", "not found", "gone", "no file", "there is no", "not there"]) {
+        "missing"
+    } else if says(&[
+        "not supported",
+        "unsupported",
+        "kernel has no",
+        "kernel cannot",
+        "does not tell",
+        "came with Linux",
+    ]) {
+        "unsupported"
+    } else if says(&["is no number", "line ", "garbled", "cut short"]) {
+        "garbled"
+    } else {
+        "other"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_told_without_names_and_its_reason_by_kind() {
+        let unknown = |what: &str, why: &str| Unknown { what: what.to_owned(), why: why.to_owned() };
+        let denied = unknown("link[a].b[x]y[].rings", "reading x: Permission denied (os error 13)");
+        assert_eq!((what(&denied).as_str(), why(&denied)), ("link.rings", "denied"));
+        assert_eq!(what(&unknown("machine.kernel", "")), "machine.kernel");
+        assert_eq!(why(&unknown("", "/proc/x: No such file or directory (os error 2)")), "missing");
+        assert_eq!(why(&unknown("", "whatever")), "other");
+    }
+}

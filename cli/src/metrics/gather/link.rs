@@ -1,0 +1,62 @@
+//! Interfaces.
+
+use linerate_host::PacketPath;
+use linerate_host::stage::link::{Device, Link};
+
+use super::{Gathered, Restart, source};
+use crate::metrics::families::{
+    LINK_INFO, LINK_QUEUES, LINK_RECEIVE_BYTES, LINK_RECEIVE_PACKETS, LINK_RING, LINK_SPEED,
+    LINK_TRANSMIT_BYTES, LINK_TRANSMIT_PACKETS, LINK_UP,
+};
+use crate::metrics::family::Family;
+
+/// The kernel's counters of an interface, and whose they are here.
+static TOTALS: [(&str, &Family); 4] = [
+    ("rx_packets", &LINK_RECEIVE_PACKETS),
+    ("rx_bytes", &LINK_RECEIVE_BYTES),
+    ("tx_packets", &LINK_TRANSMIT_PACKETS),
+    ("tx_bytes", &LINK_TRANSMIT_BYTES),
+];
+
+pub(super) fn gather(path: &PacketPath, all: &mut Gathered) {
+    path.link.iter().for_each(|link| of_link(link, all));
+}
+
+/// What tells an interface from an earlier one of its name.
+pub(super) fn incarnation(path: &PacketPath, interface: &str) -> (u64, Restart) {
+    let index = path.link_of(interface).and_then(|link| link.index.value());
+    (source(index), Restart::Anew)
+}
+
+fn of_link(link: &Link, all: &mut Gathered) {
+    let name = link.interface.as_str();
+    if let Some(up) = link.up.value() {
+        all.value(&LINK_UP, &[name], f64::from(u8::from(*up)));
+    }
+    let device = link.device.value().map(|device| match device {
+        Device::Hardware => "hardware",
+        Device::Virtio => "virtio",
+        Device::Software => "software",
+    });
+    if let (Some(device), Some(driver)) = (device, link.driver.value()) {
+        let driver = driver.as_ref().map_or("none", |driver| driver.name.as_str());
+        all.value(&LINK_INFO, &[name, driver, device], 1.0);
+    }
+    if let Some(Some(speed)) = link.speed_bits_per_second.value() {
+        all.whole(&LINK_SPEED, &[name], *speed);
+    }
+    for (direction, queues) in [("receive", &link.receive_queues), ("transmit", &link.transmit_queues)] {
+        if let Some(queues) = queues.value() {
+            all.value(&LINK_QUEUES, &[name, direction], f64::from(*queues));
+        }
+    }
+    if let Some(Some(rings)) = link.rings.value() {
+        all.value(&LINK_RING, &[name, "receive"], f64::from(rings.rx));
+        all.value(&LINK_RING, &[name, "transmit"], f64::from(rings.tx));
+    }
+    for (counter, family) in &TOTALS {
+        if let Some(value) = link.totals.value().and_then(|totals| totals.get(*counter)) {
+            all.count_of(family, &[name], (source(link.index.value()), Restart::Anew), *value);
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! CPUs.
+
+use linerate_host::PacketPath;
+
+use super::{Gathered, Restart};
+use crate::metrics::families::{CPU_SECONDS, KERNEL_INFO};
+
+pub(super) fn gather(path: &PacketPath, all: &mut Gathered) {
+    for times in path.machine.cpu_times.value().into_iter().flatten() {
+        let cpu = times.cpu.to_string();
+        let modes = [
+            ("user", times.user),
+            ("system", times.system),
+            ("idle", times.idle),
+            ("irq", times.irq),
+            ("softirq", times.softirq),
+            ("steal", times.steal),
+        ];
+        for (mode, ticks) in modes {
+            all.count_of(&CPU_SECONDS, &[&cpu, mode], (0, Restart::Never), ticks);
+        }
+    }
+    if let Some(release) = path.machine.kernel.value() {
+        all.value(&KERNEL_INFO, &[release], 1.0);
+    }
+}

@@ -1,0 +1,24 @@
+//! Receive queues.
+
+use linerate_host::PacketPath;
+
+use super::Gathered;
+use super::link::incarnation;
+use crate::metrics::families::{RSS_DROPPED_PACKETS, RSS_RECEIVE_BYTES, RSS_RECEIVE_PACKETS};
+
+pub(super) fn gather(path: &PacketPath, all: &mut Gathered) {
+    for rss in &path.rss {
+        let source = incarnation(path, &rss.interface);
+        for counts in rss.counts().unwrap_or_default() {
+            let queue = counts.queue.to_string();
+            let labels = [rss.interface.as_str(), &queue];
+            all.count_of(&RSS_RECEIVE_PACKETS, &labels, source, counts.packets);
+            if let Some(bytes) = counts.bytes {
+                all.count_of(&RSS_RECEIVE_BYTES, &labels, source, bytes);
+            }
+            if let Some(drops) = counts.drops {
+                all.count_of(&RSS_DROPPED_PACKETS, &labels, source, drops);
+            }
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! Sockets, by port.
+
+use linerate_host::PacketPath;
+use linerate_host::stage::socket::{Protocol, Service, Steering};
+
+use super::{Gathered, Restart, Wanted, source};
+use crate::metrics::families::{
+    LOST_PACKETS, SOCKET_BUFFER, SOCKET_DROPPED, SOCKET_FILL, SOCKET_QUEUED, SOCKET_STEERING, SOCKETS,
+};
+
+/// `ip_local_port_range` as kernels have it unless told otherwise (inet_init_net in net/ipv4/af_inet.c).
+const USUAL_LOCAL_PORTS: (u16, u16) = (32_768, 60_999);
+
+/// The label of ports that the kernel gave to clients: there may be any number of them.
+const EPHEMERAL: &str = "ephemeral";
+
+pub(super) fn gather(path: &PacketPath, wanted: &Wanted, all: &mut Gathered) {
+    for service in path.socket.services().iter().filter(|service| wanted.has(service)) {
+        of_service(service, &port_of(path, wanted, service), all);
+    }
+}
+
+impl Wanted {
+    /// Whether a service is one of them.
+    pub(super) fn has(&self, service: &Service) -> bool {
+        self.ports.is_empty() || self.ports.contains(&service.local.port())
+    }
+}
+
+/// What a service's port is called in a label.
+pub(super) fn port_of(path: &PacketPath, wanted: &Wanted, service: &Service) -> String {
+    let port = service.local.port();
+    let (first, last) = path.socket.local_ports.value().copied().unwrap_or(USUAL_LOCAL_PORTS);
+    let named = service.named || wanted.ports.contains(&port);
+    if !named && (first..=last).contains(&port) { EPHEMERAL.to_owned() } else { port.to_string() }
+}
+
+fn of_service(service: &Service, port: &str, all: &mut Gathered) {
+    let labels = [service.protocol.name(), port];
+    all.whole(&SOCKETS, &labels, service.sockets.len() as u64);
+    if let Some(Some(steering)) = service.steering.value() {
+        let steering = match steering {
+            Steering::Hash => "hash",
+            Steering::Cpu => "cpu",
+            Steering::Program => "program",
+        };
+        all.value(&SOCKET_STEERING, &[labels[0], port, steering], 1.0);
+    }
+    // What waits at a TCP listener are connections.
+    if service.protocol != Protocol::Udp {
+        return;
+    }
+    for socket in &service.sockets {
+        all.whole(&SOCKET_QUEUED, &labels, socket.queued_bytes);
+        if let Some(limit) = socket.receive_buffer_bytes.filter(|limit| *limit > 0) {
+            all.whole(&SOCKET_BUFFER, &labels, limit);
+            #[expect(clippy::cast_precision_loss, reason = "a ratio is shown with two digits")]
+            all.value(&SOCKET_FILL, &labels, socket.queued_bytes as f64 / limit as f64);
+        }
+        if let Some(drops) = socket.drops {
+            let source = (source((socket.inode, socket.cookie)), Restart::At32Bits);
+            all.count_of(&SOCKET_DROPPED, &labels, source, drops);
+            all.count_of(&LOST_PACKETS, &["socket", "receive_buffer", "", port], source, drops);
+        }
+    }
+}

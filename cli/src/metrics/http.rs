@@ -1,0 +1,229 @@
+//! A server for a few small pages, that no client can block or make grow: one request a connection, GET and HEAD only, an end
+//! to how long a request may be and take, and to how many there are at a time.
+//!
+//! Servers of libraries read a request for as long as its client likes to send it, or take a runtime that nothing else here
+//! has a use for.
+
+mod page;
+mod request;
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+pub(crate) use page::Pages;
+pub(crate) use request::{Malformed, Request};
+
+/// What clients are given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Limits {
+    /// Connections at a time; a further one is told so, and closed.
+    pub(crate) connections: usize,
+    /// Longest request with its headers, bytes.
+    pub(crate) request_bytes: usize,
+    /// How long a client may take to send its request.
+    pub(crate) request_time: Duration,
+    /// How long it may take to fetch the response.
+    pub(crate) response_time: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 16,
+            request_bytes: 8 << 10,
+            request_time: Duration::from_secs(3),
+            response_time: Duration::from_secs(10),
+        }
+    }
+}
+
+/// A response.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Response {
+    /// Status and reason, such as `200 OK`.
+    pub(crate) status: &'static str,
+    /// Media type of the body.
+    pub(crate) content_type: &'static str,
+    /// The body.
+    pub(crate) body: Arc<str>,
+}
+
+impl Response {
+    /// A line of text.
+    #[must_use]
+    pub(crate) fn line(status: &'static str, text: &str) -> Self {
+        Self { status, content_type: "text/plain; charset=utf-8", body: format!("{text}\n").into() }
+    }
+}
+
+/// Answers a request; called by several threads at a time.
+pub(crate) type Answer = dyn Fn(&Request) -> Response + Send + Sync;
+
+/// A socket that listens.
+#[derive(Debug)]
+pub(crate) struct Server {
+    listener: TcpListener,
+    limits: Limits,
+    open: Arc<AtomicUsize>,
+}
+
+impl Server {
+    /// Listens on an address; port 0 takes a free one.
+    ///
+    /// # Errors
+    /// Whatever the kernel says, such as that the address is in use.
+    pub(crate) fn bind(address: SocketAddr, limits: Limits) -> io::Result<Self> {
+        let listener = TcpListener::bind(address)?;
+        listener.set_nonblocking(true)?;
+        Ok(Self { listener, limits, open: Arc::default() })
+    }
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// Whatever the kernel says.
+    pub(crate) fn address(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// Takes the connections that wait, each on a thread of its own; call it when [`AsFd::as_fd`] is readable. Never blocks.
+    pub(crate) fn accept(&self, answer: &Arc<Answer>) {
+        // One that went away while it waited is no reason not to take the next, and any other error is for the next call.
+        while let Ok((stream, _)) = self.listener.accept() {
+            let place = Place::of(&self.open);
+            if self.open.load(Ordering::Relaxed) > self.limits.connections {
+                refuse(&stream);
+                continue;
+            }
+            let (answer, limits) = (Arc::clone(answer), self.limits);
+            let serve = move || {
+                let _place = place;
+                // A client that does not listen to the end is its own loss.
+                let _ = serve(&stream, &limits, &answer);
+            };
+            // Without a thread the connection is closed, which tells the client enough.
+            let _ = std::thread::Builder::new().name("http".to_owned()).spawn(serve);
+        }
+    }
+}
+
+impl AsFd for Server {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
+}
+
+/// A connection that counts.
+struct Place(Arc<AtomicUsize>);
+
+impl Place {
+    fn of(open: &Arc<AtomicUsize>) -> Self {
+        open.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(open))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Says that there are too many. The line fits any socket's buffer, so that this does not wait.
+fn refuse(mut stream: &TcpStream) {
+    let text = head(&Response::line("503 Service Unavailable", ""), 0);
+    let _ = stream.set_nonblocking(true).and_then(|()| stream.write_all(text.as_bytes()));
+}
+
+fn serve(stream: &TcpStream, limits: &Limits, answer: &Arc<Answer>) -> io::Result<()> {
+    stream.set_nonblocking(false)?;
+    let response = match read(stream, limits)? {
+        Ok(request) => {
+            let response = answer(&request);
+            let body = if request.head_only { "" } else { &*response.body };
+            format!("{}{body}", head(&response, response.body.len()))
+        }
+        Err(malformed) => {
+            let response = Response::line(malformed.status(), malformed.words());
+            format!("{}{}", head(&response, response.body.len()), response.body)
+        }
+    };
+    write(stream, response.as_bytes(), limits.response_time)?;
+    stream.shutdown(Shutdown::Write)?;
+    finish(stream)
+}
+
+fn head(response: &Response, length: usize) -> String {
+    format!(
+        "HTTP/1.1 {}\r\nContent-Type: {}\r\nContent-Length: {length}\r\nConnection: close\r\n\
+         X-Content-Type-Options: nosniff\r\nCache-Control: no-store\r\n\r\n",
+        response.status, response.content_type
+    )
+}
+
+/// The time that is left, or an error.
+fn left(deadline: Instant) -> io::Result<Duration> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
+}
+
+/// A request, as far as there is one in time.
+fn read(mut stream: &TcpStream, limits: &Limits) -> io::Result<Result<Request, Malformed>> {
+    let deadline = Instant::now() + limits.request_time;
+    let mut buffer = vec![0; limits.request_bytes];
+    let mut filled = 0;
+    loop {
+        if let Some(request) = request::complete(&buffer[..filled]) {
+            return Ok(Request::parse(request));
+        }
+        if filled == buffer.len() {
+            return Ok(Err(Malformed::TooLong));
+        }
+        let Ok(time) = left(deadline) else { return Ok(Err(Malformed::TooSlow)) };
+        stream.set_read_timeout(Some(time))?;
+        match stream.read(&mut buffer[filled..]) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(bytes) => filled += bytes,
+            Err(error) if is_passing(&error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn write(mut stream: &TcpStream, mut text: &[u8], time: Duration) -> io::Result<()> {
+    let deadline = Instant::now() + time;
+    while !text.is_empty() {
+        stream.set_write_timeout(Some(left(deadline)?))?;
+        match stream.write(text) {
+            Ok(bytes) => text = &text[bytes..],
+            Err(error) if is_passing(&error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Waits a moment for the client to close: what it still sends would else have the kernel reset the connection, and the
+/// response be lost on its way.
+fn finish(mut stream: &TcpStream) -> io::Result<()> {
+    const MOMENT: Duration = Duration::from_millis(500);
+    let deadline = Instant::now() + MOMENT;
+    loop {
+        stream.set_read_timeout(Some(left(deadline)?))?;
+        if stream.read(&mut [0; 512])? == 0 {
+            return Ok(());
+        }
+    }
+}
+
+/// A timeout, which is told by the deadline, or a signal.
+fn is_passing(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,85 @@
+//! The pages: metrics, whether it is alive, and one that names them.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::{Request, Response};
+use crate::metrics::exporter::Exporter;
+use crate::metrics::text::{self, Format};
+
+/// For how long a scrape is as good as a new one: whoever asks more often gets the same again.
+const FRESH: Duration = Duration::from_millis(500);
+
+/// Pages of an exporter.
+#[derive(Debug)]
+pub(crate) struct Pages {
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    exporter: Exporter,
+    last: Option<Scrape>,
+}
+
+/// A scrape as text.
+#[derive(Debug)]
+struct Scrape {
+    at: Instant,
+    openmetrics: Arc<str>,
+    prometheus: Arc<str>,
+}
+
+impl Pages {
+    /// Of this exporter.
+    #[must_use]
+    pub(crate) fn new(exporter: Exporter) -> Self {
+        Self { state: Mutex::new(State { exporter, last: None }) }
+    }
+
+    /// The page a request asks for.
+    #[must_use]
+    pub(crate) fn answer(&self, request: &Request) -> Response {
+        match request.path.as_str() {
+            "/metrics" => {
+                let format = Format::accepted(&request.accept);
+                Response { status: "200 OK", content_type: format.content_type(), body: self.metrics(format) }
+            }
+            "/-/healthy" => Response::line("200 OK", "linerate export is healthy"),
+            "/" => {
+                Response { status: "200 OK", content_type: "text/html; charset=utf-8", body: INDEX.into() }
+            }
+            _ => Response::line("404 Not Found", "there are /metrics and /-/healthy"),
+        }
+    }
+
+    /// The metrics, of now or of a moment ago. One scrape at a time: others wait, and get what it found.
+    #[must_use]
+    pub(crate) fn metrics(&self, format: Format) -> Arc<str> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = &mut *state;
+        let scrape = match state.last.take() {
+            Some(last) if last.at.elapsed() < FRESH => last,
+            _ => {
+                let exposition = state.exporter.scrape();
+                let written = |format| text::write(&exposition, format).into();
+                Scrape {
+                    openmetrics: written(Format::OpenMetrics),
+                    prometheus: written(Format::Prometheus),
+                    at: Instant::now(),
+                }
+            }
+        };
+        let text = match format {
+            Format::OpenMetrics => Arc::clone(&scrape.openmetrics),
+            Format::Prometheus => Arc::clone(&scrape.prometheus),
+        };
+        state.last = Some(scrape);
+        text
+    }
+}
+
+const INDEX: &str = "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\"><title>linerate export</title>\n\
+    <h1>linerate export</h1>\n<p>What the packet path of this host counts.</p>\n\
+    <ul><li><a href=\"/metrics\">/metrics</a>: OpenMetrics, or the text format of Prometheus\n\
+    <li><a href=\"/-/healthy\">/-/healthy</a>: whether it is alive</ul></html>\n";

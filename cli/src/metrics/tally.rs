@@ -1,0 +1,217 @@
+//! What has to outlive a reading: totals of counters whose sources come and go, and which series there may be.
+//!
+//! A counter's total is the sum of what its sources grew by. When a source goes, such as a socket, the total stays; one that
+//! comes adds all it has counted; one that begins anew adds what it counted since. So a series never shrinks, as long as the
+//! exporter lives. A family that has more series than it may have keeps those it saw first; the others are one, whose total
+//! is the sum of what they grew by.
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::metrics::family::{Family, Fold, Kind, OTHER};
+use crate::metrics::gather::{Gathered, Reading, Restart};
+
+/// How many scrapes a source, or a series, may be away before it is forgotten: one that comes back later begins anew.
+const REMEMBERED: u64 = 240;
+
+/// Groups that folded series may form, such as one an interface; those beyond are `other` in every label.
+const GROUPS: usize = 64;
+
+/// What is known of all families.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    families: BTreeMap<&'static str, Kept>,
+    most: usize,
+    scrape: u64,
+}
+
+/// What is known of a family.
+#[derive(Debug, Default)]
+struct Kept {
+    sources: HashMap<(Vec<String>, u64), Source>,
+    series: BTreeMap<Vec<String>, Series>,
+    others: BTreeMap<Vec<String>, Series>,
+}
+
+#[derive(Debug)]
+struct Source {
+    last: u64,
+    seen: u64,
+}
+
+#[derive(Debug, Default)]
+struct Series {
+    total: u64,
+    seen: u64,
+}
+
+/// All that is exported, in the order of the table.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Exposition {
+    /// Families that have any series, with them.
+    pub(crate) families: Vec<(&'static Family, Vec<Row>)>,
+}
+
+/// A series and its value.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Row {
+    /// Values of the family's labels, in their order.
+    pub(crate) labels: Vec<String>,
+    /// Its value.
+    pub(crate) number: Number,
+}
+
+/// A value.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Number {
+    /// A count.
+    Whole(u64),
+    /// Anything else.
+    Real(f64),
+}
+
+impl Number {
+    /// It, as a float.
+    #[cfg(test)]
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "Prometheus keeps all values as floats")]
+    pub(crate) fn value(self) -> f64 {
+        match self {
+            Number::Whole(count) => count as f64,
+            Number::Real(value) => value,
+        }
+    }
+}
+
+impl Tally {
+    /// With at most so many series a family, and one more for each group of those beyond.
+    pub(crate) fn new(most: usize) -> Self {
+        Self { most, ..Self::default() }
+    }
+
+    /// Takes up what was gathered, family by family in the order of `all`; with it how many series were folded of which family.
+    pub(crate) fn take(
+        &mut self,
+        all: &[&'static Family],
+        gathered: &Gathered,
+    ) -> (Exposition, Vec<(&'static str, usize)>) {
+        self.scrape += 1;
+        let mut families = Vec::new();
+        let mut folded = Vec::new();
+        for family in all.iter().copied() {
+            let readings = gathered.of(family);
+            if readings.is_empty() && !self.families.contains_key(family.name) {
+                continue;
+            }
+            let kept = self.families.entry(family.name).or_default();
+            let (rows, many) = kept.take(family, readings, self.most, self.scrape);
+            if many > 0 {
+                folded.push((family.name, many));
+            }
+            if !rows.is_empty() {
+                families.push((family, rows));
+            }
+        }
+        (Exposition { families }, folded)
+    }
+}
+
+impl Kept {
+    fn take(&mut self, family: &Family, readings: &[Reading], most: usize, scrape: u64) -> (Vec<Row>, usize) {
+        self.sources.retain(|_, source| source.seen + REMEMBERED > scrape);
+        // A series that is away keeps its place for as long, so that those beyond do not come and go with it.
+        self.series.retain(|_, series| series.seen + REMEMBERED > scrape);
+        let mut gauges: BTreeMap<Vec<String>, f64> = BTreeMap::new();
+        let mut beyond = std::collections::BTreeSet::new();
+        for reading in readings {
+            let own = self.series.contains_key(&reading.labels) || self.series.len() < most;
+            let labels = if own {
+                reading.labels.clone()
+            } else {
+                beyond.insert(&reading.labels);
+                self.group(family.folded(&reading.labels))
+            };
+            let grown = match family.kind {
+                Kind::Counter(_) => self.grown(reading, scrape),
+                Kind::Gauge(fold) => {
+                    if own || fold != Fold::Omit {
+                        join(gauges.entry(labels.clone()).or_insert(f64::NAN), reading.value, fold);
+                    }
+                    0
+                }
+            };
+            let list = if own { &mut self.series } else { &mut self.others };
+            let series = list.entry(labels).or_default();
+            series.total = series.total.wrapping_add(grown);
+            series.seen = scrape;
+        }
+        let rows = match family.kind {
+            Kind::Counter(scale) => self.totals(scale, scrape),
+            Kind::Gauge(_) => gauges
+                .into_iter()
+                .map(|(labels, value)| Row { labels, number: Number::Real(value) })
+                .collect(),
+        };
+        (rows, beyond.len())
+    }
+
+    /// The group that a folded series is in.
+    fn group(&self, labels: Vec<String>) -> Vec<String> {
+        if self.others.contains_key(&labels) || self.others.len() < GROUPS {
+            labels
+        } else {
+            vec![OTHER.to_owned(); labels.len()]
+        }
+    }
+
+    /// By how much the source of a reading grew.
+    fn grown(&mut self, reading: &Reading, scrape: u64) -> u64 {
+        let count = reading.count;
+        match self.sources.get_mut(&(reading.labels.clone(), reading.source)) {
+            None => {
+                let key = (reading.labels.clone(), reading.source);
+                self.sources.insert(key, Source { last: count, seen: scrape });
+                count
+            }
+            Some(source) => {
+                let (last, shrank) = (source.last, count < source.last);
+                source.seen = scrape;
+                source.last = if shrank && reading.restart == Restart::Never { last } else { count };
+                match reading.restart {
+                    _ if !shrank => count - last,
+                    Restart::Anew => count,
+                    Restart::At32Bits => (count + (1 << 32)).saturating_sub(last),
+                    Restart::Never => 0,
+                }
+            }
+        }
+    }
+
+    /// The counters that have a source now; and those of many, which stay.
+    fn totals(&self, scale: f64, scrape: u64) -> Vec<Row> {
+        let now = self.series.iter().filter(|(_, series)| series.seen == scrape);
+        let row = |(labels, series): (&Vec<String>, &Series)| Row {
+            labels: labels.clone(),
+            number: scaled(series.total, scale),
+        };
+        now.chain(&self.others).map(row).collect()
+    }
+}
+
+fn scaled(total: u64, scale: f64) -> Number {
+    #[expect(clippy::float_cmp, reason = "it is the constant itself")]
+    #[expect(clippy::cast_precision_loss, reason = "Prometheus keeps all values as floats")]
+    if scale == 1.0 { Number::Whole(total) } else { Number::Real(total as f64 * scale) }
+}
+
+/// Adds a gauge's reading to what is there, which is no number at first.
+fn join(value: &mut f64, more: f64, fold: Fold) {
+    *value = match fold {
+        _ if value.is_nan() => more,
+        Fold::Sum => *value + more,
+        Fold::Highest => value.max(more),
+        Fold::Omit => more,
+    };
+}
+
+#[cfg(test)]
+mod tests;

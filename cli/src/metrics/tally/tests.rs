@@ -1,0 +1,152 @@
+use super::*;
+use crate::metrics::families::{
+    FAMILIES, IRQ_CPU, RSS_RECEIVE_PACKETS, SOCKET_DROPPED, SOCKET_FILL, SOCKET_QUEUED, SOFTIRQ_PROCESSED,
+};
+use crate::metrics::gather::Restart;
+use proptest::prelude::*;
+
+fn scrape(tally: &mut Tally, gather: impl FnOnce(&mut Gathered)) -> (Exposition, Vec<(&'static str, usize)>) {
+    let mut gathered = Gathered::default();
+    gather(&mut gathered);
+    tally.take(FAMILIES, &gathered)
+}
+
+fn rows(exposition: &Exposition, family: &Family) -> Vec<(String, f64)> {
+    let found = exposition.families.iter().find(|(found, _)| found.name == family.name);
+    let rows = found.map_or(&[][..], |(_, rows)| rows.as_slice());
+    rows.iter().map(|row| (row.labels.join(" "), row.number.value())).collect()
+}
+
+fn socket(all: &mut Gathered, inode: u64, drops: u64) {
+    all.count_of(&SOCKET_DROPPED, &["udp", "53"], (inode, Restart::At32Bits), drops);
+}
+
+#[test]
+fn a_sum_does_not_shrink_when_one_of_its_sources_goes() {
+    let mut tally = Tally::new(10);
+    let mut total = |sockets: &[(u64, u64)]| {
+        let (shown, _) = scrape(&mut tally, |all| {
+            sockets.iter().for_each(|(inode, drops)| socket(all, *inode, *drops));
+        });
+        rows(&shown, &SOCKET_DROPPED).first().map(|row| row.1)
+    };
+    assert_eq!(total(&[(1, 100), (2, 50)]), Some(150.0));
+    assert_eq!(total(&[(2, 60)]), Some(160.0));
+    assert_eq!(total(&[]), None, "nobody listens, so there is no series");
+    assert_eq!(total(&[(3, 5)]), Some(165.0));
+    assert_eq!(total(&[(1, 101), (3, 5)]), Some(166.0), "one that could not be read for a moment");
+}
+
+#[test]
+fn what_less_than_before_means_depends_on_the_counter() {
+    let mut tally = Tally::new(10);
+    let mut counted = |restart, count| {
+        let labels = [match restart {
+            Restart::Anew => "0",
+            Restart::At32Bits => "1",
+            Restart::Never => "2",
+        }];
+        let (shown, _) =
+            scrape(&mut tally, |all| all.count_of(&SOFTIRQ_PROCESSED, &labels, (0, restart), count));
+        rows(&shown, &SOFTIRQ_PROCESSED)[0].1
+    };
+    assert_eq!((counted(Restart::Anew, 100), counted(Restart::Anew, 7)), (100.0, 107.0));
+    let almost = (1 << 32) - 10;
+    assert_eq!(counted(Restart::At32Bits, almost) + 15.0, counted(Restart::At32Bits, 5));
+    assert_eq!((counted(Restart::Never, 100), counted(Restart::Never, 98)), (100.0, 100.0));
+    assert_eq!(counted(Restart::Never, 101), 101.0);
+}
+
+#[test]
+fn series_beyond_the_limit_are_one_that_says_other() {
+    let mut tally = Tally::new(2);
+    let queues = |tally: &mut Tally, counts: &[(&str, u64)]| {
+        let (shown, folded) = scrape(tally, |all| {
+            for (queue, count) in counts {
+                all.count(&RSS_RECEIVE_PACKETS, &["eth0", queue], *count);
+            }
+        });
+        (rows(&shown, &RSS_RECEIVE_PACKETS), folded)
+    };
+    let row = |labels: &str, value| (labels.to_owned(), value);
+    let (rows, folded) = queues(&mut tally, &[("0", 1), ("1", 2), ("2", 4), ("3", 8)]);
+    assert_eq!(rows, [row("eth0 0", 1.0), row("eth0 1", 2.0), row("eth0 other", 12.0)]);
+    assert_eq!(folded, [("linerate_rss_receive_packets", 2)]);
+    // Queue 0 is away: its place stays its own, and `other` does not shrink.
+    let (rows, _) = queues(&mut tally, &[("1", 2), ("2", 5)]);
+    assert_eq!(rows, [row("eth0 1", 2.0), row("eth0 other", 13.0)]);
+    let (rows, _) = queues(&mut tally, &[("0", 3), ("3", 9)]);
+    assert_eq!(rows, [row("eth0 0", 3.0), row("eth0 other", 14.0)]);
+}
+
+#[test]
+fn a_place_that_is_free_for_long_goes_to_another_from_where_it_is() {
+    let mut tally = Tally::new(1);
+    let mut queue = |queue: &str, count| {
+        let (shown, _) = scrape(&mut tally, |all| all.count(&RSS_RECEIVE_PACKETS, &["eth0", queue], count));
+        rows(&shown, &RSS_RECEIVE_PACKETS)
+    };
+    queue("0", 10);
+    for _ in 0..REMEMBERED {
+        queue("1", 100);
+    }
+    let row = |labels: &str, value| (labels.to_owned(), value);
+    // What it counted is in `other` already.
+    assert_eq!(queue("1", 103), [row("eth0 1", 3.0), row("eth0 other", 100.0)]);
+}
+
+#[test]
+fn gauges_are_joined_as_their_family_says() {
+    let mut tally = Tally::new(1);
+    let (shown, _) = scrape(&mut tally, |all| {
+        for port in ["53", "54", "55"] {
+            all.value(&SOCKET_QUEUED, &["udp", port], 2.0);
+            all.value(&SOCKET_FILL, &["udp", port], port.parse::<f64>().expect("a number") / 100.0);
+            all.value(&IRQ_CPU, &["eth0", port], 3.0);
+        }
+        all.value(&SOCKET_QUEUED, &["udp", "53"], 3.0);
+    });
+    let row = |labels: &str, value| (labels.to_owned(), value);
+    assert_eq!(rows(&shown, &SOCKET_QUEUED), [row("udp 53", 5.0), row("udp other", 4.0)]);
+    assert_eq!(rows(&shown, &SOCKET_FILL), [row("udp 53", 0.53), row("udp other", 0.55)]);
+    assert_eq!(rows(&shown, &IRQ_CPU), [row("eth0 53", 3.0)]);
+}
+
+#[test]
+fn groups_are_bounded_too() {
+    let mut tally = Tally::new(1);
+    let (shown, folded) = scrape(&mut tally, |all| {
+        for interface in 0..1000 {
+            all.count(&RSS_RECEIVE_PACKETS, &[&format!("eth{interface}"), "0"], 1);
+        }
+    });
+    let rows = rows(&shown, &RSS_RECEIVE_PACKETS);
+    assert_eq!((rows.len(), folded[0].1), (1 + GROUPS + 1, 999));
+    assert_eq!(rows.iter().map(|row| row.1).sum::<f64>(), 1000.0);
+}
+
+proptest! {
+    /// Whatever comes, goes and begins anew, no series of a counter shrinks while it is there, and the sum of all of them is
+    /// what the sources grew by.
+    #[test]
+    fn counters_never_shrink(
+        most in 1..4_usize,
+        scrapes in prop::collection::vec(prop::collection::vec((0..6_u64, 0..50_u64), 0..6), 1..12),
+    ) {
+        let mut tally = Tally::new(most);
+        let mut last: BTreeMap<String, f64> = BTreeMap::new();
+        for queues in scrapes {
+            let queues: BTreeMap<u64, u64> = queues.into_iter().collect();
+            let (shown, _) = scrape(&mut tally, |all| {
+                for (queue, count) in &queues {
+                    all.count(&RSS_RECEIVE_PACKETS, &["eth0", &queue.to_string()], *count);
+                }
+            });
+            for (labels, value) in rows(&shown, &RSS_RECEIVE_PACKETS) {
+                let before = last.insert(labels, value).unwrap_or(0.0);
+                prop_assert!(value >= before);
+            }
+            prop_assert!(last.len() <= most + 1);
+        }
+    }
+}

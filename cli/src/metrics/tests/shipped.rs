@@ -1,0 +1,126 @@
+//! What is shipped with the exporter: documentation, dashboard and rules name families that exist, and are what Prometheus
+//! understands.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::family;
+use super::rules;
+use serde_json::Value;
+
+fn shipped(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name)
+}
+
+fn text(name: &str) -> String {
+    std::fs::read_to_string(shipped(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+/// What the dashboard asks, with where it does.
+fn queries() -> Vec<(String, String)> {
+    let dashboard: Value = serde_json::from_str(&text("share/grafana/linerate.json")).expect("JSON");
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let mut found = Vec::new();
+    for panel in list(&dashboard["panels"]) {
+        let title = panel["title"].as_str().expect("a title").to_owned();
+        for target in list(&panel["targets"]) {
+            found.push((title.clone(), target["expr"].as_str().expect("a query").to_owned()));
+        }
+    }
+    found
+}
+
+/// Has promtool look at a file; false where it is not installed, which is said.
+fn promtool(test: &str, arguments: &[&str], file: &Path) -> bool {
+    let Ok(output) = Command::new("promtool").args(arguments).arg(file).output() else {
+        let _ = std::io::Write::write_all(
+            &mut std::io::stderr(),
+            format!("\nSKIP {test}: promtool is not installed\n").as_bytes(),
+        );
+        return false;
+    };
+    let said = [output.stdout, output.stderr].concat();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&said));
+    true
+}
+
+#[test]
+fn the_documentation_has_the_table() {
+    let document = text("docs/export.md");
+    let table = super::table();
+    assert!(document.contains(&table), "docs/export.md: put this there\n{table}");
+}
+
+#[test]
+fn the_dashboard_asks_for_what_there_is_in_the_order_of_the_path() {
+    let queries = queries();
+    assert!(queries.len() > 30, "{}", queries.len());
+    for (title, query) in &queries {
+        let series = rules::series(query);
+        assert!(!series.is_empty(), "{title}: {query}");
+        series.iter().for_each(|series| assert!(family(series).is_some(), "{title}: {series}"));
+    }
+    let dashboard: Value = serde_json::from_str(&text("share/grafana/linerate.json")).expect("JSON");
+    let panels = dashboard["panels"].as_array().expect("panels");
+    let rows =
+        panels.iter().filter(|panel| panel["type"] == "row").filter_map(|panel| panel["title"].as_str());
+    let rows: Vec<&str> = rows.filter_map(|title| title.split([':', ' ']).next()).collect();
+    assert_eq!(rows, ["Link", "RSS", "Softirq", "Filter", "Socket", "Thread", "Transmit", "Findings"]);
+    let ids: BTreeSet<u64> = panels.iter().filter_map(|panel| panel["id"].as_u64()).collect();
+    assert_eq!(ids.len(), panels.len(), "a panel's id twice");
+}
+
+#[test]
+fn prometheus_understands_the_dashboards_queries() {
+    // As rules, which promtool checks: with what Grafana puts in for its variables.
+    let mut file = String::from("groups:\n- name: dashboard\n  rules:\n");
+    for (number, (_, query)) in queries().iter().enumerate() {
+        let query = query.replace("$__rate_interval", "5m");
+        file.push_str(&format!("  - record: dashboard:{number}\n    expr: {}\n", Value::from(query)));
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("dashboard.yml");
+    std::fs::write(&path, file).expect("written");
+    promtool("prometheus_understands_the_dashboards_queries", &["check", "rules"], &path);
+}
+
+#[test]
+fn the_rules_fire_when_they_should() {
+    let test = "the_rules_fire_when_they_should";
+    if promtool(test, &["check", "rules"], &shipped("share/prometheus/linerate.rules.yml")) {
+        promtool(test, &["test", "rules"], &shipped("share/prometheus/linerate.rules.test.yml"));
+    }
+}
+
+#[test]
+fn the_rules_name_families_and_findings_that_exist_and_each_alert_is_tested() {
+    let file = text("share/prometheus/linerate.rules.yml");
+    let tests = text("share/prometheus/linerate.rules.test.yml");
+    let code = file.lines().filter(|line| !line.trim_start().starts_with('#'));
+    let found: BTreeSet<&str> = code.clone().flat_map(rules::series).collect();
+    assert!(found.len() > 10, "{found:?}");
+    found.iter().for_each(|series| assert!(family(series).is_some(), "{series}"));
+    for recorded in words_after(&file, "record: ") {
+        assert!(recorded.starts_with("linerate:"), "{recorded}");
+    }
+    for alert in words_after(&file, "alert: ") {
+        assert!(alert.starts_with("Linerate"), "{alert}");
+        let fires = format!("alertname: {alert}\n        exp_alerts:\n          - exp_labels:");
+        assert!(tests.contains(&fires), "{alert} is never seen to fire in linerate.rules.test.yml");
+    }
+    for id in words_after(&file, "finding: ") {
+        assert!(linerate_host::diagnosis::rule(id).is_some(), "no finding {id}");
+        assert!(file.contains(&format!("runbook: docs/findings/{id}.md")), "{id}");
+    }
+    let alerts = words_after(&file, "alert: ").len();
+    assert_eq!(words_after(&file, "runbook: ").len(), alerts, "each alert has a page");
+    assert_eq!(words_after(&file, " for: ").len(), alerts, "each alert waits");
+}
+
+/// The words that follow this, wherever it is.
+fn words_after<'t>(text: &'t str, label: &str) -> Vec<&'t str> {
+    let rest = text.split(label).skip(1);
+    rest.filter_map(|rest| rest.split(|letter: char| letter.is_whitespace() || letter == '}').next())
+        .collect()
+}

@@ -1,0 +1,131 @@
+//! Expositions as text: OpenMetrics 1.0, and the older text format of Prometheus (0.0.4), which node_exporter reads.
+//!
+//! Both are written here, since libraries write one or the other, and the same series have to be in both.
+
+use std::fmt::Write as _;
+
+use crate::metrics::family::{Family, Kind};
+use crate::metrics::tally::{Exposition, Number, Row};
+
+/// A format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Format {
+    /// OpenMetrics 1.0.
+    OpenMetrics,
+    /// Prometheus' text format 0.0.4.
+    Prometheus,
+}
+
+/// Media types that a request may ask for.
+const OPENMETRICS: &str = "application/openmetrics-text";
+const TEXT: &str = "text/plain";
+
+impl Format {
+    /// The media type of a response.
+    #[must_use]
+    pub(crate) fn content_type(self) -> &'static str {
+        match self {
+            Format::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            Format::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
+        }
+    }
+
+    /// The format that a request's `Accept` prefers (RFC 9110, 12.5.1); the older one where it does not name OpenMetrics.
+    #[must_use]
+    pub(crate) fn accepted(accept: &str) -> Self {
+        let quality = |wanted: &str| {
+            let ranges = accept.split(',').filter_map(|range| {
+                let mut parts = range.split(';').map(str::trim);
+                let name = parts.next()?;
+                let weight = parts.find_map(|part| part.strip_prefix("q="));
+                let weight = weight.map_or(1.0, |weight| weight.parse::<f64>().unwrap_or(0.0));
+                name.eq_ignore_ascii_case(wanted).then_some(weight)
+            });
+            ranges.fold(0.0, f64::max)
+        };
+        let openmetrics = quality(OPENMETRICS);
+        if openmetrics > 0.0 && openmetrics >= quality(TEXT) {
+            Format::OpenMetrics
+        } else {
+            Format::Prometheus
+        }
+    }
+}
+
+/// Writes an exposition.
+#[must_use]
+pub(crate) fn write(exposition: &Exposition, format: Format) -> String {
+    let mut text = String::new();
+    for (family, rows) in &exposition.families {
+        head(&mut text, family, format);
+        rows.iter().for_each(|row| series(&mut text, family, row));
+    }
+    if format == Format::OpenMetrics {
+        text.push_str("# EOF\n");
+    }
+    text
+}
+
+/// What comes before the series of a family. The older format knows counters by the name of their series.
+fn head(text: &mut String, family: &Family, format: Format) {
+    let name = match format {
+        Format::OpenMetrics => family.name.to_owned(),
+        Format::Prometheus => family.series(),
+    };
+    // Writing to a string does not fail.
+    let _ = writeln!(text, "# HELP {name} {}", escaped(family.help, format == Format::OpenMetrics));
+    let _ = writeln!(text, "# TYPE {name} {}", family.kind_name());
+    if format == Format::OpenMetrics && !family.unit.is_empty() {
+        let _ = writeln!(text, "# UNIT {name} {}", family.unit);
+    }
+}
+
+fn series(text: &mut String, family: &Family, row: &Row) {
+    text.push_str(family.name);
+    if matches!(family.kind, Kind::Counter(_)) {
+        text.push_str("_total");
+    }
+    // A label without a value is no label.
+    let labels = family.labels.iter().zip(&row.labels).filter(|(_, value)| !value.is_empty());
+    let mut separator = '{';
+    for (name, value) in labels {
+        let _ = write!(text, "{separator}{name}=\"{}\"", escaped(value, true));
+        separator = ',';
+    }
+    if separator == ',' {
+        text.push('}');
+    }
+    let _ = match row.number {
+        Number::Whole(count) => writeln!(text, " {count}"),
+        Number::Real(value) => writeln!(text, " {}", real(value)),
+    };
+}
+
+/// A float as both formats have it.
+fn real(value: f64) -> String {
+    if value.is_nan() {
+        "NaN".to_owned()
+    } else if value.is_infinite() {
+        if value > 0.0 { "+Inf" } else { "-Inf" }.to_owned()
+    } else {
+        // Ticks and nanoseconds are whole numbers of their kind: no more digits than that.
+        let text = format!("{value:.9}");
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    }
+}
+
+fn escaped(text: &str, quotes: bool) -> String {
+    let mut written = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match letter {
+            '\\' => written.push_str("\\\\"),
+            '\n' => written.push_str("\\n"),
+            '"' if quotes => written.push_str("\\\""),
+            letter => written.push(letter),
+        }
+    }
+    written
+}
+
+#[cfg(test)]
+mod tests;

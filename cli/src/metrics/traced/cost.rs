@@ -1,0 +1,156 @@
+//! What packet processing takes from the CPUs.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use linerate_host::Host;
+use linerate_trace::TraceError;
+use linerate_trace::cost::{self, CpuCost, Look};
+
+use crate::metrics::families::{COST_LOOK, COST_SECONDS, COST_STOLEN};
+use crate::metrics::gather::Gathered;
+
+/// How long is looked until what was seen is taken up.
+const LAP: Duration = Duration::from_secs(2);
+
+/// A thread that looks, in windows that keep it below 1 % of a CPU (see [`linerate_trace::cost`]).
+#[derive(Debug)]
+pub(crate) struct Cost {
+    sums: Arc<Mutex<Sums>>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Result<(), TraceError>>>,
+}
+
+/// What was seen so far.
+#[derive(Debug, Default)]
+struct Sums {
+    cpus: BTreeMap<u32, Taken>,
+    share: Option<f64>,
+}
+
+/// Nanoseconds of a CPU.
+#[derive(Debug, Default, Clone, Copy)]
+struct Taken {
+    net_rx: u64,
+    net_tx: u64,
+    nic_irq: u64,
+    stolen: u64,
+}
+
+impl Cost {
+    /// Begins to look.
+    pub(crate) fn start() -> Result<Self, TraceError> {
+        let (sums, stop) = (Arc::<Mutex<Sums>>::default(), Arc::<AtomicBool>::default());
+        let (told, started) = mpsc::channel();
+        let of_thread = (Arc::clone(&sums), Arc::clone(&stop));
+        let thread = std::thread::spawn(move || {
+            let host = Host::live();
+            let (sums, stop) = of_thread;
+            let mut look = match Look::start(&host, None) {
+                Ok(look) => look,
+                Err(error) => {
+                    // Nobody who does not wait can be told.
+                    let _ = told.send(Err(error));
+                    return Ok(());
+                }
+            };
+            let _ = told.send(Ok(()));
+            let stopped = || stop.load(Ordering::Relaxed);
+            while !stopped() {
+                look.wait(LAP, &stopped)?;
+                let cost = look.read(&host)?;
+                sums.lock().unwrap_or_else(PoisonError::into_inner).add(&cost);
+            }
+            Ok(())
+        });
+        // A thread that ends without a word has panicked.
+        match started.recv() {
+            Ok(Ok(())) => Ok(Self { sums, stop, thread: Some(thread) }),
+            Ok(Err(error)) => Err(error),
+            Err(_) => Err(TraceError::Kernel {
+                what: "telling what packets take",
+                source: std::io::Error::other("the thread that looks has ended"),
+            }),
+        }
+    }
+
+    /// What was taken since it began.
+    pub(crate) fn gather(&mut self, gathered: &mut Gathered) -> Result<(), String> {
+        if let Some(thread) = self.thread.take_if(|thread| thread.is_finished()) {
+            return Err(match thread.join() {
+                Ok(Err(error)) => error.to_string(),
+                _ => "the thread that looks has ended".to_owned(),
+            });
+        }
+        let sums = self.sums.lock().unwrap_or_else(PoisonError::into_inner);
+        for (cpu, taken) in &sums.cpus {
+            let cpu = cpu.to_string();
+            for (context, ns) in
+                [("net_rx", taken.net_rx), ("net_tx", taken.net_tx), ("nic_irq", taken.nic_irq)]
+            {
+                gathered.count(&COST_SECONDS, &[&cpu, context], ns);
+            }
+            gathered.count(&COST_STOLEN, &[&cpu], taken.stolen);
+        }
+        if let Some(share) = sums.share {
+            gathered.value(&COST_LOOK, &[], share);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Cost {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // What it says of its end nobody asks for any more.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Sums {
+    fn add(&mut self, cost: &cost::Cost) {
+        for cpu in &cost.cpus {
+            self.cpus.entry(cpu.cpu).or_default().add(cpu);
+        }
+        self.share = cost.own.share.value().copied();
+    }
+}
+
+impl Taken {
+    fn add(&mut self, cpu: &CpuCost) {
+        self.net_rx += cpu.net_rx_ns;
+        self.net_tx += cpu.net_tx_ns;
+        self.nic_irq += cpu.nic_irq_ns;
+        // What fell on idle time, and what threads of the kernel did that have no other work, was taken from nobody.
+        let nobody = cpu.from_idle_ns + cpu.in_ksoftirqd_ns + cpu.in_threads_ns;
+        self.stolen += (cpu.net_rx_ns + cpu.net_tx_ns + cpu.nic_irq_ns).saturating_sub(nobody);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_threads_with_other_work_lost_is_stolen() {
+        let cpu = CpuCost {
+            net_rx_ns: 50,
+            net_tx_ns: 5,
+            nic_irq_ns: 10,
+            from_idle_ns: 20,
+            in_ksoftirqd_ns: 15,
+            in_threads_ns: 5,
+            ..CpuCost::default()
+        };
+        let mut taken = Taken::default();
+        taken.add(&cpu);
+        taken.add(&cpu);
+        assert_eq!((taken.net_rx, taken.stolen), (100, 50));
+    }
+}

@@ -1,0 +1,68 @@
+//! Packets where they end, by the kernel's own reason.
+
+use std::collections::BTreeMap;
+
+use linerate_host::Host;
+use linerate_trace::TraceError;
+use linerate_trace::drops::seen::{Direction, Look, Network, Point, Subject};
+
+use crate::metrics::families::{DROPS_LOST, DROPS_MISSED, DROPS_PASSED};
+use crate::metrics::gather::Gathered;
+
+/// Programs that count.
+#[derive(Debug)]
+pub(crate) struct Drops {
+    look: Look,
+}
+
+impl Drops {
+    /// Begins to count the UDP packets of these ports, of the calling thread's network namespace.
+    pub(crate) fn start(host: &Host, ports: &[u16]) -> Result<Self, TraceError> {
+        let subject = Subject { network: Network::Here, ports: ports.to_vec(), peer: None };
+        Ok(Self { look: Look::start(host, &subject)? })
+    }
+
+    /// What was counted since.
+    pub(crate) fn gather(&mut self, host: &Host, gathered: &mut Gathered) -> Result<(), String> {
+        let seen = self.look.read(host).map_err(|error| error.to_string())?;
+        // The kernel tells one reason at many places.
+        let mut lost: BTreeMap<(&str, String), u64> = BTreeMap::new();
+        for item in &seen.lost {
+            let reason = item.reason.as_deref().unwrap_or("unknown").to_ascii_lowercase();
+            *lost.entry((way(item.direction), reason)).or_default() += item.packets;
+        }
+        for ((direction, reason), packets) in lost {
+            gathered.count(&DROPS_LOST, &[direction, &reason], packets);
+        }
+        let mut passed: BTreeMap<(&str, &str), u64> = BTreeMap::new();
+        for item in &seen.passed {
+            *passed.entry((point(item.point), way(item.direction))).or_default() += item.packets;
+        }
+        for ((point, direction), packets) in passed {
+            gathered.count(&DROPS_PASSED, &[point, direction], packets);
+        }
+        gathered.count(&DROPS_MISSED, &[], seen.missed);
+        Ok(())
+    }
+}
+
+fn way(direction: Direction) -> &'static str {
+    match direction {
+        Direction::Request => "request",
+        Direction::Reply => "reply",
+    }
+}
+
+fn point(point: Point) -> &'static str {
+    match point {
+        Point::Received => "received",
+        Point::Delivered => "delivered",
+        Point::Read => "read",
+        Point::Truncated => "truncated",
+        Point::LengthUnknown => "length_unknown",
+        Point::Sent => "sent",
+        Point::SendFailed => "send_failed",
+        Point::Queued => "queued",
+        Point::Forwarded => "forwarded",
+    }
+}

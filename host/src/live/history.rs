@@ -1,0 +1,206 @@
+//! The last figures of each item.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::live::picture::Picture;
+
+/// So many figures of each item are kept.
+const LENGTH: usize = 120;
+
+/// An item of a picture.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Item {
+    /// The path as a whole.
+    Path,
+    /// An interface.
+    Interface(String),
+    /// A receive queue.
+    Receive(String, u32),
+    /// A CPU.
+    Cpu(u32),
+    /// A service, by its name.
+    Service(String),
+    /// A socket, by its inode.
+    Socket(u64),
+    /// A thread, by its id.
+    Thread(u32),
+    /// A transmit queue.
+    Transmit(String, u32),
+}
+
+/// A figure of an item.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Metric {
+    /// Packets a second; of an interface and the path, those received.
+    Packets,
+    /// Packets a second that an interface or the path sent.
+    Sent,
+    /// Packets lost a second.
+    Drops,
+    /// Interrupts a second.
+    Interrupts,
+    /// Share of time in softirqs; of the path, CPUs' worth of it.
+    Softirq,
+    /// Bytes that wait.
+    Queued,
+    /// CPUs' worth of time.
+    Time,
+    /// Times a second that NET_RX stopped with work left.
+    Squeezes,
+}
+
+/// A gap is a figure that was not known.
+type Ring = VecDeque<Option<f32>>;
+
+/// What each item did, the latest last. A figure that was not known is a gap.
+#[derive(Debug, Default)]
+pub struct History {
+    curves: BTreeMap<Item, Curves>,
+    /// How many pictures were taken in.
+    taken: u64,
+}
+
+/// What an item did.
+#[derive(Debug, Default)]
+struct Curves {
+    rings: Vec<(Metric, Ring)>,
+    /// The number of the picture in which it was seen last.
+    seen: u64,
+}
+
+impl History {
+    /// Takes a picture's figures in, and forgets items that were in none of the last pictures.
+    pub fn take(&mut self, picture: &Picture) {
+        self.taken += 1;
+        for (item, figures) in figures(picture) {
+            let Curves { rings, seen } = self.curves.entry(item).or_default();
+            *seen = self.taken;
+            for (metric, figure) in figures {
+                let ring = match rings.iter_mut().find(|(known, _)| *known == metric) {
+                    Some((_, ring)) => ring,
+                    None => {
+                        rings.push((metric, VecDeque::new()));
+                        &mut rings.last_mut().expect("it was just put there").1
+                    }
+                };
+                if ring.len() == LENGTH {
+                    ring.pop_front();
+                }
+                #[expect(clippy::cast_possible_truncation, reason = "a curve is drawn with eight heights")]
+                ring.push_back(figure.map(|figure| figure as f32));
+            }
+        }
+        let oldest = self.taken.saturating_sub(LENGTH as u64);
+        self.curves.retain(|_, curves| curves.seen > oldest);
+    }
+
+    /// The last figures of an item, the latest last; nothing where none was taken in.
+    pub fn of(&self, item: &Item, metric: Metric) -> impl DoubleEndedIterator<Item = Option<f64>> + '_ {
+        let rings = self.curves.get(item).map(|curves| &curves.rings).into_iter().flatten();
+        let ring = rings.filter(move |(known, _)| *known == metric).map(|(_, ring)| ring);
+        ring.flatten().map(|figure| figure.map(f64::from))
+    }
+}
+
+/// A figure that there may be, of each kind that an item has.
+type Figures = Vec<(Metric, Option<f64>)>;
+
+#[expect(clippy::cast_precision_loss, reason = "a curve is drawn with eight heights")]
+fn figures(picture: &Picture) -> Vec<(Item, Figures)> {
+    use Metric::{Drops, Interrupts, Packets, Queued, Sent, Softirq, Squeezes, Time};
+    let totals = &picture.totals;
+    let lost = [totals.rx_drops_per_second, totals.backlog_drops_per_second, totals.socket_drops_per_second];
+    let mut found: Vec<(Item, Figures)> = vec![(
+        Item::Path,
+        vec![
+            (Packets, totals.rx_packets_per_second),
+            (Sent, totals.tx_packets_per_second),
+            (Softirq, totals.softirq_cpus),
+            (Queued, totals.queued_bytes.map(|bytes| bytes as f64)),
+            (Time, totals.thread_cpus),
+            (Interrupts, totals.interrupts_per_second),
+            (Drops, crate::live::growth::sum(lost)),
+        ],
+    )];
+    for interface in &picture.interfaces {
+        let name = &interface.interface;
+        found.push((
+            Item::Interface(name.clone()),
+            vec![
+                (Packets, interface.rx_packets_per_second),
+                (Sent, interface.tx_packets_per_second),
+                (Drops, interface.rx_drops_per_second),
+            ],
+        ));
+        for queue in interface.receive.value().into_iter().flatten() {
+            found.push((
+                Item::Receive(name.clone(), queue.queue),
+                vec![
+                    (Packets, queue.packets_per_second),
+                    (Drops, queue.drops_per_second),
+                    (Interrupts, queue.interrupts_per_second),
+                ],
+            ));
+        }
+        for queue in interface.transmit.value().into_iter().flatten() {
+            found.push((
+                Item::Transmit(name.clone(), queue.queue),
+                vec![(Packets, queue.packets_per_second), (Drops, queue.drops_per_second)],
+            ));
+        }
+    }
+    for cpu in picture.cpus.value().into_iter().flatten() {
+        found.push((
+            Item::Cpu(cpu.cpu),
+            vec![
+                (Softirq, cpu.softirq_share),
+                (Packets, cpu.packets_per_second),
+                (Interrupts, cpu.interrupts_per_second),
+                (Drops, cpu.drops_per_second),
+                (Squeezes, cpu.squeezes_per_second),
+            ],
+        ));
+    }
+    for service in picture.services.value().into_iter().flatten() {
+        let sockets = || service.sockets.iter();
+        let queued =
+            sockets().filter_map(|socket| socket.queued_bytes).reduce(u64::saturating_add).map(|b| b as f64);
+        let drops = crate::live::growth::sum(sockets().map(|socket| socket.drops_per_second));
+        found.push((Item::Service(service.name.clone()), vec![(Queued, queued), (Drops, drops)]));
+        found.extend(sockets().map(|socket| {
+            let queued = socket.queued_bytes.map(|bytes| bytes as f64);
+            (Item::Socket(socket.inode), vec![(Queued, queued), (Drops, socket.drops_per_second)])
+        }));
+    }
+    let threads = picture.threads.value().into_iter().flatten();
+    found.extend(threads.map(|thread| (Item::Thread(thread.tid), vec![(Time, thread.cpu_share)])));
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::live::{Live, Source};
+    use crate::{Host, Known, Scope};
+
+    #[test]
+    fn the_last_figures_are_kept_and_what_was_in_none_of_the_last_pictures_is_forgotten() {
+        let host = Host::scripted([("/proc/stat", "cpu0 1 0 1 1 0 0 1 0\n")]);
+        let mut picture = Live::open(Source::Live(host), Scope::default()).refresh();
+        let mut history = History::default();
+        for number in 0..150_u32 {
+            if let Known::Value(cpus) = &mut picture.cpus {
+                cpus[0].softirq_share = (number != 149).then(|| f64::from(number));
+            }
+            history.take(&picture);
+        }
+        let shares: Vec<_> = history.of(&Item::Cpu(0), Metric::Softirq).collect();
+        assert_eq!((shares.len(), shares[0], shares[118], shares[119]), (120, Some(30.0), Some(148.0), None));
+        picture.cpus = Known::unknown("gone");
+        for _ in 0..LENGTH {
+            history.take(&picture);
+        }
+        assert_eq!(history.of(&Item::Cpu(0), Metric::Softirq).count(), 0);
+        assert_eq!(history.of(&Item::Path, Metric::Packets).count(), LENGTH);
+    }
+}

@@ -1,0 +1,83 @@
+//! What each CPU did.
+
+use std::collections::BTreeMap;
+
+use crate::Known;
+use crate::pulse::Pulse;
+use crate::stage::machine::CpuTimes;
+use crate::stage::softirq::SoftnetCpu;
+
+use super::Readings;
+use super::interrupts::Interrupts;
+use crate::live::growth::rate_32;
+use crate::live::picture::Cpu;
+
+pub(super) fn all(readings: &Readings<'_>, interrupts: &Interrupts) -> Known<Vec<Cpu>> {
+    let times = match &readings.now.cpu_times {
+        Known::Value(times) => times,
+        Known::Unknown { why } => return Known::unknown(why.clone()),
+    };
+    let before = Counted::of(readings.before);
+    let now = Counted::of(Some(readings.now));
+    let mut cpus: Vec<Cpu> =
+        times.iter().map(|times| cpu(readings, interrupts, (&before, &now), times)).collect();
+    let all: f64 = cpus.iter().filter_map(|cpu| cpu.packets_per_second).sum();
+    for cpu in &mut cpus {
+        cpu.packets_share = cpu.packets_per_second.filter(|_| all > 0.0).map(|packets| packets / all);
+    }
+    Known::Value(cpus)
+}
+
+/// The counters of a reading by CPU.
+struct Counted<'a> {
+    times: BTreeMap<u32, &'a CpuTimes>,
+    softnet: BTreeMap<u32, &'a SoftnetCpu>,
+    net_rx: Option<&'a BTreeMap<u32, u64>>,
+}
+
+impl<'a> Counted<'a> {
+    fn of(pulse: Option<&'a Pulse>) -> Self {
+        let times = pulse.and_then(|pulse| pulse.cpu_times.value()).into_iter().flatten();
+        let softnet = pulse.and_then(|pulse| pulse.softnet.value()).into_iter().flatten();
+        Self {
+            times: times.map(|item| (item.cpu, item)).collect(),
+            softnet: softnet.map(|item| (item.cpu, item)).collect(),
+            net_rx: pulse.and_then(|pulse| pulse.net_rx.value()),
+        }
+    }
+}
+
+fn cpu(
+    readings: &Readings<'_>,
+    interrupts: &Interrupts,
+    (before, now): (&Counted<'_>, &Counted<'_>),
+    times: &CpuTimes,
+) -> Cpu {
+    let cpu = times.cpu;
+    let share = |part: fn(&CpuTimes) -> u64| {
+        let earlier = before.times.get(&cpu)?;
+        let all = times.total().checked_sub(earlier.total()).filter(|all| *all > 0)?;
+        #[expect(clippy::cast_precision_loss, reason = "a share is shown with two digits")]
+        Some((part(times).checked_sub(part(earlier))? as f64 / all as f64).min(1.0))
+    };
+    let softnet = |count: fn(&SoftnetCpu) -> Option<u64>| {
+        let of = |counted: &Counted<'_>| counted.softnet.get(&cpu).and_then(|line| count(line));
+        rate_32(of(before), of(now), readings.seconds)
+    };
+    let net_rx = |counted: &Counted<'_>| counted.net_rx.and_then(|all| all.get(&cpu).copied());
+    Cpu {
+        cpu,
+        node: readings.path.machine.node_of(cpu),
+        interrupts_per_second: interrupts.on(cpu),
+        busy_share: share(|times| times.idle).map(|idle| 1.0 - idle),
+        softirq_share: share(|times| times.softirq),
+        steal_share: share(|times| times.steal),
+        net_rx_per_second: rate_32(net_rx(before), net_rx(now), readings.seconds),
+        packets_share: None,
+        packets_per_second: softnet(|line| Some(line.processed)),
+        rps_per_second: softnet(|line| line.received_rps),
+        drops_per_second: softnet(|line| Some(line.dropped)),
+        squeezes_per_second: softnet(|line| Some(line.time_squeeze)),
+        backlog_packets: now.softnet.get(&cpu).and_then(|line| line.backlog),
+    }
+}

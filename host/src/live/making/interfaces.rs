@@ -1,0 +1,191 @@
+//! Interfaces and their queues, of both directions.
+
+use std::collections::BTreeMap;
+
+use crate::pulse::InterfacePulse;
+use crate::stage::irq::Vector;
+use crate::stage::link::Link;
+use crate::stage::rss::QueueCounts;
+use crate::{CpuSet, Known};
+
+use super::interrupts::Interrupts;
+use super::{Readings, list};
+use crate::live::growth::{rate, rate_32, sum};
+use crate::live::picture::{Discipline, Interface, ReceiveQueue, TransmitQueue};
+
+type Counts = Known<Option<Vec<QueueCounts>>>;
+
+pub(super) fn all(readings: &Readings<'_>, interrupts: &Interrupts) -> Vec<Interface> {
+    let interfaces = readings.path.link.iter().filter_map(|link| {
+        let now = readings.now.interfaces.iter().find(|item| item.interface == link.interface)?;
+        // One that was made anew under the same name counts from zero.
+        let before = readings.before.and_then(|before| {
+            let same = |item: &&InterfacePulse| item.interface == link.interface && item.index == now.index;
+            before.interfaces.iter().find(same)
+        });
+        now.index.is_some().then(|| Reader { readings, interrupts, link, now, before }.interface())
+    });
+    interfaces.collect()
+}
+
+struct Reader<'a> {
+    readings: &'a Readings<'a>,
+    interrupts: &'a Interrupts,
+    link: &'a Link,
+    now: &'a InterfacePulse,
+    before: Option<&'a InterfacePulse>,
+}
+
+impl Reader<'_> {
+    fn interface(&self) -> Interface {
+        let link = self.link;
+        let total = |name: &str| {
+            let before = self.before.and_then(|before| before.totals.get(name).copied());
+            rate(before, self.now.totals.get(name).copied(), self.readings.seconds)
+        };
+        let discipline = self.discipline();
+        let of_discipline = discipline.value().and_then(|root| root.as_ref()?.drops_per_second);
+        Interface {
+            interface: link.interface.clone(),
+            driver: link.driver.value().and_then(|driver| Some(driver.as_ref()?.name.clone())),
+            node: link.node.value().copied().flatten(),
+            speed_bits_per_second: link.speed_bits_per_second.value().copied().flatten(),
+            gone_seconds: None,
+            rx_packets_per_second: total("rx_packets"),
+            rx_bits_per_second: total("rx_bytes").map(|bytes| bytes * 8.0),
+            rx_drops_per_second: sum([total("rx_missed_errors"), total("rx_dropped")]),
+            tx_packets_per_second: total("tx_packets"),
+            tx_bits_per_second: total("tx_bytes").map(|bytes| bytes * 8.0),
+            tx_drops_per_second: sum([total("tx_dropped"), total("tx_errors"), of_discipline]),
+            receive: self.receive(),
+            receive_told_by: told_by(&self.now.receive),
+            transmit: self.transmit(),
+            transmit_told_by: told_by(&self.now.transmit),
+            discipline,
+        }
+    }
+
+    fn receive(&self) -> Known<Vec<ReceiveQueue>> {
+        if let (None, Some(why)) = (self.now.receive.value(), self.now.receive.why()) {
+            return Known::unknown(why);
+        }
+        let number = self.link.receive_queues.clone();
+        let counts = Pairs::new(self.before.map(|before| &before.receive), &self.now.receive);
+        number.map(|number| (0..number).map(|queue| self.receive_queue(queue, &counts)).collect())
+    }
+
+    fn receive_queue(&self, queue: u32, counts: &Pairs<'_>) -> ReceiveQueue {
+        let (interface, path) = (self.link.interface.as_str(), self.readings.path);
+        let vector = path.irq.receive_vector(interface, queue);
+        let irq = vector.map(|vector| vector.irq);
+        let (interrupts_per_second, busiest) = irq.map_or((None, None), |irq| self.interrupts.of(irq));
+        let cpu = busiest.or_else(|| vector.and_then(Vector::cpu));
+        let node = self.link.node.value().copied().flatten();
+        let cpus_node = cpu.and_then(|cpu| path.machine.node_of(cpu));
+        ReceiveQueue {
+            queue,
+            packets_per_second: counts.rate(queue, |item| Some(item.packets), self.readings.seconds),
+            drops_per_second: counts.rate(queue, |item| item.drops, self.readings.seconds),
+            irq,
+            interrupts_per_second,
+            cpu,
+            allowed: vector.and_then(|vector| vector.affinity.value()).map(list),
+            rps: path.softirq.rps_cpus(interface, queue).map(list),
+            far_node: node.zip(cpus_node).is_some_and(|(own, other)| own != other),
+        }
+    }
+
+    fn transmit(&self) -> Known<Vec<TransmitQueue>> {
+        if let (None, Some(why)) = (self.now.transmit.value(), self.now.transmit.why()) {
+            return Known::unknown(why);
+        }
+        let interface = self.link.interface.as_str();
+        let Some(settings) = self.readings.path.transmit_of(interface) else {
+            return Known::unknown(format!("{interface}: its transmit queues were not read"));
+        };
+        let counts = Pairs::new(self.before.map(|before| &before.transmit), &self.now.transmit);
+        let vectors = self.readings.path.irq.vectors(interface);
+        let (own, earlier) = (of_queues(Some(self.now)), of_queues(self.before));
+        let queue = |item: &crate::stage::transmit::TransmitQueue| {
+            let queue = item.queue;
+            let (own, before) = (own.get(&queue), earlier.get(&queue));
+            TransmitQueue {
+                queue,
+                packets_per_second: counts.rate(queue, |item| Some(item.packets), self.readings.seconds),
+                drops_per_second: rate_32(
+                    before.map(|item| item.drops),
+                    own.map(|item| item.drops),
+                    self.readings.seconds,
+                ),
+                backlog_packets: own.map(|item| item.backlog),
+                irq: vectors
+                    .iter()
+                    .find(|vector| vector.transmit_queue == Some(queue))
+                    .map(|vector| vector.irq),
+                xps: item.xps_cpus.value().and_then(Option::as_ref).map(list),
+            }
+        };
+        settings.queues.clone().map(|queues| queues.iter().map(queue).collect())
+    }
+
+    fn discipline(&self) -> Known<Option<Discipline>> {
+        let root = |pulse: &InterfacePulse| {
+            pulse.disciplines.value().and_then(|all| all.iter().find(|item| item.parent == "root").cloned())
+        };
+        let before = self.before.and_then(root);
+        let seconds = self.readings.seconds;
+        self.now.disciplines.clone().map(|_| {
+            let now = root(self.now)?;
+            let grown = |count: fn(&crate::stage::transmit::Discipline) -> u64| {
+                rate_32(before.as_ref().map(count), Some(count(&now)), seconds)
+            };
+            Some(Discipline {
+                drops_per_second: grown(|item| item.drops),
+                requeues_per_second: grown(|item| item.requeues),
+                backlog_packets: now.backlog,
+                kind: now.kind,
+            })
+        })
+    }
+}
+
+/// The disciplines of transmit queues by queue: those below an `mq`, whose children are numbered from 1 in hexadecimal.
+fn of_queues(pulse: Option<&InterfacePulse>) -> BTreeMap<u32, &crate::stage::transmit::Discipline> {
+    let all = pulse.and_then(|pulse| pulse.disciplines.value()).into_iter().flatten();
+    let of_queue = |item: &crate::stage::transmit::Discipline| {
+        let (_, minor) = item.parent.rsplit_once(':')?;
+        u32::from_str_radix(minor, 16).ok()?.checked_sub(1)
+    };
+    all.rev().filter_map(|item| Some((of_queue(item)?, item))).collect()
+}
+
+fn told_by(counts: &Counts) -> Option<String> {
+    let first = counts.value()?.as_ref()?.first()?;
+    Some(first.read_from.split(": ").next().unwrap_or_default().to_owned())
+}
+
+/// What queues counted at two readings, by queue.
+struct Pairs<'a> {
+    before: BTreeMap<u32, &'a QueueCounts>,
+    now: BTreeMap<u32, &'a QueueCounts>,
+}
+
+impl<'a> Pairs<'a> {
+    fn new(before: Option<&'a Counts>, now: &'a Counts) -> Self {
+        fn map(counts: &Counts) -> BTreeMap<u32, &QueueCounts> {
+            let all = counts.value().into_iter().flatten().flatten();
+            all.map(|item| (item.queue, item)).collect()
+        }
+        Self { before: before.map(map).unwrap_or_default(), now: map(now) }
+    }
+
+    fn rate(&self, queue: u32, count: fn(&QueueCounts) -> Option<u64>, seconds: Option<f64>) -> Option<f64> {
+        let of = |counts: &BTreeMap<u32, &QueueCounts>| counts.get(&queue).and_then(|item| count(item));
+        rate(of(&self.before), of(&self.now), seconds)
+    }
+}
+
+/// Whether the lists of CPUs share one; lists that cannot be read share none.
+pub(super) fn overlap(one: &CpuSet, other: &CpuSet) -> bool {
+    one.iter().any(|cpu| other.contains(cpu))
+}

@@ -1,0 +1,125 @@
+//! Where a finding sits: by what it would change, and by what its words and evidence name.
+
+use std::collections::BTreeSet;
+
+use crate::setting::{QueueDirection, Setting};
+use crate::{Finding, PacketPath, StageName};
+
+use crate::live::picture::{Found, Place};
+
+/// A finding of more places of a kind than this is of the whole.
+const MOST: usize = 16;
+
+pub(super) fn found(path: &PacketPath, finding: &Finding) -> Found {
+    let mut places = BTreeSet::new();
+    for change in &finding.changes {
+        places.extend(of_setting(path, &change.setting));
+    }
+    let words = words(finding);
+    of_words(path, finding.stage, &words, &mut places);
+    let is_queue = |place: &&Place| matches!(place, Place::Receive(..) | Place::Transmit(..) | Place::Cpu(_));
+    if places.iter().filter(is_queue).count() > MOST {
+        let interfaces: Vec<Place> = places
+            .iter()
+            .filter_map(|place| match place {
+                Place::Receive(interface, _) | Place::Transmit(interface, _) => {
+                    Some(Place::Interface(interface.clone()))
+                }
+                _ => None,
+            })
+            .collect();
+        places.retain(|place| !is_queue(&place));
+        places.extend(interfaces);
+    }
+    Found {
+        id: finding.id.to_owned(),
+        stage: finding.stage,
+        severity: finding.severity.into(),
+        title: finding.title.clone(),
+        remedy: finding.remedy.to_owned(),
+        places: places.into_iter().collect(),
+    }
+}
+
+fn of_setting(path: &PacketPath, setting: &Setting) -> Option<Place> {
+    match setting {
+        Setting::QueueCpus { interface, direction: QueueDirection::Receive, queue }
+        | Setting::QueueFlows { interface, queue } => Some(Place::Receive(interface.clone(), *queue)),
+        Setting::QueueCpus { interface, direction: QueueDirection::Transmit, queue }
+        | Setting::QueueReceivers { interface, queue } => Some(Place::Transmit(interface.clone(), *queue)),
+        Setting::IrqAffinity { irq, .. } => path.irq.interfaces.iter().find_map(|item| {
+            let vector = item.vectors.value()?.iter().find(|vector| vector.irq == *irq)?;
+            Some(Place::Receive(item.interface.clone(), vector.receive_queue?))
+        }),
+        other => other.interface().map(|interface| Place::Interface(interface.into_owned())),
+    }
+}
+
+fn words(finding: &Finding) -> Vec<String> {
+    let evidence = finding.evidence.iter();
+    let text = evidence.flat_map(|item| [item.what.clone(), item.read_from.clone()]);
+    std::iter::once(finding.title.clone()).chain(text).collect()
+}
+
+fn of_words(path: &PacketPath, stage: StageName, words: &[String], places: &mut BTreeSet<Place>) {
+    for link in &path.link {
+        let interface = link.interface.as_str();
+        let has_one = places.iter().any(|place| match place {
+            Place::Interface(name) | Place::Receive(name, _) | Place::Transmit(name, _) => name == interface,
+            _ => false,
+        });
+        if !has_one && words.iter().any(|text| has_word(text, interface)) {
+            places.insert(Place::Interface(interface.to_owned()));
+        }
+    }
+    for service in path.socket.services() {
+        let name = service.name();
+        if words.iter().any(|text| text.contains(&name)) {
+            places.insert(Place::Service(name));
+        }
+    }
+    if stage == StageName::Thread {
+        let serving = path.thread.serving.value().into_iter().flatten();
+        let ids = serving.map(|thread| thread.tid);
+        let directory = |tid: u32| format!("/task/{tid}/");
+        places.extend(
+            ids.filter(|tid| words.iter().any(|text| text.contains(&directory(*tid)))).map(Place::Thread),
+        );
+    }
+    if matches!(stage, StageName::Softirq | StageName::Machine | StageName::Irq) {
+        places.extend(words.iter().flat_map(|text| cpus_in(text)).map(Place::Cpu));
+    }
+}
+
+/// Whether a name stands in a text with nothing beside it that could belong to a longer one.
+fn has_word(text: &str, word: &str) -> bool {
+    let part = |letter: Option<char>| letter.is_some_and(|letter| letter.is_ascii_alphanumeric());
+    !word.is_empty()
+        && text.match_indices(word).any(|(at, _)| {
+            let (before, after) = (text.get(..at), text.get(at + word.len()..));
+            !part(before.and_then(|text| text.chars().next_back()))
+                && !part(after.and_then(|text| text.chars().next()))
+        })
+}
+
+/// The numbers after the word `CPU`.
+fn cpus_in(text: &str) -> Vec<u32> {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let pairs = words.windows(2).filter(|pair| matches!(pair.first(), Some(&("CPU" | "cpu"))));
+    pairs
+        .filter_map(|pair| pair.get(1)?.trim_matches(|letter: char| !letter.is_ascii_digit()).parse().ok())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_words_and_cpus_numbers_after_that_word() {
+        assert!(has_word("eth0 loses packets", "eth0") && has_word("/sys/class/net/eth0/queues", "eth0"));
+        assert!(!has_word("eth01 loses packets", "eth0") && !has_word("veth0", "eth0"));
+        assert_eq!(cpus_in("CPU 3 takes all, and not CPU 17, or CPUs"), [3, 17]);
+        assert!(cpus_in("").is_empty());
+    }
+}

@@ -1,0 +1,94 @@
+//! Threads that serve the sockets: how much they ran, and where against the packets.
+
+use crate::stage::thread::{Serving, Task};
+use crate::{CpuSet, Known};
+
+use super::interfaces::overlap;
+use super::{Readings, list};
+use crate::live::growth::rate;
+use crate::live::picture::{Cpu, Seat, Thread};
+
+/// Ticks of `USER_HZ` in a second; it is 100 on every architecture (include/asm-generic/param.h) but Alpha and ia64.
+const TICKS_PER_SECOND: f64 = 100.0;
+
+/// A CPU that takes less than this part of all packets, or fewer than so many a second, is not one that they come by.
+const LEAST_SHARE: f64 = 0.02;
+const LEAST_PACKETS: f64 = 100.0;
+
+pub(super) fn all(readings: &Readings<'_>, cpus: &Known<Vec<Cpu>>) -> Known<Vec<Thread>> {
+    let serving = match &readings.path.thread.serving {
+        Known::Value(serving) => serving,
+        Known::Unknown { why } => return Known::unknown(why.clone()),
+    };
+    let with_packets = with_packets(cpus.value().map_or(&[], Vec::as_slice));
+    let mut threads: Vec<Thread> = Vec::new();
+    for known in serving {
+        if threads.iter().any(|thread| thread.tid == known.tid) {
+            continue;
+        }
+        let key = (known.pid, known.tid);
+        // Another one may have come to have its number.
+        let Some(now) = readings.now.threads.get(&key).filter(|task| task.name == known.name) else {
+            continue;
+        };
+        let before = readings.before.and_then(|before| before.threads.get(&key));
+        let before = before.filter(|task| task.started == now.started);
+        threads.push(thread(readings, known, (before, now), &with_packets));
+    }
+    Known::Value(threads)
+}
+
+/// CPUs on which packets meet the network stack, by what they did.
+fn with_packets(cpus: &[Cpu]) -> CpuSet {
+    let takes = |cpu: &&Cpu| {
+        cpu.packets_share.is_some_and(|share| share >= LEAST_SHARE)
+            && cpu.packets_per_second.is_some_and(|packets| packets >= LEAST_PACKETS)
+    };
+    cpus.iter().filter(takes).map(|cpu| cpu.cpu).collect()
+}
+
+fn thread(
+    readings: &Readings<'_>,
+    known: &Serving,
+    (before, now): (Option<&Task>, &Task),
+    with_packets: &CpuSet,
+) -> Thread {
+    let share = |ticks: fn(&Task) -> Option<u64>| {
+        rate(before.and_then(ticks), ticks(now), readings.seconds).map(|rate| rate / TICKS_PER_SECOND)
+    };
+    let all = |task: &Task| task.user_ticks?.checked_add(task.system_ticks?);
+    let cpu_share = share(all);
+    let ran = cpu_share.is_some_and(|share| share > 0.0);
+    let cpu = now.last_cpu;
+    let services = readings.path.socket.services().iter();
+    let serves =
+        services.filter(|service| service.sockets.iter().any(|socket| known.sockets.contains(&socket.inode)));
+    Thread {
+        pid: known.pid,
+        tid: known.tid,
+        name: known.name.clone(),
+        services: serves.map(crate::stage::socket::Service::name).collect(),
+        gone_seconds: None,
+        cpu_share,
+        system_share: share(|task| task.system_ticks),
+        cpu,
+        moved_from: before.and_then(|task| task.last_cpu).filter(|earlier| Some(*earlier) != cpu),
+        allowed: known.allowed.value().map(list),
+        seat: cpu.filter(|_| ran).and_then(|cpu| seat(readings, cpu, with_packets)),
+    }
+}
+
+fn seat(readings: &Readings<'_>, cpu: u32, with_packets: &CpuSet) -> Option<Seat> {
+    if with_packets.is_empty() {
+        return None;
+    }
+    if with_packets.contains(cpu) {
+        return Some(Seat::WithPackets);
+    }
+    let machine = &readings.path.machine;
+    let own = machine.node_of(cpu).and_then(|node| machine.cpus_of(node));
+    Some(match own {
+        Some(own) if !overlap(own, with_packets) => Seat::FarNode,
+        _ => Seat::OffQueue,
+    })
+}

@@ -1,0 +1,106 @@
+use super::*;
+use crate::Recording;
+use crate::recording::Entry;
+use linerate_testkit::specimen::{Node, specimen};
+use serde_json::Value;
+
+/// A specimen as a capture in memory.
+fn captured(name: &str) -> Source {
+    capture(name).into()
+}
+
+fn capture(name: &str) -> Capture {
+    let trees = specimen(name).expect("a specimen").trees();
+    let mut hosts = trees.iter().map(|tree| {
+        let mut recording = Recording::new();
+        for (path, node) in tree.followed().entries() {
+            let entry = match node {
+                Node::File(content) => Entry::File(content.clone().into_bytes()),
+                Node::Link(target) => Entry::Link(target.clone()),
+            };
+            recording.insert(path, entry);
+        }
+        Host::recorded(recording)
+    });
+    let first = hosts.next().expect("a reading");
+    Capture { about: None, first, later: hosts.next() }
+}
+
+#[test]
+fn a_big_host_is_seen_whole_with_rates_between_its_readings() {
+    let source = captured("many");
+    let mut live = Live::open(source, Scope::default());
+    let picture = live.refresh();
+    assert_eq!(picture.interval_seconds, Some(10.0));
+    assert_eq!(picture.interfaces.len(), 4);
+    let queues = picture.interfaces[0].receive.value().expect("queues");
+    assert_eq!(queues.len(), 64);
+    assert!(queues.iter().all(|queue| queue.irq.is_some() && queue.cpu.is_some()), "{:?}", queues[0]);
+    let cpus = picture.cpus.value().expect("CPUs");
+    assert_eq!(cpus.len(), 128);
+    assert!(
+        cpus.iter().all(|cpu| cpu.softirq_share == Some(0.3) && cpu.packets_per_second == Some(10_000.0))
+    );
+    assert_eq!(picture.host.nodes.len(), 2);
+    let services = picture.services.value().expect("services");
+    assert_eq!(services.iter().map(|service| service.sockets.len()).sum::<usize>(), 128);
+    assert_eq!(picture.threads.value().expect("threads").len(), 128);
+    assert_eq!(live.refresh().totals, picture.totals, "a capture says the same each time");
+}
+
+#[test]
+fn a_host_that_was_read_once_has_no_rates_and_its_findings() {
+    let once = Capture { later: None, ..capture("small-vm") };
+    let picture = Live::open(once.into(), Scope::default()).refresh();
+    assert_eq!(picture.interval_seconds, None);
+    assert_eq!(picture.totals.rx_packets_per_second, None);
+    assert!(!picture.findings.is_empty());
+}
+
+#[test]
+fn nothing_at_all_is_unknown_and_no_panic() {
+    let none = Host::scripted::<String, String>([]);
+    let mut live = Live::open(Source::Live(none), Scope::default());
+    let picture = live.refresh();
+    assert!(picture.cpus.why().is_some_and(|why| why.contains("/proc/stat")));
+    assert!(picture.services.why().is_some() && !picture.unknown.is_empty());
+}
+
+#[test]
+fn an_interface_that_is_asked_for_and_not_there_is_shown_as_gone() {
+    let none = Host::scripted([("/sys/class/net/eth0/ifindex", "2\n")]);
+    let scope = Scope { interfaces: vec!["eth1".into()], ..Scope::default() };
+    let picture = Live::open(Source::Live(none), scope).refresh();
+    assert_eq!(picture.interfaces.len(), 1);
+    assert_eq!(picture.interfaces[0].gone_seconds, Some(0.0));
+}
+
+#[test]
+fn a_picture_is_the_same_when_it_was_written_and_read() {
+    for name in ["many", "small-vm", "makita-2016"] {
+        let source = captured(name);
+        let picture = Live::open(source, Scope::default()).refresh();
+        let text = serde_json::to_string(&picture).expect("written");
+        let again: Picture = serde_json::from_str(&text).expect("read");
+        let value = |picture: &Picture| serde_json::to_value(picture).expect("a value");
+        assert!(same(&value(&again), &value(&picture)), "{name}");
+    }
+}
+
+/// Whether two values are the same but for the last digit of a fraction, which a reader may round.
+fn same(one: &Value, other: &Value) -> bool {
+    match (one, other) {
+        (Value::Object(one), Value::Object(other)) => {
+            one.len() == other.len()
+                && one.iter().all(|(key, value)| other.get(key).is_some_and(|other| same(value, other)))
+        }
+        (Value::Array(one), Value::Array(other)) => {
+            one.len() == other.len() && one.iter().zip(other).all(|(one, other)| same(one, other))
+        }
+        (Value::Number(one), Value::Number(other)) if one != other => {
+            let pair = one.as_f64().zip(other.as_f64());
+            pair.is_some_and(|(one, other)| (one - other).abs() <= one.abs() * 1e-12)
+        }
+        _ => one == other,
+    }
+}

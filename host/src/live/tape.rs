@@ -1,0 +1,154 @@
+//! Pictures that were recorded, a line of JSON each.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use crate::live::Picture;
+use crate::live::picture::SCHEMA;
+
+/// A line longer than this was written by nothing of ours.
+const LONGEST_LINE: u64 = 64 << 20;
+
+/// Recorded pictures, the first first. There is at least one.
+#[derive(Debug, Clone)]
+pub struct Tape {
+    pictures: Vec<Picture>,
+    /// Whether the last line was cut short, as where its writer was killed.
+    is_cut: bool,
+}
+
+/// Why a recording cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum TapeError {
+    /// The file cannot be read.
+    #[error("cannot read {path}: {source}")]
+    Io {
+        /// Which.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// A line is no picture.
+    #[error("{path}: line {line}: {reason}")]
+    Line {
+        /// Which file.
+        path: PathBuf,
+        /// Its number, from 1.
+        line: usize,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Nothing is in it.
+    #[error("{path}: no picture in it: it takes what 'linerate top --record' writes")]
+    Empty {
+        /// Which file.
+        path: PathBuf,
+    },
+}
+
+impl Tape {
+    /// Reads a recording. A last line that was cut short is left out.
+    ///
+    /// # Errors
+    /// [`TapeError`] with the path, and the line where one is no picture.
+    pub fn open(path: &Path) -> Result<Self, TapeError> {
+        let fault = |source| TapeError::Io { path: path.to_owned(), source };
+        Self::read(BufReader::new(File::open(path).map_err(fault)?), path)
+    }
+
+    /// The same of any reader; `path` is for errors.
+    ///
+    /// # Errors
+    /// As [`Tape::open`].
+    pub fn read(mut from: impl BufRead, path: &Path) -> Result<Self, TapeError> {
+        let path = || path.to_owned();
+        let mut pictures = Vec::new();
+        let mut is_cut = false;
+        for line in 1.. {
+            let wrong = |reason: String| TapeError::Line { path: path(), line, reason };
+            let mut bytes = Vec::new();
+            let taken = io::Read::take(&mut from, LONGEST_LINE).read_until(b'\n', &mut bytes);
+            if taken.map_err(|source| TapeError::Io { path: path(), source })? == 0 {
+                break;
+            }
+            let ended = bytes.last() == Some(&b'\n');
+            match picture(&bytes) {
+                Ok(picture) => pictures.push(picture),
+                Err(_) if !ended && !pictures.is_empty() => is_cut = true,
+                Err(reason) => return Err(wrong(reason)),
+            }
+        }
+        if pictures.is_empty() {
+            Err(TapeError::Empty { path: path() })
+        } else {
+            Ok(Self { pictures, is_cut })
+        }
+    }
+
+    /// The pictures, the first first.
+    #[must_use]
+    pub fn pictures(&self) -> &[Picture] {
+        &self.pictures
+    }
+
+    /// Whether the last line was cut short and left out.
+    #[must_use]
+    pub fn is_cut(&self) -> bool {
+        self.is_cut
+    }
+}
+
+fn picture(line: &[u8]) -> Result<Picture, String> {
+    #[derive(Deserialize)]
+    struct Named {
+        schema: String,
+    }
+    let named: Named = serde_json::from_slice(line)
+        .map_err(|_| "no picture: it takes what 'linerate top --record' writes".to_owned())?;
+    if named.schema != SCHEMA {
+        return Err(format!("its schema is {}, and this program reads {SCHEMA}", named.schema));
+    }
+    serde_json::from_slice(line).map_err(|error| format!("no whole picture: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::live::{Live, Source};
+    use crate::{Host, Scope};
+    use proptest::prelude::*;
+
+    fn line() -> String {
+        let host = Host::scripted([("/proc/stat", "cpu0 1 0 1 1 0 0 1 0\n"), ("/proc/uptime", "3 1\n")]);
+        let picture = Live::open(Source::Live(host), Scope::default()).refresh();
+        let mut value = serde_json::to_value(&picture).expect("a value");
+        value["schema"] = SCHEMA.into();
+        format!("{value}\n")
+    }
+
+    fn read(text: &str) -> Result<Tape, TapeError> {
+        Tape::read(text.as_bytes(), Path::new("x.jsonl"))
+    }
+
+    #[test]
+    fn a_last_line_that_is_cut_short_is_left_out_and_one_before_it_is_an_error() {
+        let line = line();
+        let tape = read(&format!("{line}{line}{}", &line[..line.len() / 2])).expect("read");
+        assert_eq!((tape.pictures().len(), tape.is_cut()), (2, true));
+        let error = read(&format!("{line}{{}}\n{line}")).expect_err("garbled").to_string();
+        assert!(error.starts_with("x.jsonl: line 2: no picture"), "{error}");
+        let error = read(&line.replace(SCHEMA, "linerate.top/9")).expect_err("newer").to_string();
+        assert!(error.contains("its schema is linerate.top/9"), "{error}");
+        assert!(matches!(read(""), Err(TapeError::Empty { .. })));
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_a_tape_or_an_error(text in "(\\{\"schema\":\"linerate.top/1\"[ -~]{0,40}\n?){0,3}|[ -~\n]{0,80}") {
+            let _ = read(&text);
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! A configuration's server.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use linerate_engine::{Backend, Builder, PathMtuDiscovery, Pinning, Program, Running, Server, Sockets};
+
+use super::BenchError;
+use crate::ladder::configuration::{Calls, Configuration, Sharing};
+
+/// Receive buffer of every server socket, so that a moment without CPU is not a loss.
+const RECEIVE_BUFFER: usize = 4 << 20;
+
+/// The server a configuration asks for, a worker for each of `cpus`.
+pub(crate) fn builder(
+    configuration: &Configuration,
+    address: SocketAddr,
+    cpus: &[u32],
+    largest: usize,
+) -> Builder {
+    Server::builder()
+        .bind(address)
+        .workers(cpus.len())
+        .cpus(cpus)
+        .sockets(match configuration.sharing {
+            Sharing::OneSocket => Sockets::Shared,
+            Sharing::Reuseport => Sockets::Reuseport,
+            Sharing::SteeredByCpu => Sockets::SteeredByCpu(Program::Cbpf),
+        })
+        .pinning(if configuration.pinned { Pinning::Own } else { Pinning::None })
+        .backend(match configuration.calls {
+            Calls::One => Backend::Recvfrom,
+            Calls::Batched(batch) => Backend::Mmsg { batch },
+        })
+        .path_mtu_discovery(if configuration.skip_ip_id {
+            PathMtuDiscovery::Do
+        } else {
+            PathMtuDiscovery::System
+        })
+        .busy_poll(configuration.busy_poll)
+        .receive_buffer(RECEIVE_BUFFER)
+        .max_request(largest.max(2048))
+        .drain_limit(Duration::ZERO)
+}
+
+/// Stops what is running, if anything is.
+pub(crate) fn stop(server: &mut Option<Running>) -> Result<(), BenchError> {
+    match server.take() {
+        Some(running) => running.stop().map(|_| ()).map_err(|error| BenchError::Server(error.to_string())),
+        None => Ok(()),
+    }
+}
+
+/// What the server asked for and had to replace, a line each.
+pub(crate) fn fallbacks(server: Option<&Running>) -> Vec<String> {
+    server.map_or_else(Vec::new, |server| {
+        server.fallbacks().iter().map(|fallback| format!("{}: {}", fallback.what, fallback.why)).collect()
+    })
+}
+
+/// Asks a server that serves nobody whether it got busy polling; if not, says why.
+pub(crate) fn busy_poll_refusal() -> Option<String> {
+    let configuration =
+        Configuration { busy_poll: Some(Duration::from_micros(50)), ..Configuration::baseline() };
+    let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
+    match builder(&configuration, loopback, &[0], 0).pinning(Pinning::None).prepare() {
+        Ok(server) => server
+            .fallbacks()
+            .iter()
+            .find(|fallback| fallback.what.contains("BUSY_POLL"))
+            .map(|fallback| format!("{}: {}", fallback.what, fallback.why)),
+        Err(error) => Some(error.to_string()),
+    }
+}

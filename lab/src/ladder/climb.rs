@@ -1,0 +1,442 @@
+//! The climb: each rung alternated with the configuration below it, and judged.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use linerate_host::Known;
+use linerate_host::stage::machine::CpuTime;
+use linerate_load::stats::{self, Verdict};
+
+use crate::ladder::bench::{Bench, BenchError, Sample, SampleRequest};
+use crate::ladder::configuration::Configuration;
+use crate::ladder::report::{ChangeMade, RungReport, Warning, WarningKind};
+use crate::ladder::rung::{BASELINE, Rung};
+use crate::ladder::summary;
+
+/// What stays in place for the rungs above.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Policy {
+    /// Every rung that could be applied.
+    KeepAll,
+    /// Rungs shown to be better than what is below them.
+    KeepBetter,
+}
+
+impl Policy {
+    /// The policy's name on the command line and in the report.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Policy::KeepAll => "keep-all",
+            Policy::KeepBetter => "keep-better",
+        }
+    }
+}
+
+/// How to climb.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// What stays.
+    pub policy: Policy,
+    /// Samples of each configuration in a comparison; rounded up to an even number, at least 4.
+    pub samples: u32,
+    /// Time for the whole climb; taken as far as `least_sample` allows.
+    pub budget: Duration,
+    /// The least time for a sample. With less, a search ends far from what it looks for.
+    pub least_sample: Duration,
+    /// Multiples of the capacity to offer for `goodput_at_overload`.
+    pub overload: Vec<f64>,
+    /// Bits of one transaction on the wire, one direction.
+    pub wire_bits_per_transaction: u64,
+    /// Speed of the link, bits a second.
+    pub link_bits_per_second: u64,
+}
+
+/// What happens while climbing.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// A rung is about to be measured.
+    Rung {
+        /// Its place among those asked for, from 0.
+        index: usize,
+        /// How many were asked for.
+        of: usize,
+        /// The rung.
+        rung: &'a Rung,
+    },
+    /// A rate is about to be offered.
+    Probing {
+        /// Transactions a second.
+        per_second: f64,
+        /// Time left of the budget.
+        left: Duration,
+    },
+    /// A rung is done or was skipped.
+    Done(&'a RungReport),
+}
+
+/// What a climb comes to.
+#[derive(Debug)]
+pub struct Climbed {
+    /// A report for each rung asked for that was reached.
+    pub rungs: Vec<RungReport>,
+    /// Doubts about the whole climb.
+    pub warnings: Vec<Warning>,
+    /// What stayed in place.
+    pub kept: Configuration,
+}
+
+/// Climbs `rungs` in order.
+///
+/// # Errors
+/// When nothing of the baseline could be measured. A rung that fails by itself is reported as skipped; a
+/// climb that cannot go on, or is told to stop, reports what it has, of the rung it was at too.
+pub fn climb(
+    bench: &mut dyn Bench,
+    rungs: &[&'static Rung],
+    options: &Options,
+    observer: &mut dyn FnMut(&Event<'_>),
+) -> Result<Climbed, BenchError> {
+    let mut climber = Climber {
+        bench,
+        options,
+        observer,
+        started: Instant::now(),
+        kept: Configuration::baseline(),
+        kept_id: BASELINE,
+        kept_rate: None,
+        taken: 0,
+    };
+    let (mut reports, mut warnings) = (Vec::new(), Vec::new());
+    for (index, rung) in rungs.iter().enumerate() {
+        (climber.observer)(&Event::Rung { index, of: rungs.len(), rung });
+        let Reached { report, ended } = climber.rung(rung, rungs.len() - index);
+        if let Some(error) = ended {
+            // What was measured by then is worth having.
+            if reports.is_empty() && !report.applied {
+                return Err(error);
+            }
+            warnings.push(Warning {
+                kind: WarningKind::Interrupted,
+                detail: format!(
+                    "ended while measuring {}, the rungs from there on are not measured: {error}",
+                    rung.id
+                ),
+            });
+            (climber.observer)(&Event::Done(&report));
+            reports.push(report);
+            break;
+        }
+        (climber.observer)(&Event::Done(&report));
+        reports.push(report);
+    }
+    Ok(Climbed { rungs: reports, warnings, kept: climber.kept })
+}
+
+/// A rung as far as it came, and what ended the climb there, if something did.
+struct Reached {
+    report: RungReport,
+    ended: Option<BenchError>,
+}
+
+struct Climber<'a> {
+    bench: &'a mut dyn Bench,
+    options: &'a Options,
+    observer: &'a mut dyn FnMut(&Event<'_>),
+    started: Instant,
+    kept: Configuration,
+    kept_id: &'static str,
+    /// Latest median of what is kept, transactions a second.
+    kept_rate: Option<f64>,
+    /// Samples taken so far.
+    taken: u32,
+}
+
+/// Samples of one configuration.
+#[derive(Default)]
+struct Samples(Vec<Sample>);
+
+impl Samples {
+    fn rates(&self) -> Vec<f64> {
+        self.0.iter().map(|sample| sample.transactions_per_second).collect()
+    }
+
+    fn median(&self) -> Option<f64> {
+        stats::median(&self.rates()).filter(|rate| *rate > 0.0)
+    }
+}
+
+/// How far a configuration's own samples may lie from their median: the search starts between.
+const OWN_BRACKET: (f64, f64) = (0.8, 1.25);
+/// The most time for the search that knows nothing yet; it takes a second or two.
+const FIRST_SEARCH: Duration = Duration::from_secs(10);
+/// The coarsest grid a search may end on, as a ratio.
+const GRID: f64 = 1.05;
+/// How far a rung may lie from the one below, where nothing else is known.
+const STEP_BRACKET: (f64, f64) = (0.5, 2.0);
+
+impl Climber<'_> {
+    fn rung(&mut self, rung: &'static Rung, rungs_left: usize) -> Reached {
+        if let Some(why) = self.bench.refusal(rung) {
+            return Reached { report: skipped(rung, why), ended: None };
+        }
+        let mut above = self.kept.clone();
+        (rung.change)(&mut above);
+        let time_before = self.bench.cpu_time();
+        let share = self.share(rungs_left);
+        let is_baseline = rung.id == BASELINE;
+        let taken = if is_baseline { self.baseline(&above, share) } else { self.alternate(&above, share) };
+        if let Some(failed) = taken.failed {
+            return self.broken_off(rung, &above, &taken.above, failed);
+        }
+        let (mut report, ended) = self.report(rung, &above, &taken.above, time_before);
+        report.kept = is_baseline || self.compared(&mut report, &taken);
+        if report.kept {
+            self.kept = above;
+            self.kept_id = rung.id;
+            self.kept_rate = taken.above.median();
+        } else {
+            self.kept_rate = taken.below.median();
+        }
+        Reached { report, ended }
+    }
+
+    /// Writes the comparison into the report, and tells whether the rung stays.
+    fn compared(&self, report: &mut RungReport, taken: &Taken) -> bool {
+        let comparison = stats::compare(&taken.below.rates(), &taken.above.rates());
+        match &comparison {
+            Ok(comparison) => report.versus_previous = Some(summary::versus(self.kept_id, comparison)),
+            Err(error) => report.warnings.push(Warning {
+                kind: WarningKind::Unknown,
+                detail: format!("no comparison with {}: {error}", self.kept_id),
+            }),
+        }
+        match self.options.policy {
+            Policy::KeepAll => true,
+            Policy::KeepBetter => comparison.is_ok_and(|comparison| comparison.verdict == Verdict::Better),
+        }
+    }
+
+    /// A rung whose samples are not all there.
+    fn broken_off(
+        &mut self,
+        rung: &'static Rung,
+        above: &Configuration,
+        samples: &Samples,
+        failed: Failed,
+    ) -> Reached {
+        let error = match failed {
+            Failed::Above(error) if rung.id != BASELINE && !error.ends_the_climb() => {
+                return Reached { report: skipped(rung, error.to_string()), ended: None };
+            }
+            Failed::Above(error) | Failed::Below(error) => error,
+        };
+        let kind = match error {
+            BenchError::GeneratorLost(_) => WarningKind::GeneratorLost,
+            _ => WarningKind::Interrupted,
+        };
+        let taken = samples.0.len();
+        let mut report = if taken == 0 {
+            skipped(rung, format!("the climb ended before it was measured: {error}"))
+        } else {
+            self.measured(rung, above, samples)
+        };
+        let detail = format!("ended after {taken} of {} samples: {error}", self.samples());
+        report.warnings.push(Warning { kind, detail });
+        Reached { report, ended: Some(error) }
+    }
+
+    /// The baseline has nothing below it to be alternated with.
+    fn baseline(&mut self, configuration: &Configuration, share: Duration) -> Taken {
+        let mut taken = Taken::default();
+        let budget = (share / self.samples()).max(self.options.least_sample);
+        let sampled = self.bench.switch(configuration).and_then(|()| {
+            taken.above.0.push(self.sample(None, FIRST_SEARCH)?);
+            while taken.above.0.len() < self.samples() as usize {
+                let hint = taken.above.median().map(|rate| bracket(rate, OWN_BRACKET, self.taken));
+                taken.above.0.push(self.sample(hint, budget)?);
+            }
+            Ok(())
+        });
+        taken.failed = sampled.err().map(Failed::Above);
+        taken
+    }
+
+    /// A B B A, until there are samples enough.
+    fn alternate(&mut self, above: &Configuration, share: Duration) -> Taken {
+        let below = self.kept.clone();
+        let mut taken = Taken::default();
+        let blocks = self.samples().div_ceil(2);
+        // One part in ten is for switching and for the overload that follows.
+        let budget = (share * 9 / 10 / (blocks * 4 + 1)).max(self.options.least_sample);
+        for _ in 0..blocks {
+            for is_above in [false, true, true, false] {
+                let mine = if is_above { &taken.above } else { &taken.below };
+                // Of what is below there are samples from its own rung; of what is above none yet.
+                let known = mine.median().or(self.kept_rate.filter(|_| !is_above));
+                let (hint, time) = match (known, self.kept_rate) {
+                    (Some(rate), _) => (Some(bracket(rate, OWN_BRACKET, self.taken)), budget),
+                    (None, Some(rate)) => (Some(bracket(rate, STEP_BRACKET, self.taken)), budget * 2),
+                    (None, None) => (None, budget * 2),
+                };
+                let switched = self.bench.switch(if is_above { above } else { &below });
+                match switched.and_then(|()| self.sample(hint, time)) {
+                    Ok(sample) if is_above => taken.above.0.push(sample),
+                    Ok(sample) => taken.below.0.push(sample),
+                    Err(error) => {
+                        taken.failed = Some(if is_above { Failed::Above } else { Failed::Below }(error));
+                        return taken;
+                    }
+                }
+            }
+        }
+        taken
+    }
+
+    fn sample(&mut self, hint: Option<(f64, f64)>, budget: Duration) -> Result<Sample, BenchError> {
+        self.taken += 1;
+        let left = self.left();
+        let observer = &mut *self.observer;
+        let mut probing = |per_second| observer(&Event::Probing { per_second, left });
+        let first = self.bench.sample(&mut SampleRequest { hint, budget, probing: &mut probing })?;
+        if first.transactions_per_second > 0.0 {
+            return Ok(first);
+        }
+        // No rate held at all. Where others did before, the machine was held up rather than the
+        // server; a search from the bottom tells.
+        self.bench.sample(&mut SampleRequest { hint: None, budget: FIRST_SEARCH, probing: &mut probing })
+    }
+
+    /// What the samples alone tell.
+    fn measured(&self, rung: &'static Rung, above: &Configuration, samples: &Samples) -> RungReport {
+        let mut report = empty(rung);
+        report.applied = true;
+        report.changes = changes(&self.bench.describe(&self.kept), &self.bench.describe(above));
+        summary::fill(&mut report, &samples.0, self.options);
+        report.warnings.extend(self.bench.warnings(rung, above));
+        report
+    }
+
+    /// The same, and what happens under overload. Where that cannot be told, the rest still holds.
+    fn report(
+        &mut self,
+        rung: &'static Rung,
+        above: &Configuration,
+        samples: &Samples,
+        time_before: Known<CpuTime>,
+    ) -> (RungReport, Option<BenchError>) {
+        let mut report = self.measured(rung, above, samples);
+        let mut ended = None;
+        if let Some(capacity) = samples.median() {
+            let factors = &self.options.overload;
+            let offered = self.bench.switch(above).and_then(|()| self.bench.overload(capacity, factors));
+            match offered {
+                Ok(goodput) => report.goodput_at_overload = overload(&goodput, &mut report.warnings),
+                Err(error) => {
+                    let detail = format!("goodput above the capacity: {error}");
+                    report.warnings.push(Warning { kind: WarningKind::Unknown, detail });
+                    ended = Some(error);
+                }
+            }
+        }
+        report.warnings.extend(summary::steal(time_before, self.bench.cpu_time()));
+        (report, ended)
+    }
+
+    fn samples(&self) -> u32 {
+        self.options.samples.max(4).next_multiple_of(2)
+    }
+
+    /// The next rung's part of the time left.
+    fn share(&self, rungs_left: usize) -> Duration {
+        self.left() / u32::try_from(rungs_left).unwrap_or(u32::MAX).max(1)
+    }
+
+    fn left(&self) -> Duration {
+        self.options.budget.saturating_sub(self.started.elapsed())
+    }
+}
+
+/// Samples of the two configurations that were alternated, as far as it came.
+#[derive(Default)]
+struct Taken {
+    below: Samples,
+    above: Samples,
+    failed: Option<Failed>,
+}
+
+/// Which of the two failed.
+enum Failed {
+    Below(BenchError),
+    Above(BenchError),
+}
+
+/// Rates around `rate` between which to search for sample number `number`.
+///
+/// A search ends on one of the rates it tried. Brackets at slightly different places for each
+/// sample keep samples from falling on the same grid and so seeming more alike than they are.
+fn bracket(rate: f64, (low, high): (f64, f64), number: u32) -> (f64, f64) {
+    // Fractions of the golden ratio's multiples are spread evenly however many there are.
+    let place = (f64::from(number) * 0.618_033_988_749_895).fract() - 0.5;
+    let shift = GRID.powf(place);
+    (rate * low * shift, rate * high * shift)
+}
+
+fn empty(rung: &Rung) -> RungReport {
+    RungReport {
+        id: rung.id.to_owned(),
+        title: rung.title.to_owned(),
+        what: rung.what.to_owned(),
+        applied: false,
+        kept: false,
+        skipped_because: None,
+        changes: Vec::new(),
+        transactions_per_second: None,
+        loss_ratio: None,
+        latency_ns: None,
+        cycles_per_transaction: None,
+        instructions_per_transaction: None,
+        wire_bits_per_second: None,
+        line_rate_ratio: None,
+        goodput_at_overload: BTreeMap::new(),
+        versus_previous: None,
+        published_ratio: None,
+        warnings: Vec::new(),
+    }
+}
+
+fn skipped(rung: &Rung, why: String) -> RungReport {
+    RungReport { skipped_because: Some(why), ..empty(rung) }
+}
+
+fn changes(before: &[(String, String)], after: &[(String, String)]) -> Vec<ChangeMade> {
+    let before: BTreeMap<&str, &str> =
+        before.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    after
+        .iter()
+        .filter_map(|(name, to)| {
+            let from = before.get(name.as_str()).copied().unwrap_or("not set");
+            (from != to).then(|| ChangeMade { setting: name.clone(), from: from.to_owned(), to: to.clone() })
+        })
+        .collect()
+}
+
+fn overload(
+    goodput: &[crate::ladder::bench::Goodput],
+    warnings: &mut Vec<Warning>,
+) -> BTreeMap<String, Option<f64>> {
+    goodput
+        .iter()
+        .map(|goodput| {
+            if let Some(why) = goodput.ratio.why() {
+                let detail = format!("goodput at {} times the capacity: {why}", goodput.factor);
+                warnings.push(Warning { kind: WarningKind::Unknown, detail });
+            }
+            (goodput.factor.to_string(), goodput.ratio.value().copied())
+        })
+        .collect()
+}
+
+#[cfg(test)]
+#[path = "climb_tests.rs"]
+mod tests;

@@ -1,0 +1,246 @@
+use super::*;
+use crate::ladder::bench::Goodput;
+use crate::ladder::configuration::Sharing;
+use crate::ladder::rung;
+use linerate_load::Latency;
+
+/// A bench whose capacity is a pure function of the configuration, with a small fixed scatter.
+struct Fake {
+    configuration: Configuration,
+    capacity: fn(&Configuration) -> f64,
+    refuse: &'static str,
+    fails: fn(&Configuration) -> Option<BenchError>,
+    order: Vec<Sharing>,
+    taken: u32,
+    /// The sample, counted from 1, in which no rate holds; 0 for none.
+    hiccup_at: u32,
+    budgets: Vec<Duration>,
+    /// How many samples are taken before the generator is gone.
+    lost_after: u32,
+}
+
+impl Fake {
+    fn new(capacity: fn(&Configuration) -> f64) -> Self {
+        Self {
+            configuration: Configuration::baseline(),
+            capacity,
+            refuse: "",
+            fails: |_| None,
+            order: Vec::new(),
+            taken: 0,
+            hiccup_at: 0,
+            budgets: Vec::new(),
+            lost_after: u32::MAX,
+        }
+    }
+}
+
+impl Bench for Fake {
+    fn refusal(&self, rung: &Rung) -> Option<String> {
+        (rung.id == self.refuse).then(|| "not on this host".to_owned())
+    }
+
+    fn describe(&self, configuration: &Configuration) -> Vec<(String, String)> {
+        configuration.server_options()
+    }
+
+    fn switch(&mut self, configuration: &Configuration) -> Result<(), BenchError> {
+        self.configuration = configuration.clone();
+        (self.fails)(configuration).map_or(Ok(()), Err)
+    }
+
+    fn sample(&mut self, request: &mut SampleRequest<'_>) -> Result<Sample, BenchError> {
+        if self.taken == self.lost_after {
+            return Err(BenchError::GeneratorLost("198.18.0.2 does not answer".into()));
+        }
+        self.order.push(self.configuration.sharing);
+        self.taken += 1;
+        self.budgets.push(request.budget);
+        let scatter = 1.0 + f64::from(self.taken * 7 % 5) / 500.0;
+        let held = if self.taken == self.hiccup_at { 0.0 } else { scatter };
+        let rate = (self.capacity)(&self.configuration) * held;
+        (request.probing)(rate);
+        Ok(Sample {
+            transactions_per_second: rate,
+            loss_ratio: 0.001,
+            latency: Latency::new(),
+            cycles_per_transaction: Known::unknown("no counters"),
+            instructions_per_transaction: Known::Value(10_000.0),
+            generator_bound: None,
+            unconfirmed: false,
+            fallbacks: Vec::new(),
+        })
+    }
+
+    fn overload(&mut self, _: f64, factors: &[f64]) -> Result<Vec<Goodput>, BenchError> {
+        Ok(factors
+            .iter()
+            .map(|factor| Goodput { factor: *factor, ratio: Known::Value(1.0 / factor) })
+            .collect())
+    }
+
+    fn cpu_time(&self) -> Known<CpuTime> {
+        Known::unknown("a fake")
+    }
+
+    fn warnings(&self, _: &Rung, _: &Configuration) -> Vec<Warning> {
+        Vec::new()
+    }
+}
+
+const LEAST: Duration = Duration::from_millis(500);
+
+fn options(policy: Policy) -> Options {
+    Options {
+        policy,
+        samples: 4,
+        budget: Duration::from_secs(60),
+        least_sample: LEAST,
+        overload: vec![2.0, 5.0],
+        wire_bits_per_transaction: 1328,
+        link_bits_per_second: 10_000_000_000,
+    }
+}
+
+fn climb_fake(fake: &mut Fake, names: &[&str], policy: Policy) -> Climbed {
+    let rungs = rung::select(names.iter().copied()).expect("known rungs");
+    climb(fake, &rungs, &options(policy), &mut |_| {}).expect("climbed")
+}
+
+fn by_sharing(configuration: &Configuration) -> f64 {
+    match configuration.sharing {
+        Sharing::OneSocket => 100_000.0,
+        Sharing::Reuseport => 200_000.0,
+        Sharing::SteeredByCpu => 150_000.0,
+    }
+}
+
+#[test]
+fn a_rung_is_alternated_with_the_one_below() {
+    let mut fake = Fake::new(by_sharing);
+    let climbed = climb_fake(&mut fake, &["reuseport"], Policy::KeepAll);
+    use Sharing::{OneSocket as A, Reuseport as B};
+    assert_eq!(fake.order, [A, A, A, A, A, B, B, A, A, B, B, A]);
+    let rung = &climbed.rungs[1];
+    let versus = rung.versus_previous.as_ref().expect("compared");
+    assert_eq!((versus.id.as_str(), versus.verdict), ("baseline", Verdict::Better));
+    assert!((versus.ratio.median - 2.0).abs() < 0.05, "{versus:?}");
+    assert_eq!(rung.changes.len(), 1);
+    assert_eq!(rung.changes[0].setting, "server sockets");
+    assert_eq!(rung.goodput_at_overload["5"], Some(0.2));
+    assert!((rung.loss_ratio.expect("measured") - 0.001).abs() < 1e-9);
+    let rate = rung.transactions_per_second.expect("measured");
+    assert!((rung.wire_bits_per_second.expect("a rate") - rate.median * 1328.0).abs() < 1.0);
+    assert!(rung.warnings.iter().any(|warning| warning.detail == "cycles a transaction: no counters"));
+    assert_eq!(rung.cycles_per_transaction, None);
+    assert_eq!(rung.instructions_per_transaction, Some(10_000.0));
+}
+
+#[test]
+fn keep_all_compares_with_a_worse_rung_and_keep_better_does_not() {
+    let names = ["reuseport", "steer-by-cpu", "pin-threads"];
+    let all = climb_fake(&mut Fake::new(by_sharing), &names, Policy::KeepAll);
+    let against = |climbed: &Climbed, index: usize| {
+        climbed.rungs[index].versus_previous.as_ref().map(|versus| versus.id.clone()).expect("compared")
+    };
+    assert_eq!(against(&all, 3), "steer-by-cpu");
+    assert!(all.rungs.iter().all(|rung| rung.kept));
+    let better = climb_fake(&mut Fake::new(by_sharing), &names, Policy::KeepBetter);
+    assert_eq!(against(&better, 3), "reuseport");
+    assert!(!better.rungs[2].kept && !better.rungs[3].kept);
+    assert_eq!(better.rungs[2].versus_previous.as_ref().map(|versus| versus.verdict), Some(Verdict::Worse));
+}
+
+#[test]
+fn a_refused_rung_is_skipped_and_the_next_is_compared_with_what_is_there() {
+    let mut fake = Fake::new(by_sharing);
+    fake.refuse = "reuseport";
+    let climbed = climb_fake(&mut fake, &["reuseport", "steer-by-cpu"], Policy::KeepAll);
+    assert_eq!(climbed.rungs[1].skipped_because.as_deref(), Some("not on this host"));
+    assert!(!climbed.rungs[1].applied);
+    assert_eq!(climbed.rungs[2].versus_previous.as_ref().map(|versus| versus.id.as_str()), Some("baseline"));
+}
+
+#[test]
+fn a_rung_that_fails_is_skipped_with_its_error() {
+    let mut fake = Fake::new(by_sharing);
+    fake.fails = |configuration| configuration.pinned.then(|| BenchError::Server("no such CPU".into()));
+    let climbed = climb_fake(&mut fake, &["pin-threads", "ip-id-skip"], Policy::KeepAll);
+    assert_eq!(climbed.rungs[1].skipped_because.as_deref(), Some("server: no such CPU"));
+    assert!(climbed.rungs[2].applied);
+}
+
+#[test]
+fn a_climb_told_to_stop_keeps_what_it_has() {
+    let mut fake = Fake::new(by_sharing);
+    fake.fails = |configuration| configuration.pinned.then_some(BenchError::Cancelled);
+    let climbed = climb_fake(&mut fake, &["reuseport", "pin-threads", "ip-id-skip"], Policy::KeepAll);
+    let ids: Vec<&str> = climbed.rungs.iter().map(|rung| rung.id.as_str()).collect();
+    assert_eq!(ids, ["baseline", "reuseport", "pin-threads"]);
+    assert_eq!(climbed.warnings[0].kind, WarningKind::Interrupted);
+    let stopped = &climbed.rungs[2];
+    assert_eq!(
+        stopped.skipped_because.as_deref(),
+        Some("the climb ended before it was measured: interrupted")
+    );
+    assert_eq!(stopped.warnings[0].kind, WarningKind::Interrupted);
+    assert_eq!(climbed.kept.sharing, Sharing::Reuseport);
+    assert!(!climbed.kept.pinned);
+}
+
+#[test]
+fn a_rung_whose_generator_is_lost_keeps_its_samples_and_ends_the_climb() {
+    let mut fake = Fake::new(by_sharing);
+    // Four of the baseline, then below, above, above.
+    fake.lost_after = 7;
+    let climbed = climb_fake(&mut fake, &["reuseport", "pin-threads"], Policy::KeepAll);
+    assert_eq!(climbed.rungs.len(), 2);
+    let cut = &climbed.rungs[1];
+    assert!(cut.applied && !cut.kept && cut.versus_previous.is_none());
+    assert_eq!(cut.transactions_per_second.expect("measured").samples, 2);
+    let marked = cut.warnings.iter().find(|warning| warning.kind == WarningKind::GeneratorLost);
+    assert_eq!(
+        marked.expect("marked").detail,
+        "ended after 2 of 4 samples: generator lost: 198.18.0.2 does not answer"
+    );
+    assert_eq!(climbed.kept, Configuration::baseline());
+}
+
+#[test]
+fn a_baseline_cut_short_is_reported_and_one_without_a_sample_is_an_error() {
+    let rungs = rung::select(["reuseport"]).expect("known rungs");
+    let climbed = |lost_after| {
+        let mut fake = Fake::new(by_sharing);
+        fake.lost_after = lost_after;
+        climb(&mut fake, &rungs, &options(Policy::KeepAll), &mut |_| {})
+    };
+    assert_eq!(climbed(2).expect("two samples").rungs.len(), 1);
+    assert!(matches!(climbed(0), Err(BenchError::GeneratorLost(_))));
+}
+
+#[test]
+fn a_sample_where_nothing_held_is_taken_again() {
+    let mut fake = Fake::new(by_sharing);
+    fake.hiccup_at = 7;
+    let climbed = climb_fake(&mut fake, &["reuseport"], Policy::KeepAll);
+    assert_eq!(fake.taken, 13);
+    assert!(climbed.rungs[1].versus_previous.is_some());
+}
+
+#[test]
+fn a_search_has_time_however_short_the_climb() {
+    let mut fake = Fake::new(by_sharing);
+    let rungs = rung::select([]).expect("the baseline");
+    let options = Options { budget: Duration::ZERO, ..options(Policy::KeepAll) };
+    climb(&mut fake, &rungs, &options, &mut |_| {}).expect("climbed");
+    assert_eq!((fake.budgets[0], fake.budgets[1]), (FIRST_SEARCH, LEAST));
+}
+
+#[test]
+fn equal_rungs_are_not_told_apart() {
+    let mut fake = Fake::new(|_| 100_000.0);
+    let climbed = climb_fake(&mut fake, &["reuseport"], Policy::KeepBetter);
+    let versus = climbed.rungs[1].versus_previous.clone().expect("compared");
+    assert_eq!(versus.verdict, Verdict::NoDifferenceShown);
+    assert!(!climbed.rungs[1].kept);
+}

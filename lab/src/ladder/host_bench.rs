@@ -1,0 +1,318 @@
+//! This host as a place to climb: a server of ours on a real interface, generators on other hosts.
+//!
+//! What a tune would change is changed rung by rung, back and forth, each time written down in the journal first.
+
+mod part;
+mod sending;
+pub(crate) mod supplement;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU16;
+use std::time::{Duration, Instant};
+
+use linerate_engine::{Echo, Running};
+use linerate_host::stage::machine::CpuTime;
+use linerate_host::{Host, Known, Setting, Value};
+use linerate_networks::Net;
+use linerate_services::guarded::Guarded;
+use linerate_tune::Plan;
+use linerate_tune::plan::PlannedChange;
+use linerate_tune::transaction::{Changed, Transaction};
+
+use crate::ladder::bench::measuring::Measuring;
+use crate::ladder::bench::{Bench, BenchError, Goodput, Place, PlaceFacts, Sample, SampleRequest, server};
+use crate::ladder::configuration::Configuration;
+use crate::ladder::report::{Warning, WarningKind};
+use crate::ladder::rung::{Rung, Touches};
+use part::Alternated;
+
+pub use sending::{Sending, Start};
+
+/// Longest wait for stragglers after a slot.
+pub(crate) const DRAIN: Duration = Duration::from_millis(200);
+/// Where a search without a hint starts, transactions a second.
+pub(crate) const START: f64 = 10_000.0;
+/// How long a link may take to come back after a change.
+const LINK_TIME: Duration = Duration::from_secs(30);
+/// How often it is looked at.
+const TICK: Duration = Duration::from_millis(50);
+
+/// The server that is measured.
+#[derive(Debug, Clone)]
+pub struct Service {
+    /// The interface that requests come in by.
+    pub interface: String,
+    /// Address and port of the server.
+    pub address: SocketAddr,
+    /// The CPUs of its workers.
+    pub cpus: Vec<u32>,
+    /// The longest request, bytes.
+    pub payload: u32,
+    /// Networks it answers; loopback, private and link-local ones if none are named.
+    pub allowed: Vec<Net>,
+}
+
+impl Service {
+    /// Starts the server that a configuration asks for.
+    ///
+    /// # Errors
+    /// [`BenchError::Server`], as where the port is taken.
+    pub(crate) fn start(&self, configuration: &Configuration) -> Result<Running, BenchError> {
+        let own_port = Arc::new(AtomicU16::new(self.address.port()));
+        let guarded = Guarded::new(Echo, self.allowed.clone(), own_port);
+        server::builder(configuration, self.address, &self.cpus, self.payload as usize)
+            .start(move |_| guarded.clone())
+            .map_err(|error| BenchError::Server(error.to_string()))
+    }
+}
+
+/// What a climb changes here, rung by rung.
+#[derive(Debug, Clone)]
+pub struct Changes(Alternated);
+
+impl Changes {
+    /// Those of a plan that rungs are about; of the whole machine only where that is allowed.
+    #[must_use]
+    pub fn of(plan: &Plan, host_wide: bool) -> Self {
+        Self(Alternated::of(plan, host_wide))
+    }
+
+    /// The rungs that change settings, and what they change.
+    #[must_use]
+    pub fn by_rung(&self) -> Vec<(&'static Rung, Vec<&PlannedChange>)> {
+        self.0.by_rung()
+    }
+
+    /// What the plan would set and the climb does not, a line each.
+    #[must_use]
+    pub fn left(&self) -> &[String] {
+        self.0.left()
+    }
+
+    /// The plan without the changes that a configuration does not have.
+    pub(crate) fn kept(&self, plan: &Plan, kept: &Configuration) -> Plan {
+        let planned: Vec<&Setting> = self.0.planned(kept).collect();
+        let mut plan = plan.clone();
+        plan.changes.retain(|change| planned.contains(&&change.setting));
+        if plan.changes.is_empty() {
+            plan.agreements.clear();
+        }
+        plan
+    }
+}
+
+/// A setting that is to be other than it is.
+struct Wanted<'a> {
+    setting: &'a Setting,
+    found: &'a Value,
+    to: &'a Value,
+}
+
+/// What the bench is made of.
+pub(crate) struct HostBenchOptions {
+    pub(crate) service: Service,
+    /// Receive queues of the interface.
+    pub(crate) queues: u32,
+    pub(crate) changes: Changes,
+    pub(crate) measuring: Measuring,
+}
+
+/// A host that is ready to be climbed on.
+pub(crate) struct HostBench<'w> {
+    server: Option<Running>,
+    sending: Sending,
+    host: &'w Host,
+    options: HostBenchOptions,
+    busy_poll: Option<String>,
+    transaction: Transaction<'w>,
+    /// What was written last; what is missing is as it was found.
+    set: BTreeMap<Setting, Value>,
+    cpus: Vec<u32>,
+}
+
+impl<'w> HostBench<'w> {
+    /// A bench on which nothing is changed yet. Its generators are not started before there is a server to send to.
+    pub(crate) fn new(
+        options: HostBenchOptions,
+        host: &'w Host,
+        transaction: Transaction<'w>,
+        sending: Sending,
+    ) -> Self {
+        let busy_poll = server::busy_poll_refusal();
+        let cpus = options.service.cpus.clone();
+        Self { server: None, sending, host, options, busy_poll, transaction, set: BTreeMap::new(), cpus }
+    }
+
+    /// Starts the server as it is at the foot of the ladder, and as many generators as it takes.
+    ///
+    /// # Errors
+    /// Where either cannot be had.
+    pub(crate) fn begin(&mut self) -> Result<(), BenchError> {
+        self.switch(&Configuration::baseline())?;
+        self.sending.raise()?;
+        if self.sending.is_answered() { Ok(()) } else { Err(BenchError::Unanswered(self.why_unanswered())) }
+    }
+
+    /// Why nothing is answered, by whether anything arrived.
+    fn why_unanswered(&self) -> String {
+        let address = self.options.service.address;
+        let received = self.server.as_ref().map_or(0, |server| server.total().received);
+        if received > 0 {
+            return format!(
+                "{received} requests came to {address}, from sources that it does not answer: name their network with --allow"
+            );
+        }
+        format!(
+            "of what was sent to {address} nothing came in: does the way from the generators lead there, and does a \
+             firewall here or in between let UDP port {} through?",
+            address.port()
+        )
+    }
+
+    /// Stops server and generators; what is set stays, for the journal to undo.
+    pub(crate) fn end(mut self, broke_off: Option<String>) -> Result<(), BenchError> {
+        let stopped = server::stop(&mut self.server);
+        self.transaction.end(broke_off)?;
+        stopped
+    }
+
+    /// Makes the changes that have other programs leave what the climb sets.
+    ///
+    /// # Errors
+    /// Where one is refused.
+    pub(crate) fn agree(&mut self, agreements: &[PlannedChange]) -> Result<(), BenchError> {
+        agreements.iter().try_for_each(|agreed| self.change(&agreed.setting, &agreed.from, &agreed.to))
+    }
+
+    /// Writes what differs from what was written last: first back what goes back, the latest first.
+    fn apply(&mut self, configuration: &Configuration) -> Result<(), BenchError> {
+        let found = Configuration::baseline();
+        let changes = self.options.changes.clone();
+        let wanted: Vec<Wanted<'_>> = changes
+            .0
+            .settings(configuration)
+            .zip(changes.0.settings(&found))
+            .map(|((setting, to), (_, found))| Wanted { setting, found, to })
+            .filter(|wanted| self.set.get(wanted.setting).unwrap_or(wanted.found) != wanted.to)
+            .collect();
+        let back = wanted.iter().filter(|wanted| wanted.to == wanted.found).rev();
+        let forth = wanted.iter().filter(|wanted| wanted.to != wanted.found);
+        for Wanted { setting, found, to } in back.chain(forth) {
+            self.change(setting, found, to)?;
+            self.set.insert((*setting).clone(), (*to).clone());
+        }
+        if wanted.is_empty() { Ok(()) } else { self.await_link() }
+    }
+
+    fn change(&mut self, setting: &Setting, found: &Value, value: &Value) -> Result<(), BenchError> {
+        match self.transaction.change_from(self.host, setting, found, value)? {
+            Changed::Made { .. } | Changed::Already => Ok(()),
+            Changed::Refused { why } => Err(BenchError::Refused { setting: setting.to_string(), why }),
+        }
+    }
+
+    /// Some drivers reset the link over changes that need not.
+    fn await_link(&self) -> Result<(), BenchError> {
+        let interface = &self.options.service.interface;
+        let carrier = format!("/sys/class/net/{interface}/carrier");
+        let begun = Instant::now();
+        while self.host.read(&carrier).is_ok_and(|carrier| carrier.trim() == "0") {
+            self.options.measuring.go_on()?;
+            if begun.elapsed() > LINK_TIME {
+                let seconds = LINK_TIME.as_secs();
+                return Err(BenchError::NoLink(format!(
+                    "{interface} has no link {seconds} s after a change"
+                )));
+            }
+            std::thread::sleep(TICK);
+        }
+        Ok(())
+    }
+
+    /// What fails of a generator here fails for all rungs.
+    fn lost(error: BenchError) -> BenchError {
+        match error {
+            BenchError::Generator(why) => BenchError::GeneratorLost(why),
+            other => other,
+        }
+    }
+}
+
+impl Bench for HostBench<'_> {
+    fn refusal(&self, rung: &Rung) -> Option<String> {
+        match rung.touches {
+            Touches::BusyPoll => self.busy_poll.clone(),
+            _ => self.options.changes.0.refusal(rung),
+        }
+    }
+
+    fn describe(&self, configuration: &Configuration) -> Vec<(String, String)> {
+        let settings = self.options.changes.0.settings(configuration);
+        let of_host = settings.map(|(setting, value)| {
+            let value = if value.as_str().is_empty() { "absent" } else { value.as_str() };
+            (setting.to_string(), value.to_owned())
+        });
+        configuration.server_options().into_iter().chain(of_host).collect()
+    }
+
+    fn switch(&mut self, configuration: &Configuration) -> Result<(), BenchError> {
+        self.options.measuring.go_on()?;
+        server::stop(&mut self.server)?;
+        self.apply(configuration)?;
+        self.server = Some(self.options.service.start(configuration)?);
+        Ok(())
+    }
+
+    fn sample(&mut self, request: &mut SampleRequest<'_>) -> Result<Sample, BenchError> {
+        let fallbacks = server::fallbacks(self.server.as_ref());
+        let measuring = &self.options.measuring;
+        let generator = self.sending.generator()?;
+        let sample = measuring.sample(generator, request, fallbacks.clone()).map_err(Self::lost)?;
+        if sample.generator_bound.is_none() || !self.sending.can_raise() {
+            return Ok(sample);
+        }
+        // What is faster now takes more to be loaded. A figure without more of them is a lower bound all the same.
+        self.sending.raise()?;
+        let generator = self.sending.generator()?;
+        measuring.sample(generator, request, fallbacks).map_err(Self::lost)
+    }
+
+    fn overload(&mut self, capacity: f64, factors: &[f64]) -> Result<Vec<Goodput>, BenchError> {
+        let generator = self.sending.generator()?;
+        self.options.measuring.overload(generator, capacity, factors).map_err(Self::lost)
+    }
+
+    fn cpu_time(&self) -> Known<CpuTime> {
+        CpuTime::observe(self.host)
+    }
+
+    fn warnings(&self, _: &Rung, _: &Configuration) -> Vec<Warning> {
+        Vec::new()
+    }
+}
+
+impl Place for HostBench<'_> {
+    fn facts(&self) -> PlaceFacts {
+        let generator = self.sending.described();
+        let fallbacks = generator.iter().flat_map(|generator| generator.fallbacks.iter());
+        let mut warnings: Vec<Warning> = fallbacks
+            .map(|fallback| Warning { kind: WarningKind::Fallback, detail: format!("generator: {fallback}") })
+            .collect();
+        warnings.extend(self.sending.warning().cloned());
+        let left = self.options.changes.left().iter();
+        warnings.extend(left.map(|left| Warning { kind: WarningKind::LeftAsFound, detail: left.clone() }));
+        PlaceFacts {
+            bench: "host",
+            cpus: self.cpus.clone(),
+            server_cpus: self.options.service.cpus.clone(),
+            queues: self.options.queues,
+            address: self.options.service.address,
+            generator: generator.cloned(),
+            generator_hosts: self.sending.hosts().to_vec(),
+            shares_cpus: false,
+            warnings,
+        }
+    }
+}

@@ -1,0 +1,290 @@
+//! Which changes of a plan belong to which rung.
+
+use std::collections::BTreeMap;
+
+use linerate_host::setting::{Offload, QueueDirection};
+use linerate_host::{Setting, Value};
+use linerate_tune::Plan;
+use linerate_tune::plan::{Interrupts, Left, PlannedChange};
+
+use crate::ladder::configuration::Configuration;
+use crate::ladder::rung::{RUNGS, Rung};
+
+/// A part of a configuration that settings of the host make up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Part {
+    /// Where received packets are processed.
+    Receive,
+    /// Which queue a CPU sends by.
+    Transmit,
+    /// Generic receive offload.
+    Offload,
+    /// What netfilter does to the service's packets.
+    Netfilter,
+    /// The reverse-path filter, and the check for local source addresses.
+    SourceValidation,
+    /// Auditing of system calls.
+    Audit,
+    /// The socket lookup before routing.
+    EarlyDemux,
+}
+
+impl Part {
+    const ALL: [Part; 7] = [
+        Part::Receive,
+        Part::Transmit,
+        Part::Offload,
+        Part::Netfilter,
+        Part::SourceValidation,
+        Part::Audit,
+        Part::EarlyDemux,
+    ];
+
+    /// The part that a change belongs to; none where no rung is about it.
+    fn of(change: &PlannedChange) -> Option<Self> {
+        match &change.setting {
+            Setting::QueueCpus { direction: QueueDirection::Receive, .. }
+            | Setting::IrqAffinity { .. }
+            | Setting::RssTable { .. }
+            | Setting::FlowHash { .. }
+            | Setting::Channels { .. } => Some(Part::Receive),
+            Setting::QueueCpus { direction: QueueDirection::Transmit, .. } => Some(Part::Transmit),
+            Setting::Offload { offload: Offload::GenericReceive, .. } if change.to.as_str() == "off" => {
+                Some(Part::Offload)
+            }
+            Setting::NftTable { .. } => Some(Part::Netfilter),
+            Setting::Audit => Some(Part::Audit),
+            Setting::Sysctl(name) if name.ends_with("_early_demux") => Some(Part::EarlyDemux),
+            Setting::Sysctl(name) if name.ends_with(".rp_filter") || name.ends_with(".accept_local") => {
+                Some(Part::SourceValidation)
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether a configuration has it as the plan says, not as it was found.
+    fn is_planned(self, configuration: &Configuration) -> bool {
+        match self {
+            Part::Receive => configuration.receive_spread,
+            Part::Transmit => configuration.transmit_by_cpu,
+            Part::Offload => !configuration.gro,
+            Part::Netfilter => !configuration.netfilter,
+            Part::SourceValidation => !configuration.source_validation,
+            Part::Audit => !configuration.audit,
+            Part::EarlyDemux => !configuration.early_demux,
+        }
+    }
+
+    /// Whether something that is left is about it: a finding, or a value of the profile.
+    fn is_about(self, left: &Left) -> bool {
+        let stems: &[&str] = match self {
+            Part::Receive => &["irq.", "rss.", "softirq.rps-", "link.queues-below-cpus", "link.single-queue"],
+            Part::Transmit => &["transmit.xps-", "transmit.single-queue"],
+            Part::Offload => &["link.gro-for-udp"],
+            Part::Netfilter => &["filter.conntrack-for-udp"],
+            Part::SourceValidation => &["route.source-validation", "route.reverse-path-drops"],
+            Part::Audit => &["thread.audit"],
+            Part::EarlyDemux => &["route.early-demux"],
+        };
+        stems.iter().any(|stem| left.finding.starts_with(stem))
+            || self == Part::Offload && left.title.contains(Offload::GenericReceive.name())
+    }
+
+    /// The parts that a rung is about; none where it is about the server alone.
+    fn of_rung(rung: &Rung) -> impl Iterator<Item = Self> + use<> {
+        let mut with = Configuration::baseline();
+        (rung.change)(&mut with);
+        Self::ALL.into_iter().filter(move |part| part.is_planned(&with))
+    }
+}
+
+/// The changes of a plan that a climb goes back and forth between.
+#[derive(Debug, Clone)]
+pub(super) struct Alternated {
+    changes: Vec<(Part, PlannedChange)>,
+    /// Why a part has no changes, where there is more to say than that it is so already.
+    reasons: BTreeMap<Part, String>,
+    /// What the plan would set and the climb does not, a line each.
+    left: Vec<String>,
+}
+
+impl Alternated {
+    /// Sorts a plan's changes out.
+    pub(super) fn of(plan: &Plan, host_wide: bool) -> Self {
+        let mut alternated = Self { changes: Vec::new(), reasons: BTreeMap::new(), left: Vec::new() };
+        for change in &plan.changes {
+            match Part::of(change) {
+                Some(Part::Audit) if !host_wide => {
+                    let why = "auditing belongs to the whole machine; --host-wide allows it to be switched";
+                    alternated.reasons.insert(Part::Audit, why.to_owned());
+                }
+                Some(part) if change.interrupts == Interrupts::Link => {
+                    let why = format!(
+                        "{} is left '{}': to change it resets the link, which cannot be done back and forth; \
+                         set it with linerate tune first, and climb then",
+                        change.setting, change.from
+                    );
+                    alternated.reasons.insert(part, why.clone());
+                    alternated.left.push(why);
+                }
+                Some(part) => alternated.changes.push((part, change.clone())),
+                None => alternated.left.push(format!(
+                    "{} is left '{}' instead of '{}': no rung is about it",
+                    change.setting, change.from, change.to
+                )),
+            }
+        }
+        for left in &plan.left {
+            for part in Part::ALL.into_iter().filter(|part| part.is_about(left)) {
+                let why = format!("the plan leaves it: {}: {}", left.title, left.why);
+                alternated.reasons.entry(part).or_insert(why);
+            }
+        }
+        alternated
+    }
+
+    /// Every setting that is gone back and forth between, with its value in a configuration.
+    pub(super) fn settings(
+        &self,
+        configuration: &Configuration,
+    ) -> impl DoubleEndedIterator<Item = (&Setting, &Value)> {
+        self.changes.iter().map(|(part, change)| {
+            let value = if part.is_planned(configuration) { &change.to } else { &change.from };
+            (&change.setting, value)
+        })
+    }
+
+    /// The settings that a configuration has as the plan says.
+    pub(super) fn planned(&self, configuration: &Configuration) -> impl Iterator<Item = &Setting> {
+        let planned = self.changes.iter().filter(|(part, _)| part.is_planned(configuration));
+        planned.map(|(_, change)| &change.setting)
+    }
+
+    /// Why a rung cannot be had here, if it cannot.
+    pub(super) fn refusal(&self, rung: &Rung) -> Option<String> {
+        let mut parts = Part::of_rung(rung).peekable();
+        let part = *parts.peek()?;
+        if parts.any(|part| self.changes.iter().any(|(of, _)| *of == part)) {
+            return None;
+        }
+        let reason = self.reasons.get(&part).cloned();
+        Some(reason.unwrap_or_else(|| {
+            "already so on this host, as far as doctor can see: the plan changes nothing of it".to_owned()
+        }))
+    }
+
+    /// The rungs that change settings, and what they change.
+    pub(super) fn by_rung(&self) -> Vec<(&'static Rung, Vec<&PlannedChange>)> {
+        let of_rung = |rung: &'static Rung| {
+            let parts: Vec<Part> = Part::of_rung(rung).collect();
+            let of = self.changes.iter().filter(|(part, _)| parts.contains(part));
+            (rung, of.map(|(_, change)| change).collect::<Vec<_>>())
+        };
+        RUNGS.iter().map(of_rung).filter(|(_, changes)| !changes.is_empty()).collect()
+    }
+
+    /// What the plan would set and the climb does not, a line each.
+    pub(super) fn left(&self) -> &[String] {
+        &self.left
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ladder::rung;
+    use linerate_tune::plan::SCHEMA;
+
+    fn change(setting: Setting, from: &str, to: &str, interrupts: Interrupts) -> PlannedChange {
+        PlannedChange {
+            setting,
+            from: Value::new(from),
+            to: Value::new(to),
+            why: String::new(),
+            findings: Vec::new(),
+            effect: None,
+            source: None,
+            risk: None,
+            interrupts,
+            claims: Vec::new(),
+        }
+    }
+
+    fn plan(changes: Vec<PlannedChange>) -> Plan {
+        Plan {
+            schema: SCHEMA.to_owned(),
+            version: String::new(),
+            read_unix_seconds: None,
+            goal: "udp-server".to_owned(),
+            devices: Vec::new(),
+            cpus: vec![0, 1],
+            layouts: Vec::new(),
+            agreements: Vec::new(),
+            changes,
+            target: Vec::new(),
+            held_back: Vec::new(),
+            left: vec![Left {
+                finding: "route.source-validation".to_owned(),
+                severity: "low".to_owned(),
+                title: "rp_filter=1".to_owned(),
+                why: "The host routes.".to_owned(),
+                commands: Vec::new(),
+            }],
+        }
+    }
+
+    fn gro() -> PlannedChange {
+        let setting = Setting::Offload { interface: "eth0".into(), offload: Offload::GenericReceive };
+        change(setting, "on", "off", Interrupts::Nothing)
+    }
+
+    fn refusal(alternated: &Alternated, id: &str) -> Option<String> {
+        let rungs = rung::select([id]).expect("a rung");
+        alternated.refusal(rungs.last().expect("a rung"))
+    }
+
+    #[test]
+    fn a_rung_has_its_changes_and_no_others() {
+        let early = change(Setting::sysctl("net.ipv4.udp_early_demux"), "1", "0", Interrupts::Nothing);
+        let alternated = Alternated::of(&plan(vec![gro(), early]), false);
+        let mut without_gro = Configuration::baseline();
+        without_gro.gro = false;
+        let values = |configuration: &Configuration| {
+            alternated.settings(configuration).map(|(_, value)| value.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(values(&Configuration::baseline()), ["on", "1"]);
+        assert_eq!(values(&without_gro), ["off", "1"]);
+        let rungs: Vec<&str> = alternated.by_rung().iter().map(|(rung, _)| rung.id).collect();
+        assert_eq!(rungs, ["gro-off", "early-demux-off"]);
+        assert_eq!(refusal(&alternated, "gro-off"), None);
+        assert_eq!(refusal(&alternated, "pin-threads"), None);
+    }
+
+    #[test]
+    fn a_rung_without_a_change_says_why() {
+        let interface = || "eth0".to_owned();
+        let alternated = Alternated::of(
+            &plan(vec![
+                change(
+                    Setting::Channels { interface: interface() },
+                    "combined 1",
+                    "combined 8",
+                    Interrupts::Link,
+                ),
+                change(Setting::Rings { interface: interface() }, "rx 256", "rx 4096", Interrupts::Link),
+                change(Setting::Audit, "1", "0", Interrupts::Nothing),
+            ]),
+            false,
+        );
+        let starts = |id: &str, words: &str| {
+            let why = refusal(&alternated, id).expect("refused");
+            assert!(why.starts_with(words), "{why}");
+        };
+        starts("irq-affinity-rps", "channels of eth0 is left 'combined 1': to change it resets the link");
+        starts("gro-off", "already so on this host");
+        starts("audit-off", "auditing belongs to the whole machine");
+        starts("source-validation-off", "the plan leaves it: rp_filter=1: The host routes.");
+        assert_eq!(alternated.left().len(), 2);
+        assert!(alternated.by_rung().is_empty());
+    }
+}

@@ -1,0 +1,137 @@
+//! How a configuration becomes settings of the lab's receiver, and the state a stock
+//! distribution leaves it in.
+
+use linerate_host::setting::{NftFamily, Offload, QueueDirection};
+use linerate_host::{Setting, Value};
+
+use super::placement::Placement;
+use crate::ladder::configuration::Configuration;
+
+/// Name of the nftables table with the distribution's ruleset.
+pub(super) const TABLE: &str = "stock";
+
+/// What of the receiver can be set here. What cannot is left alone and its rung refused.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Settable {
+    /// RPS and XPS masks.
+    pub queue_cpus: bool,
+    /// GRO.
+    pub offload: bool,
+    /// An nftables table with connection tracking.
+    pub netfilter: bool,
+    /// Auditing: the value it was found with.
+    pub audit: Option<Value>,
+}
+
+/// Interface of the receiver, and what is needed to set it.
+#[derive(Debug, Clone)]
+pub(super) struct Receiver {
+    pub interface: String,
+    pub queues: u32,
+    pub port: u16,
+}
+
+/// Every setting of the receiver under a configuration, with its value.
+pub(super) fn settings(
+    receiver: &Receiver,
+    placement: &Placement,
+    settable: &Settable,
+    configuration: &Configuration,
+) -> Vec<(Setting, Value)> {
+    let mut settings = sysctls(&receiver.interface, configuration);
+    if settable.queue_cpus {
+        for queue in 0..receiver.queues {
+            let cpus =
+                |direction| Setting::QueueCpus { interface: receiver.interface.clone(), direction, queue };
+            let receive = placement.receive(configuration.receive_spread);
+            settings.push((cpus(QueueDirection::Receive), Value::new(receive.to_mask())));
+            let transmit = placement.transmit(queue, receiver.queues, configuration.transmit_by_cpu);
+            settings.push((cpus(QueueDirection::Transmit), Value::new(transmit.to_mask())));
+        }
+    }
+    if settable.offload {
+        let gro =
+            Setting::Offload { interface: receiver.interface.clone(), offload: Offload::GenericReceive };
+        settings.push((gro, Value::new(if configuration.gro { "on" } else { "off" })));
+    }
+    if settable.netfilter {
+        let table = Setting::NftTable { family: NftFamily::Inet, table: TABLE.to_owned() };
+        settings.push((table, if configuration.netfilter { ruleset(receiver.port) } else { Value::new("") }));
+    }
+    if let Some(found) = &settable.audit {
+        settings.push((Setting::Audit, if configuration.audit { found.clone() } else { Value::new("0") }));
+    }
+    settings
+}
+
+fn sysctls(interface: &str, configuration: &Configuration) -> Vec<(Setting, Value)> {
+    let on = |on: bool| Value::new(if on { "1" } else { "0" });
+    let validate = configuration.source_validation;
+    // The kernel takes the larger of "all" and the interface for rp_filter, and either of the two
+    // for accept_local (Documentation/networking/ip-sysctl.rst).
+    let name = interface.replace('.', "/");
+    vec![
+        (Setting::sysctl("net.ipv4.conf.all.rp_filter"), on(validate)),
+        (Setting::sysctl(format!("net.ipv4.conf.{name}.rp_filter")), on(validate)),
+        (Setting::sysctl(format!("net.ipv4.conf.{name}.accept_local")), on(!validate)),
+        (Setting::sysctl("net.ipv4.udp_early_demux"), on(configuration.early_demux)),
+    ]
+}
+
+/// The ruleset of a server as distributions and their guides have it: stateful, with the
+/// service's port open.
+pub(super) fn ruleset(port: u16) -> Value {
+    Value::new(format!(
+        "table inet {TABLE} {{
+    chain input {{
+        type filter hook input priority 0; policy drop;
+        ct state invalid drop
+        ct state established,related accept
+        iifname \"lo\" accept
+        meta l4proto {{ icmp, ipv6-icmp }} accept
+        udp dport {port} accept
+    }}
+    chain forward {{
+        type filter hook forward priority 0; policy drop;
+    }}
+    chain output {{
+        type filter hook output priority 0; policy accept;
+    }}
+}}"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn values(settable: &Settable, configuration: &Configuration) -> Vec<(String, String)> {
+        let receiver = Receiver { interface: "eth0".into(), queues: 2, port: 7 };
+        settings(&receiver, &Placement::on(&[0, 1], true), settable, configuration)
+            .into_iter()
+            .map(|(setting, value)| (setting.to_string(), value.to_string()))
+            .collect()
+    }
+
+    #[test]
+    fn the_baseline_is_a_stock_host() {
+        let settable =
+            Settable { queue_cpus: true, offload: true, netfilter: true, audit: Some(Value::new("1")) };
+        let values = values(&settable, &Configuration::baseline());
+        let find = |name: &str| {
+            values.iter().find(|(setting, _)| setting == name).map(|(_, value)| value.as_str()).expect(name)
+        };
+        assert_eq!(find("net.ipv4.conf.all.rp_filter"), "1");
+        assert_eq!(find("eth0 generic-receive-offload"), "on");
+        assert_eq!(find("eth0 rx-1/rps_cpus"), "00000001");
+        assert_eq!(find("eth0 tx-1/xps_cpus"), "00000000");
+        assert_eq!(find("audit enabled"), "1");
+        assert!(find("nftables table inet stock").contains("ct state invalid drop"));
+    }
+
+    #[test]
+    fn what_cannot_be_set_is_left_alone() {
+        let values = values(&Settable::default(), &Configuration::baseline());
+        assert!(values.iter().all(|(setting, _)| setting.starts_with("net.ipv4.")), "{values:?}");
+    }
+}

@@ -1,0 +1,209 @@
+//! The far side: `linerate load --on-demand`, which offers load as its standard input asks, until that ends.
+
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use linerate_load::load_document::{self, LoadDocument};
+use linerate_load::{Error, Generator, Interval, Slot, SlotOutcome};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::clock;
+use super::line::{Answer, Order, SCHEMA, SlotOrder};
+
+/// Without a sign of life for so long, the near side is taken for gone: a link that was cut leaves the connection open.
+const SILENCE: Duration = Duration::from_secs(15);
+/// How often a reader looks whether anybody still wants what it reads.
+const LOOK: Duration = Duration::from_millis(500);
+/// A line longer than this is no order.
+const LONGEST_LINE: usize = 1 << 16;
+/// A moment further ahead than this is the sign of a clock that was set.
+const FURTHEST_NS: u64 = 30_000_000_000;
+
+/// Runs slots on `generator` as `input` orders them, and answers on `output`, until `input` ends or is silent for 15 s.
+/// `cancel` is the flag that ends the generator's slot: it is raised when the near side says so or goes, and taken back
+/// before the next slot. Nothing is sent that was not asked for.
+///
+/// # Errors
+/// Answers that cannot be written, and input that cannot be read: the slot under way is ended, too.
+pub fn serve(
+    generator: &mut dyn Generator,
+    input: impl AsFd + Send,
+    output: impl Write + Send,
+    cancel: &AtomicBool,
+) -> io::Result<()> {
+    let output = Output(Mutex::new(output));
+    output.say(&Answer::Ready {
+        schema: SCHEMA.to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        generator: Box::new(generator.describe()),
+        cpus: thread::available_parallelism().map_or(1, usize::from),
+    })?;
+    let over = AtomicBool::new(false);
+    let (asked, orders) = mpsc::channel();
+    thread::scope(|scope| {
+        let (output, over) = (&output, &over);
+        let reader = scope.spawn(move || {
+            let read = Reader { output, cancel, over, asked }.read(&input);
+            // Whatever ended it, nobody is left to want what is being sent.
+            cancel.store(true, Ordering::Relaxed);
+            read
+        });
+        let ran = run(generator, &orders, output, cancel);
+        over.store(true, Ordering::Relaxed);
+        let read =
+            reader.join().unwrap_or_else(|_| Err(io::Error::other("the thread that reads orders is gone")));
+        ran.and(read)
+    })
+}
+
+fn run(
+    generator: &mut dyn Generator,
+    orders: &Receiver<SlotOrder>,
+    output: &Output<impl Write>,
+    cancel: &AtomicBool,
+) -> io::Result<()> {
+    // The channel ends with the reader.
+    for order in orders {
+        let number = order.number;
+        let mut written = Ok(());
+        let mut observer = |interval: &Interval| {
+            if written.is_ok() {
+                written = output.say(&Answer::Interval { slot: number, interval: interval.clone() });
+            }
+            if written.is_err() {
+                cancel.store(true, Ordering::Relaxed);
+            }
+        };
+        let outcome = begin(generator, &order.slot(), &mut observer);
+        written?;
+        output.say(&answer(number, generator, outcome))?;
+    }
+    Ok(())
+}
+
+/// Runs a slot at the moment it asks for, or at once where that is over: when it began is in its account.
+fn begin(
+    generator: &mut dyn Generator,
+    slot: &Slot,
+    observer: &mut dyn FnMut(&Interval),
+) -> Result<SlotOutcome, Error> {
+    let soon = |at_ns: &u64| *at_ns <= clock::realtime_ns().saturating_add(FURTHEST_NS);
+    let slot = Slot { start_at_realtime_ns: slot.start_at_realtime_ns.filter(soon), ..*slot };
+    match generator.watch(&slot, observer) {
+        Err(Error::StartIsOver { .. }) => {
+            generator.watch(&Slot { start_at_realtime_ns: None, ..slot }, observer)
+        }
+        other => other,
+    }
+}
+
+fn answer(slot: u64, generator: &dyn Generator, outcome: Result<SlotOutcome, Error>) -> Answer {
+    let failed = |cancelled, why: String| Answer::Failed { slot, cancelled, why };
+    let outcome = match outcome {
+        Ok(outcome) => outcome,
+        Err(error) => return failed(matches!(error, Error::Cancelled), error.to_string()),
+    };
+    let document = LoadDocument {
+        schema: load_document::SCHEMA.to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        argv: Vec::new(),
+        host: None,
+        generator: generator.describe(),
+        outcome,
+        missed: Vec::new(),
+        warnings: Vec::new(),
+        merged: Vec::new(),
+        overlap_ratio: None,
+    };
+    match serde_json::to_value(&document) {
+        Ok(document) => Answer::Done { slot, document },
+        Err(error) => failed(false, format!("its account cannot be written as JSON: {error}")),
+    }
+}
+
+/// Where answers go, whole lines at a time.
+struct Output<W>(Mutex<W>);
+
+impl<W: Write> Output<W> {
+    fn say(&self, answer: &Answer) -> io::Result<()> {
+        let mut line = serde_json::to_vec(answer)?;
+        line.push(b'\n');
+        let mut output = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        output.write_all(&line)?;
+        output.flush()
+    }
+}
+
+/// Reads orders while a slot is under way, too.
+struct Reader<'a, W> {
+    output: &'a Output<W>,
+    cancel: &'a AtomicBool,
+    /// Raised when nothing read is wanted any more.
+    over: &'a AtomicBool,
+    asked: Sender<SlotOrder>,
+}
+
+impl<W: Write> Reader<'_, W> {
+    fn read(self, input: &impl AsFd) -> io::Result<()> {
+        let mut pending = Vec::new();
+        let mut heard = Instant::now();
+        while !self.over.load(Ordering::Relaxed) && heard.elapsed() < SILENCE {
+            if !readable_within(input, LOOK)? {
+                continue;
+            }
+            let mut chunk = [0; 4096];
+            let count = match rustix::io::read(input, &mut chunk) {
+                Ok(0) => return Ok(()),
+                Ok(count) => count,
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(errno) => return Err(errno.into()),
+            };
+            heard = Instant::now();
+            pending.extend(chunk.iter().take(count));
+            while let Some(end) = pending.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = pending.drain(..=end).collect();
+                self.obey(&line)?;
+            }
+            if pending.len() > LONGEST_LINE {
+                return Err(io::Error::other(format!("an order of more than {LONGEST_LINE} bytes")));
+            }
+        }
+        Ok(())
+    }
+
+    fn obey(&self, line: &[u8]) -> io::Result<()> {
+        let order = serde_json::from_slice(line).map_err(|error| {
+            let shown = String::from_utf8_lossy(line.get(..60).unwrap_or(line)).trim().to_owned();
+            io::Error::new(io::ErrorKind::InvalidData, format!("'{shown}' is no order ({SCHEMA}): {error}"))
+        })?;
+        match order {
+            Order::Ping { number } => {
+                self.output.say(&Answer::Pong { number, realtime_ns: clock::realtime_ns() })
+            }
+            Order::Stop => {
+                self.cancel.store(true, Ordering::Relaxed);
+                Ok(())
+            }
+            Order::Slot(order) => {
+                self.cancel.store(false, Ordering::Relaxed);
+                // Only a failure to answer ends the other side early, and that is told there.
+                let _ = self.asked.send(order);
+                Ok(())
+            }
+        }
+    }
+}
+
+fn readable_within(input: &impl AsFd, time: Duration) -> io::Result<bool> {
+    let time = Timespec { tv_sec: time.as_secs().cast_signed(), tv_nsec: i64::from(time.subsec_nanos()) };
+    match poll(&mut [PollFd::new(input, PollFlags::IN)], Some(&time)) {
+        Ok(ready) => Ok(ready > 0),
+        Err(rustix::io::Errno::INTR) => Ok(false),
+        Err(errno) => Err(errno.into()),
+    }
+}

@@ -1,0 +1,312 @@
+//! The connection to one host: an ssh process, with `linerate load --on-demand` at its other end.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::process::{Child, ChildStdin, ExitStatus};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use linerate_load::Description;
+
+use super::clock::{ClockOffset, FarClock};
+use super::command::{self, Load};
+use super::error::RemoteError;
+use super::host::SshHost;
+use super::line::{Answer, Order};
+
+/// How long an ssh that has nothing more to say may take to end.
+const TO_END: Duration = Duration::from_secs(2);
+/// A line longer than this is no account of a slot.
+const LONGEST_LINE: u64 = 1 << 28;
+/// So much of what ssh and the far program said is kept, bytes.
+const KEPT_WORDS: usize = 4096;
+/// The exit status of ssh for its own failures, and for a far program that a signal ended.
+const SSH_FAILED: i32 = 255;
+
+/// What a link tells, with its place among the hosts.
+pub(super) struct Event {
+    pub(super) place: usize,
+    pub(super) news: News,
+}
+
+/// What happened on a link.
+pub(super) enum News {
+    Answer(Answer),
+    /// Something else than an answer, after the first answer.
+    Odd(String),
+    /// Nothing more will come.
+    Gone,
+}
+
+/// One host's connection.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) host: SshHost,
+    /// What is made there; none before it is ready.
+    pub(super) ready: Option<FarGenerator>,
+    child: Child,
+    line: Line,
+    said: Arc<Mutex<Vec<u8>>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// A generator that is ready.
+#[derive(Debug, Clone)]
+pub(super) struct FarGenerator {
+    pub(super) version: String,
+    pub(super) generator: Description,
+    pub(super) cpus: usize,
+}
+
+/// Where orders go; shared with the thread that keeps the connection alive.
+#[derive(Debug, Clone)]
+pub(super) struct Line {
+    stdin: Arc<Mutex<Option<ChildStdin>>>,
+    clock: Arc<Mutex<FarClock>>,
+}
+
+impl Line {
+    pub(super) fn send(&self, order: &Order) -> io::Result<()> {
+        let mut text = serde_json::to_vec(order)?;
+        text.push(b'\n');
+        match &mut *lock(&self.stdin) {
+            Some(stdin) => stdin.write_all(&text).and_then(|()| stdin.flush()),
+            None => Err(io::ErrorKind::BrokenPipe.into()),
+        }
+    }
+
+    /// Asks what time it is there.
+    pub(super) fn ping(&self, number: u64) -> io::Result<()> {
+        lock(&self.clock).asked(number);
+        self.send(&Order::Ping { number })
+    }
+}
+
+impl Link {
+    /// Starts ssh; whether it gets anywhere is told to `news`.
+    pub(super) fn start(
+        ssh: &[String],
+        host: &SshHost,
+        program: &str,
+        load: &Load,
+        place: usize,
+        news: &Sender<Event>,
+    ) -> Result<Self, RemoteError> {
+        let line = command::load_line(program, load)?;
+        let mut command = command::ssh(ssh, host, &line);
+        let mut child = command.spawn().map_err(|source| no_ssh(&command, source))?;
+        let stdin = child.stdin.take();
+        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+        let clock = Arc::new(Mutex::new(FarClock::default()));
+        let said = Arc::new(Mutex::new(Vec::new()));
+        let mut threads = Vec::new();
+        if let Some(stderr) = stderr {
+            let said = Arc::clone(&said);
+            threads.push(thread::spawn(move || keep_words(stderr, &said)));
+        }
+        if let Some(stdout) = stdout {
+            let (said, clock, news) = (Arc::clone(&said), Arc::clone(&clock), news.clone());
+            let tell = move |what| {
+                // Nobody listens any more when the generators are dropped.
+                let _ = news.send(Event { place, news: what });
+            };
+            threads.push(thread::spawn(move || listen(stdout, &said, &clock, &tell)));
+        }
+        let line = Line { stdin: Arc::new(Mutex::new(stdin)), clock };
+        Ok(Link { host: host.clone(), ready: None, child, line, said, threads })
+    }
+
+    /// Lets the program there end, without waiting for it.
+    pub(super) fn close(&self) {
+        lock(&self.line.stdin).take();
+    }
+
+    pub(super) fn line(&self) -> &Line {
+        &self.line
+    }
+
+    /// How many times its clock was asked of late.
+    pub(super) fn clock_readings(&self) -> usize {
+        lock(&self.line.clock).readings()
+    }
+
+    pub(super) fn clock(&self) -> Option<ClockOffset> {
+        lock(&self.line.clock).offset()
+    }
+
+    /// Ends ssh, and with it the program there, and tells what it ended with and its last words.
+    fn end(&mut self) -> (Option<ExitStatus>, String) {
+        self.close();
+        let status = ended_within(&mut self.child, TO_END);
+        // The streams end with ssh, unless a program that ssh started (ProxyCommand) holds them open.
+        let deadline = Instant::now() + TO_END;
+        while self.threads.iter().any(|thread| !thread.is_finished()) && Instant::now() < deadline {
+            thread::sleep(Duration::from_millis(1));
+        }
+        (status, last_words(&lock(&self.said)))
+    }
+
+    /// The same, in one line for a person, of a connection that ended by itself.
+    pub(super) fn last_words(&mut self) -> String {
+        let (status, words) = self.end();
+        let code = status.and_then(|status| status.code());
+        match (code, words.as_str()) {
+            (Some(SSH_FAILED), "") => {
+                "the connection ended, or linerate there was killed; ssh said nothing".to_owned()
+            }
+            (Some(SSH_FAILED), words) => format!("ssh: {words}"),
+            (Some(0), "") => "linerate there ended by itself".to_owned(),
+            (Some(code), "") => format!("linerate there ended with status {code}"),
+            (Some(_), words) => words.to_owned(),
+            (None, _) => "ssh here was killed".to_owned(),
+        }
+    }
+
+    /// Why it did not get ready.
+    pub(super) fn why_not_ready(&mut self, ssh: &[String], program: &str) -> RemoteError {
+        let host = self.host.clone();
+        let (status, words) = self.end();
+        match status.and_then(|status| status.code()) {
+            Some(SSH_FAILED) | None => RemoteError::Ssh {
+                host,
+                words: if words.is_empty() { "it ended without a word".to_owned() } else { words },
+            },
+            Some(127) => RemoteError::NoProgram { host, program: program.to_owned() },
+            // An older one does not know what it is asked for.
+            Some(_) if words.contains("--on-demand") => {
+                let its = version(ssh, &host, program).unwrap_or_else(|| "of an unknown version".to_owned());
+                RemoteError::Version { host, program: program.to_owned(), its }
+            }
+            Some(code) if words.is_empty() => {
+                RemoteError::Refused { host, words: format!("'{program}' there ended with status {code}") }
+            }
+            Some(_) => RemoteError::Refused { host, words },
+        }
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// What the far program says its version is.
+fn version(ssh: &[String], host: &SshHost, program: &str) -> Option<String> {
+    let mut command = command::ssh(ssh, host, &command::version_line(program).ok()?);
+    let output = command.stdin(std::process::Stdio::null()).output().ok()?;
+    let text = String::from_utf8_lossy(&output.stdout).lines().next().unwrap_or_default().trim().to_owned();
+    (!text.is_empty()).then_some(text)
+}
+
+fn no_ssh(command: &std::process::Command, source: io::Error) -> RemoteError {
+    RemoteError::NoSsh { program: command.get_program().to_string_lossy().into_owned(), source }
+}
+
+/// Waits for the end, and brings it about when it takes too long.
+fn ended_within(child: &mut Child, time: Duration) -> Option<ExitStatus> {
+    let deadline = Instant::now() + time;
+    let mut pause = Duration::from_millis(1);
+    loop {
+        match child.try_wait() {
+            Ok(Some(status)) => return Some(status),
+            Ok(None) if Instant::now() < deadline => {
+                // A child's end is no event that can be awaited for a time without taking over SIGCHLD.
+                thread::sleep(pause);
+                pause = (pause * 2).min(Duration::from_millis(50));
+            }
+            Ok(None) | Err(_) => break,
+        }
+    }
+    // What was killed is reaped; one that cannot be is gone already.
+    let _ = child.kill();
+    child.wait().ok()
+}
+
+fn listen(stdout: impl Read, said: &Mutex<Vec<u8>>, clock: &Mutex<FarClock>, tell: &dyn Fn(News)) {
+    let mut lines = BufReader::new(stdout);
+    let mut ready = false;
+    loop {
+        let mut line = Vec::new();
+        match lines.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line) {
+            Ok(0) | Err(_) => return tell(News::Gone),
+            Ok(_) => {}
+        }
+        match serde_json::from_slice(&line) {
+            Ok(Answer::Pong { number, realtime_ns }) => {
+                lock(clock).answered(number, realtime_ns);
+                tell(News::Answer(Answer::Pong { number, realtime_ns }));
+            }
+            Ok(answer) => {
+                // What was said on the way (a host key was added, a greeting) is no reason for a later end.
+                if !ready {
+                    lock(said).clear();
+                }
+                ready = true;
+                tell(News::Answer(answer));
+            }
+            // What a login shell greets with comes before.
+            Err(_) if !ready => keep(&mut lock(said), &line),
+            Err(_) => {
+                let start = String::from_utf8_lossy(line.get(..60).unwrap_or(&line)).trim().to_owned();
+                tell(News::Odd(start));
+            }
+        }
+    }
+}
+
+fn keep_words(mut stderr: impl Read, said: &Mutex<Vec<u8>>) {
+    let mut chunk = [0; 1024];
+    loop {
+        match stderr.read(&mut chunk) {
+            Ok(0) => return,
+            Ok(count) => keep(&mut lock(said), chunk.get(..count).unwrap_or_default()),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => return,
+        }
+    }
+}
+
+fn keep(said: &mut Vec<u8>, more: &[u8]) {
+    said.extend_from_slice(more);
+    let too_much = said.len().saturating_sub(KEPT_WORDS);
+    said.drain(..too_much);
+}
+
+/// The last line that says something, without control characters: it is shown on a terminal.
+fn last_words(said: &[u8]) -> String {
+    let text = String::from_utf8_lossy(said);
+    let line = text.lines().map(str::trim).rfind(|line| !line.is_empty()).unwrap_or_default();
+    let line = line.strip_prefix("linerate: ").or_else(|| line.strip_prefix("ssh: ")).unwrap_or(line);
+    line.chars().filter(|letter| !letter.is_control()).collect()
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_line_that_says_something_is_told() {
+        for (said, words) in [
+            ("", ""),
+            (
+                "Warning: added\r\nssh: connect to host a port 22: Connection refused\r\n",
+                "connect to host a port 22: Connection refused",
+            ),
+            ("linerate: no way\n\n \n", "no way"),
+            ("\u{1b}[31mred\u{7}\n", "[31mred"),
+        ] {
+            assert_eq!(last_words(said.as_bytes()), words);
+        }
+        let mut said = Vec::new();
+        for _ in 0..100 {
+            keep(&mut said, &[b'x'; 1000]);
+        }
+        assert_eq!(said.len(), KEPT_WORDS);
+    }
+}

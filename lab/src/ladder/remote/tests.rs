@@ -1,0 +1,242 @@
+//! Both sides without a network: a shell stands in for ssh, or a pair of sockets for the connection.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use super::line::{Answer, Order, SlotOrder};
+use super::{Generators, Load, Options, RemoteError, serve};
+
+use linerate_load::{Description, Error, Generator, Interval, Latency, Slot, SlotOutcome};
+
+/// A generator that pretends to have sent.
+#[derive(Debug)]
+pub(super) struct Pretended {
+    answered_per_second: f64,
+    noise: f64,
+    slots: u32,
+}
+
+impl Pretended {
+    /// One whose slots are answered so, by turns more and less by the share `noise`.
+    pub(super) fn answering(answered_per_second: f64, noise: f64) -> Self {
+        Pretended { answered_per_second, noise, slots: 0 }
+    }
+}
+
+impl Generator for Pretended {
+    fn describe(&self) -> Description {
+        Description {
+            backend: "pretended".to_owned(),
+            workload: "echo".to_owned(),
+            threads: 1,
+            flows: 16,
+            payload_bytes: 100,
+            targets: Vec::new(),
+            sources: Vec::new(),
+            cpus: Vec::new(),
+            no_fragment: false,
+            nice: None,
+            receive_buffer_bytes: 0,
+            fallbacks: Vec::new(),
+        }
+    }
+
+    fn watch(&mut self, slot: &Slot, observer: &mut dyn FnMut(&Interval)) -> Result<SlotOutcome, Error> {
+        slot.check()?;
+        self.slots += 1;
+        let factor = 1.0 + self.noise * f64::from(self.slots % 3) - self.noise;
+        let rate = self.answered_per_second * factor;
+        let count = (rate * slot.duration.as_secs_f64()) as u64;
+        let interval = Interval {
+            number: 0,
+            begins_seconds: 0.0,
+            seconds: slot.duration.as_secs_f64(),
+            sent: count,
+            received: count,
+            answered: None,
+            latency_ns: linerate_load::Quantiles::default(),
+        };
+        observer(&interval);
+        let mut latency_ns = Latency::new();
+        latency_ns.record(1_000);
+        let interval = serde_json::to_value(&interval).expect("JSON");
+        let latency = serde_json::to_value(&latency_ns).expect("JSON");
+        let text = serde_json::json!({
+            "started_realtime_ns": slot.start_at_realtime_ns.unwrap_or(7), "sent": count, "answered": count,
+            "lost": 0, "duplicate": 0, "reordered": 0, "corrupt": 0, "foreign": 0, "late": 0,
+            "send_errors": {"refused": 0, "unreachable": 0, "too_long": 0, "forbidden": 0, "no_buffers": 0, "other": 0},
+            "duration_seconds": slot.duration.as_secs_f64(), "asked_per_second": null,
+            "offered_per_second": rate, "answered_per_second": rate, "latency_ns": latency, "codes": [],
+            "unverified": 0, "bursts": {"median_requests": 1, "max_requests": 1}, "intervals": [interval],
+            "queue": {"first_half_ns": null, "last_quarter_ns": null},
+            "self_watch": {"late_sends": 0, "worst_lag_ns": 0, "tick_ns": 0, "thread_cpu_ratio": [0.5],
+                "receive_drops": 0, "refused_by_link": 0, "timed_out": 0, "bound_because": []},
+            "generator_bound": false,
+        });
+        Ok(serde_json::from_value(text).expect("an outcome"))
+    }
+}
+
+/// Stands in for ssh: runs the last word, which is for the other host's shell, here.
+const HERE: [&str; 4] = ["sh", "-c", "for line; do :; done; eval \"$line\"", "ssh"];
+
+fn options(ssh: &[&str], program: &str) -> Options {
+    Options {
+        hosts: vec!["ssh://far1".parse().expect("a host"), "ssh://far2".parse().expect("a host")],
+        ssh: ssh.iter().map(ToString::to_string).collect(),
+        program: program.to_owned(),
+        load: Load { targets: vec!["127.0.0.1:9".parse().expect("an address")], ..Load::default() },
+        cancel: Arc::default(),
+    }
+}
+
+/// A program of one's own, in place of linerate.
+fn program(directory: &Path, script: &str) -> String {
+    let path = directory.join("linerate it's");
+    fs::write(&path, format!("#!/bin/sh\n{script}\n")).expect("written");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("executable");
+    path.to_str().expect("a name").to_owned()
+}
+
+fn refused(options: Options) -> RemoteError {
+    let error = Generators::start(options).expect_err("refused");
+    assert_eq!(error.to_string().lines().count(), 1, "{error}");
+    error
+}
+
+fn first(error: RemoteError) -> RemoteError {
+    match error {
+        RemoteError::Several(errors) => errors.into_iter().next().expect("several"),
+        one => one,
+    }
+}
+
+fn ready(version: &str, schema: &str) -> String {
+    let generator = serde_json::to_string(&Pretended::answering(1.0, 0.0).describe()).expect("JSON");
+    format!(
+        r#"echo '{{"answer":"ready","schema":"{schema}","version":"{version}","cpus":3,"generator":{generator}}}'"#
+    )
+}
+
+#[test]
+fn each_host_that_does_not_start_is_named_with_its_reason() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let none = refused(Options { hosts: Vec::new(), ..options(&HERE, "linerate") });
+    assert!(matches!(none, RemoteError::NoHosts));
+    let mut twice = options(&HERE, "linerate");
+    twice.hosts[1] = twice.hosts[0].clone();
+    assert!(matches!(refused(twice), RemoteError::Twice(_)));
+    assert!(matches!(refused(options(&["/nowhere/ssh"], "linerate")), RemoteError::NoSsh { .. }));
+
+    let ssh = "echo 'far: Permission denied (publickey).' >&2; exit 255";
+    let error = refused(options(&["sh", "-c", ssh, "ssh"], "linerate"));
+    let text = error.to_string();
+    assert!(
+        text.contains("ssh://far1: ssh: far: Permission denied (publickey).")
+            && text.contains("ssh://far2: ")
+    );
+
+    let error = refused(options(&HERE, "/nowhere/linerate"));
+    assert!(matches!(first(error), RemoteError::NoProgram { .. }));
+    let older = "case \"$1\" in --version) echo linerate 0.0.7;; *) echo \"linerate: unexpected argument '--on-demand'\" >&2; exit 2;; esac";
+    let error = first(refused(options(&HERE, &program(directory.path(), older))));
+    assert!(matches!(&error, RemoteError::Version { its, .. } if its == "linerate 0.0.7"), "{error}");
+    let other = format!("{}; cat", ready("9.9.9", "linerate.load-on-demand/9"));
+    let error = first(refused(options(&HERE, &program(directory.path(), &other))));
+    assert!(matches!(&error, RemoteError::Version { its, .. } if its.contains("9.9.9")), "{error}");
+    let refusing = "echo 'linerate: destination 192.0.2.1 is neither' >&2; exit 2";
+    let error = first(refused(options(&HERE, &program(directory.path(), refusing))));
+    assert_eq!(error.to_string(), "ssh://far1: destination 192.0.2.1 is neither");
+}
+
+#[test]
+fn a_generator_that_ends_in_a_slot_is_named_and_no_other_slot_is_run() {
+    let directory = tempfile::tempdir().expect("a directory");
+    // Greets as login shells do, answers a few questions, and ends with the first slot.
+    let script = format!(
+        "echo Welcome; {}; while read -r line; do case \"$line\" in *slot*) echo 'linerate: gone' >&2; exit 3;; esac; done",
+        ready("0.0.1", super::line::SCHEMA)
+    );
+    let mut generators =
+        Generators::start(options(&HERE, &program(directory.path(), &script))).expect("they start");
+    assert!(generators.warnings()[0].contains("runs linerate 0.0.1"));
+    assert!(generators.warnings()[2].contains("its clock is not known"));
+    assert_eq!((generators.fewest_cpus(), generators.describe().threads), (3, 2));
+    let slot = Slot::rate(1_000.0, Duration::from_millis(20));
+    let error = generators.run(&slot).expect_err("they end").to_string();
+    assert!(error.starts_with("ssh://far1: gone; noticed "), "{error}");
+    assert_eq!(generators.lost().len(), 2);
+    let error = generators.run(&slot).expect_err("they are lost").to_string();
+    assert!(error.contains("nothing was sent: gone"), "{error}");
+}
+
+/// The far side at one end of a pair of sockets, and a test at the other.
+fn with_far(test: impl FnOnce(&mut UnixStream, &mut dyn FnMut() -> Answer)) -> (std::io::Result<()>, bool) {
+    let (near, far) = UnixStream::pair().expect("a pair");
+    let cancel = AtomicBool::new(false);
+    let served = std::thread::scope(|scope| {
+        let cancel = &cancel;
+        let output = far.try_clone().expect("a copy");
+        let serving = scope.spawn(move || {
+            let served = serve(&mut Pretended::answering(1_000.0, 0.0), &far, output, cancel);
+            drop(far);
+            served
+        });
+        let mut lines = BufReader::new(near.try_clone().expect("a copy")).lines();
+        let mut answer = move || {
+            let line = lines.next().expect("an answer").expect("read");
+            serde_json::from_str(&line).expect("an answer")
+        };
+        let mut near = near;
+        test(&mut near, &mut answer);
+        near.shutdown(std::net::Shutdown::Write).expect("shut");
+        serving.join().expect("no panic")
+    });
+    (served, cancel.load(Ordering::Relaxed))
+}
+
+fn say(near: &mut UnixStream, order: &Order) {
+    writeln!(near, "{}", serde_json::to_string(order).expect("JSON")).expect("written");
+}
+
+#[test]
+fn the_far_side_runs_slots_and_tells_the_time_until_its_input_ends() {
+    let (served, cancelled) = with_far(|near, answer| {
+        assert!(matches!(answer(), Answer::Ready { schema, .. } if schema == super::line::SCHEMA));
+        say(near, &Order::Ping { number: 4 });
+        assert!(matches!(answer(), Answer::Pong { number: 4, realtime_ns } if realtime_ns > 0));
+        let slot = Slot::rate(500.0, Duration::from_millis(100));
+        // A moment that is days away is no moment: the clock was set.
+        for begin in [super::clock::realtime_ns(), u64::MAX] {
+            say(near, &Order::Slot(SlotOrder::new(9, &slot, 2, begin)));
+            assert!(matches!(answer(), Answer::Interval { slot: 9, .. }));
+            let Answer::Done { slot: 9, document } = answer() else { panic!("no account") };
+            assert_eq!(document["sent"], 100);
+            assert_eq!(document["started_realtime_ns"] == 7, begin == u64::MAX);
+        }
+        let none = Slot { duration: Duration::ZERO, ..slot };
+        say(near, &Order::Slot(SlotOrder::new(10, &none, 2, 0)));
+        assert!(matches!(answer(), Answer::Failed { slot: 10, cancelled: false, .. }));
+    });
+    served.expect("a clean end");
+    assert!(cancelled, "what is being sent ends with the input");
+}
+
+#[test]
+fn the_far_side_ends_at_what_is_no_order() {
+    for line in ["hello", "{}", r#"{"order":"reboot"}"#, &"x".repeat(70_000)] {
+        let (served, cancelled) = with_far(|near, answer| {
+            answer();
+            // The far side may have closed before all of a long line is written.
+            let _ = writeln!(near, "{line}");
+        });
+        let error = served.expect_err(line).to_string();
+        assert!(cancelled && error.len() < 300 && error.contains("order"), "{error}");
+    }
+}

@@ -1,0 +1,219 @@
+//! The rungs, in the order they are climbed.
+
+use std::time::Duration;
+
+use crate::ladder::configuration::{Calls, Configuration, Sharing};
+
+/// One step of the ladder.
+#[derive(Debug, Clone, Copy)]
+pub struct Rung {
+    /// Identifier, as in the published ladder where the step is the same.
+    pub id: &'static str,
+    /// Name for people.
+    pub title: &'static str,
+    /// What it changes, one sentence.
+    pub what: &'static str,
+    /// What has to be possible for it.
+    pub touches: Touches,
+    /// Makes the configuration with the rung from the one without.
+    pub change: fn(&mut Configuration),
+}
+
+/// What a rung acts on, and so what may be impossible.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Touches {
+    /// Options of the server alone.
+    Server,
+    /// RPS or XPS masks of the receiver's interface.
+    QueueCpus,
+    /// Generic receive offload of the receiver's interface.
+    Offload,
+    /// The receiver's nftables ruleset.
+    Netfilter,
+    /// Sysctls of the receiver's network namespace.
+    Sysctl,
+    /// Auditing, of the whole machine.
+    Audit,
+    /// Busy polling of the server's sockets.
+    BusyPoll,
+}
+
+/// The rung that every ladder starts on.
+pub const BASELINE: &str = "baseline";
+
+const BATCH: u16 = 64;
+/// The value that the kernel's documentation recommends for SO_BUSY_POLL users to start with
+/// (Documentation/admin-guide/sysctl/net.rst, busy_read).
+const BUSY_POLL: Duration = Duration::from_micros(50);
+
+/// All rungs, in the order they are climbed.
+pub const RUNGS: &[Rung] = &[
+    Rung {
+        id: BASELINE,
+        title: "One socket, stock host",
+        what: "A worker a CPU, all on one socket, recvfrom and sendto; receive processing on half of the CPUs, as IRQs left on one NUMA node do.",
+        touches: Touches::Server,
+        change: |_| {},
+    },
+    Rung {
+        id: "irq-affinity-rps",
+        title: "Receive processing on every CPU",
+        what: "Packets are processed on all CPUs, not on half of them: IRQ affinity does it on a NIC, RPS in the lab.",
+        touches: Touches::QueueCpus,
+        change: |configuration| configuration.receive_spread = true,
+    },
+    Rung {
+        id: "reuseport",
+        title: "A socket a worker",
+        what: "SO_REUSEPORT splits the socket lock and queue; the flow hash chooses the socket.",
+        touches: Touches::Server,
+        change: |configuration| configuration.sharing = Sharing::Reuseport,
+    },
+    Rung {
+        id: "steer-by-cpu",
+        title: "Socket chosen by CPU",
+        what: "SO_ATTACH_REUSEPORT_CBPF: the socket of the CPU that processes the packet, so CPUs never meet on one.",
+        touches: Touches::Server,
+        change: |configuration| configuration.sharing = Sharing::SteeredByCpu,
+    },
+    Rung {
+        id: "pin-threads",
+        title: "Workers pinned",
+        what: "Each worker runs on the CPU whose packets its socket gets.",
+        touches: Touches::Server,
+        change: |configuration| configuration.pinned = true,
+    },
+    Rung {
+        id: "xps",
+        title: "A transmit queue a CPU",
+        what: "XPS: each CPU sends by a queue of its own instead of one chosen by flow hash.",
+        touches: Touches::QueueCpus,
+        change: |configuration| configuration.transmit_by_cpu = true,
+    },
+    Rung {
+        id: "gro-off",
+        title: "GRO off",
+        what: "Datagrams of many clients cannot be merged; trying costs. Not where TCP matters, not on a hypervisor.",
+        touches: Touches::Offload,
+        change: |configuration| configuration.gro = false,
+    },
+    Rung {
+        id: "netfilter-off",
+        title: "No netfilter ruleset",
+        what: "The nftables ruleset with connection tracking is removed.",
+        touches: Touches::Netfilter,
+        change: |configuration| configuration.netfilter = false,
+    },
+    Rung {
+        id: "source-validation-off",
+        title: "No source validation",
+        what: "rp_filter=0 and accept_local=1 save a route lookup for each datagram.",
+        touches: Touches::Sysctl,
+        change: |configuration| configuration.source_validation = false,
+    },
+    Rung {
+        id: "audit-off",
+        title: "Audit off",
+        what: "System calls are no longer audited, on the whole machine.",
+        touches: Touches::Audit,
+        change: |configuration| configuration.audit = false,
+    },
+    Rung {
+        id: "ip-id-skip",
+        title: "IP ID skipped",
+        what: "IP_MTU_DISCOVER=IP_PMTUDISC_DO: the kernel need not number replies. Only if no reply exceeds the MTU.",
+        touches: Touches::Server,
+        change: |configuration| configuration.skip_ip_id = true,
+    },
+    Rung {
+        id: "batch-syscalls",
+        title: "Batched system calls",
+        what: "recvmmsg and sendmmsg, up to 64 datagrams a call.",
+        touches: Touches::Server,
+        change: |configuration| configuration.calls = Calls::Batched(BATCH),
+    },
+    Rung {
+        id: "early-demux-off",
+        title: "Early demux off",
+        what: "udp_early_demux=0: no socket lookup before routing, which finds nothing for an unconnected server.",
+        touches: Touches::Sysctl,
+        change: |configuration| configuration.early_demux = false,
+    },
+    Rung {
+        id: "busy-poll",
+        title: "Busy polling",
+        what: "SO_BUSY_POLL: a worker without work polls its NAPI instance for 50 us before it sleeps.",
+        touches: Touches::BusyPoll,
+        change: |configuration| configuration.busy_poll = Some(BUSY_POLL),
+    },
+];
+
+/// A rung that is not one of [`RUNGS`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("unknown rung '{name}'; the rungs are {}", known())]
+pub struct UnknownRung {
+    /// The name given.
+    pub name: String,
+}
+
+fn known() -> String {
+    RUNGS.iter().map(|rung| rung.id).collect::<Vec<_>>().join(", ")
+}
+
+/// The rungs of these names in climbing order, the baseline always first.
+///
+/// # Errors
+/// Names the first that is not a rung.
+pub fn select<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Vec<&'static Rung>, UnknownRung> {
+    let mut wanted = vec![BASELINE];
+    for name in names {
+        let rung =
+            RUNGS.iter().find(|rung| rung.id == name).ok_or_else(|| UnknownRung { name: name.to_owned() })?;
+        wanted.push(rung.id);
+    }
+    Ok(RUNGS.iter().filter(|rung| wanted.contains(&rung.id)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ladder::published;
+
+    #[test]
+    fn every_rung_but_the_first_changes_something() {
+        let mut below = Configuration::baseline();
+        for rung in &RUNGS[1..] {
+            let mut above = below.clone();
+            (rung.change)(&mut above);
+            assert_ne!(above, below, "{}", rung.id);
+            below = above;
+        }
+    }
+
+    #[test]
+    fn published_steps_keep_their_order_here() {
+        let ladders = published::ladders();
+        let here: Vec<&str> = RUNGS.iter().map(|rung| rung.id).collect();
+        let mut last = 0;
+        for step in &ladders[0].steps {
+            // Hyper-threading needs a machine that has it; the lab has no such rung.
+            if step.id == "hyper-threading" {
+                continue;
+            }
+            let position = here.iter().position(|id| *id == step.id).expect("a published step is a rung");
+            assert!(position >= last, "{}", step.id);
+            last = position;
+        }
+    }
+
+    #[test]
+    fn a_selection_starts_at_the_baseline_and_climbs_in_order() {
+        let ids = |names: &[&str]| {
+            select(names.iter().copied()).map(|rungs| rungs.iter().map(|rung| rung.id).collect::<Vec<_>>())
+        };
+        assert_eq!(ids(&["pin-threads", "reuseport"]), Ok(vec!["baseline", "reuseport", "pin-threads"]));
+        assert_eq!(ids(&[]), Ok(vec!["baseline"]));
+        let error = ids(&["reuse-port"]).expect_err("unknown");
+        assert!(error.to_string().starts_with("unknown rung 'reuse-port'; the rungs are baseline, irq-"));
+    }
+}

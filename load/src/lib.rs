@@ -1,0 +1,62 @@
+//! Load generation, rates, latency, cost and statistics.
+//!
+//! This library offers requests to a UDP service, matches every reply to its request, and says what it found with
+//! its doubt: how much was lost, how late replies came counted from when the request was *meant* to leave, whether
+//! the generator itself was the limit, and whether two configurations differ by more than noise.
+//!
+//! | module | it answers |
+//! |---|---|
+//! | [`header`] | what a request carries, and whether a reply is intact |
+//! | [`workload`] | what requests are made of and how replies are known: echo, DNS, NTP, RADIUS, raw |
+//! | [`generator`] | offer requests at a rate or in windows, and account for every one |
+//! | [`capacity`] | which paced rate still holds, and what happens above it |
+//! | [`load_document`] | the account of a run as a document, and how several are merged |
+//! | [`stats`] | the interval of a ratio from few alternating samples |
+//! | [`perf`] | cycles and instructions of the whole machine |
+//! | [`wire`] | wire arithmetic: frames, bits, budgets, delays |
+//!
+//! ```no_run
+//! use std::time::Duration;
+//! use linerate_load::generator::Builder;
+//! use linerate_load::{Generator, Slot, capacity};
+//!
+//! # fn main() -> Result<(), linerate_load::Error> {
+//! let targets = vec!["127.0.0.1:7".parse().expect("an address")];
+//! let mut generator = Builder::default().targets(targets).flows(64).threads(2).start()?;
+//!
+//! let outcome = generator.run(&Slot::rate(50_000.0, Duration::from_secs(1)))?;
+//! assert_eq!(outcome.sent, outcome.answered + outcome.lost);
+//!
+//! let found = capacity::search(&mut *generator, &capacity::SearchOptions::default())?;
+//! let tps = found.transactions_per_second; // a lower bound if found.generator_bound
+//! # let _ = tps;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! It never prints. Result types implement [`serde::Serialize`] with base units in their keys.
+
+#![deny(unsafe_code)]
+
+pub mod capacity;
+mod error;
+pub mod generator;
+pub mod header;
+mod latency;
+pub mod load_document;
+mod outcome;
+pub mod perf;
+pub mod stats;
+mod sys;
+pub mod wire;
+pub mod workload;
+
+pub use error::Error;
+pub use generator::{Description, Generator, Mode, Slot, SocketGenerator, XdpGenerator};
+pub use latency::Latency;
+pub use linerate_host::Known;
+pub use outcome::{
+    BoundReason, Bursts, CodeCount, FEW, Interval, LeftAs, Quantiles, QueueMedians, SelfWatch, SendErrors,
+    SlotOutcome,
+};
+pub use workload::Workload;

@@ -1,0 +1,268 @@
+//! Both backends against services that know what they did.
+
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::process::{Child, Command};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use linerate_lab::Lab;
+use linerate_load::generator::{Backend, Builder};
+use linerate_load::{Error, Generator, Mode, Slot, SlotOutcome, Workload, stats};
+use linerate_testkit::reflector::{Account, Frozen, Reflector, Running, XdpService};
+use rustix::process::{Pid, Signal};
+
+const PAYLOAD: usize = 100;
+
+/// Measurements of which the middle one counts: a machine with other work spoils some.
+const ATTEMPTS: usize = 9;
+
+/// Says that a test cannot run here, past the test runner's capture so that it is always seen.
+fn skip(test: &str, why: &str) {
+    let _ = std::io::stderr().write_all(format!("\nSKIP {test}: {}\n", why.trim()).as_bytes());
+}
+
+struct Scene {
+    lab: Lab,
+    backend: Backend,
+}
+
+/// A test that keeps a CPU busy would spoil the times of another.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// Runs `test` once with each backend that there is.
+fn with_each_backend(name: &str, test: impl Fn(&Scene)) {
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    for backend in [Backend::Socket, Backend::Xdp] {
+        match Lab::builder().start() {
+            Ok(lab) => test(&Scene { lab, backend }),
+            Err(why) => return skip(name, &why.to_string()),
+        }
+    }
+}
+
+impl Scene {
+    fn serve(&self, builder: linerate_testkit::reflector::Builder) -> Running {
+        let address = (self.lab.links()[0].receiver.ipv4[0], 0);
+        self.lab.receiver().run(|| builder.address(address).start()).unwrap().unwrap()
+    }
+
+    fn builder(&self, target: SocketAddr, flows: usize) -> Builder {
+        Builder::default()
+            .targets(vec![target])
+            .flows(flows)
+            .workload(Workload::Echo { payload_bytes: PAYLOAD })
+            .backend(self.backend)
+    }
+
+    /// None where there is no such backend, which is said.
+    fn start(&self, test: &str, builder: Builder) -> Option<Box<dyn Generator>> {
+        match self.lab.senders()[0].run(|| builder.start()).unwrap() {
+            Ok(generator) => Some(generator),
+            Err(Error::Xdp { why }) if !rustix::process::geteuid().is_root() => {
+                skip(test, &why);
+                None
+            }
+            Err(why) => panic!("{:?}: {why}", self.backend),
+        }
+    }
+
+    fn generator(&self, test: &str, service: &Running, flows: usize) -> Option<Box<dyn Generator>> {
+        self.start(test, self.builder(service.address(), flows))
+    }
+}
+
+/// One for the generator and one for the service, so that neither waits for the other.
+fn two_cpus() -> Option<(u32, usize)> {
+    let set = rustix::thread::sched_getaffinity(None).unwrap();
+    let mut cpus = (0..rustix::thread::CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu));
+    Some((u32::try_from(cpus.next()?).ok()?, cpus.next()?))
+}
+
+/// Keeps CPUs from going idle, behind everything else that would run there: how long one takes to wake, and how warm its
+/// caches then are, depends on how long it was idle, and so on the delay that is to be told from it.
+struct Awake(Vec<Child>);
+
+impl Awake {
+    fn keep(cpus: &[usize]) -> std::io::Result<Self> {
+        let spin = |cpu: &usize| {
+            Command::new("chrt")
+                .args(["--idle", "0", "taskset", "--cpu-list", &cpu.to_string()])
+                .args(["timeout", "120", "sh", "-c", "while :; do :; done"])
+                .spawn()
+        };
+        cpus.iter().map(spin).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+impl Drop for Awake {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            // `timeout` passes it on to the shell.
+            let ended = rustix::process::kill_process(Pid::from_child(child), Signal::TERM);
+            ended.and_then(|()| child.wait().map(drop).map_err(|_| rustix::io::Errno::CHILD)).unwrap();
+        }
+    }
+}
+
+/// With time for what a service holds back.
+fn slot(mode: Mode, milliseconds: u64) -> Slot {
+    Slot { drain: Duration::from_secs(3), ..Slot::new(mode, Duration::from_millis(milliseconds)) }
+}
+
+fn rate(per_second: f64) -> Mode {
+    Mode::Rate { per_second }
+}
+
+/// The accounts of both sides, request for request.
+fn assert_agree(outcome: &SlotOutcome, account: &Account) {
+    let lost_on_the_way = outcome.self_watch.refused_by_link + account.overflowed;
+    assert_eq!(outcome.sent, account.received + lost_on_the_way, "{outcome:?}\n{account:?}");
+    assert_eq!(outcome.answered, account.answered, "{outcome:?}\n{account:?}");
+    let unanswered = account.dropped + account.corrupted + account.over_capacity + lost_on_the_way;
+    assert_eq!(outcome.lost, unanswered, "{outcome:?}\n{account:?}");
+    assert_eq!(outcome.duplicate, account.duplicated, "{outcome:?}\n{account:?}");
+    assert_eq!(outcome.corrupt, account.corrupted, "{outcome:?}\n{account:?}");
+    assert_eq!(outcome.reordered, account.swapped, "{outcome:?}\n{account:?}");
+    assert_eq!((outcome.foreign, outcome.late), (0, 0), "{outcome:?}\n{account:?}");
+}
+
+#[test]
+fn counts_are_exact() {
+    with_each_backend("counts_are_exact", |scene| {
+        let faulty = [
+            Reflector::builder().drop_every(10).corrupt_every(9).duplicate_every(4),
+            Reflector::builder().swap_every(3),
+            Reflector::builder().swap_every(1).delay(Duration::from_millis(2)),
+            Reflector::builder().token_bucket(1_000.0, 20),
+            Reflector::builder().drop_every(1),
+        ];
+        for builder in faulty {
+            let service = scene.serve(builder);
+            let Some(mut generator) = scene.generator("counts_are_exact", &service, 8) else { return };
+            let outcome = generator.run(&slot(rate(4_000.0), 500)).unwrap();
+            drop(generator);
+            assert_agree(&outcome, &service.stop());
+        }
+    });
+}
+
+#[test]
+fn a_known_delay_is_what_latency_grows_by() {
+    let test = "a_known_delay_is_what_latency_grows_by";
+    let Some((near, far)) = two_cpus() else { return skip(test, "two CPUs are needed") };
+    with_each_backend(test, |scene| {
+        let _awake = match Awake::keep(&[near as usize, far]) {
+            Ok(awake) => awake,
+            Err(why) => return skip(test, &format!("chrt of util-linux: {why}")),
+        };
+        let delays = [0, 100, 1_000].map(Duration::from_micros);
+        let mut errors = [Vec::new(), Vec::new()];
+        for _ in 0..ATTEMPTS {
+            let mut seen = Vec::new();
+            for delay in delays {
+                let service = scene.serve(Reflector::builder().delay(delay).busy().cpu(far));
+                let builder = scene.builder(service.address(), 4).cpus(Some(vec![near]));
+                let Some(mut generator) = scene.start(test, builder) else { return };
+                let outcome = generator.run(&slot(rate(1_000.0), 300)).unwrap();
+                assert_eq!(outcome.lost, 0, "{outcome:?}");
+                let truth = service.stop().held_ns(0.5).unwrap();
+                seen.push((outcome.latency_ns.median().unwrap() as f64, truth as f64));
+            }
+            // The floor is what is not the service's: wire, stacks, and the tick by which requests leave late.
+            let floor = seen[0].0 - seen[0].1;
+            for ((latency, truth), errors) in seen[1..].iter().zip(&mut errors) {
+                errors.push((latency - floor - truth) / (5_000.0 + 0.05 * truth));
+            }
+        }
+        for (errors, delay) in errors.iter().zip(&delays[1..]) {
+            let middle = stats::median(errors).unwrap();
+            assert!(middle.abs() <= 1.0, "{:?}, {delay:?}: {errors:?} of what is allowed", scene.backend);
+        }
+    });
+}
+
+/// The latency, ns, that the schedule and the freezes alone make of the quantile.
+fn expected(outcome: &SlotOutcome, frozen: &[Frozen], quantile: f64) -> f64 {
+    let interval_ns = outcome.duration.as_nanos() as f64 / outcome.sent as f64;
+    let waits = (0..outcome.sent).map(|number| {
+        let intended = outcome.started_realtime_ns + (number as f64 * interval_ns) as u64;
+        let met =
+            frozen.iter().find(|one| (one.began_realtime_ns..one.ended_realtime_ns).contains(&intended));
+        met.map_or(0, |one| one.ended_realtime_ns - intended)
+    });
+    let mut waits: Vec<u64> = waits.collect();
+    waits.sort_unstable();
+    waits[((outcome.sent as f64 * quantile) as usize).min(waits.len() - 1)] as f64
+}
+
+#[test]
+fn a_freeze_is_not_omitted() {
+    let test = "a_freeze_is_not_omitted";
+    with_each_backend(test, |scene| {
+        let freezing = || {
+            let builder = Reflector::builder();
+            scene.serve(builder.freeze(Duration::from_secs(1), Duration::from_millis(100)))
+        };
+        let mut errors = [Vec::new(), Vec::new()];
+        let mut open_p99 = Vec::new();
+        for _ in 0..3 {
+            let service = freezing();
+            let Some(mut generator) = scene.generator(test, &service, 4) else { return };
+            let open = generator.run(&slot(rate(2_000.0), 2_000)).unwrap();
+            let account = service.stop();
+            assert_agree(&open, &account);
+            assert!(account.frozen.len() >= 2, "{account:?}");
+            for (quantile, errors) in [0.95, 0.99].into_iter().zip(&mut errors) {
+                let expected = expected(&open, &account.frozen, quantile);
+                let found = open.latency_ns.quantile(quantile).unwrap() as f64;
+                errors.push((found - expected) / (5e6 + 0.05 * expected));
+            }
+            open_p99.push(open.latency_ns.quantile(0.99).unwrap() as f64);
+        }
+        for errors in &errors {
+            let middle = stats::median(errors).unwrap();
+            assert!(middle.abs() <= 1.0, "{:?}: {errors:?} of what is allowed", scene.backend);
+        }
+
+        // What a tool that waits for its answer before it asks again would claim: one request meets each freeze.
+        let service = freezing();
+        let Some(mut generator) = scene.generator(test, &service, 1) else { return };
+        let closed = generator.run(&slot(Mode::Window { outstanding: 1 }, 2_000)).unwrap();
+        let (open, closed) = (stats::median(&open_p99).unwrap(), closed.latency_ns.quantile(0.99).unwrap());
+        assert!(closed as f64 * 4.0 < open, "p99: {open} ns open loop, {closed} ns closed loop");
+    });
+}
+
+#[test]
+fn the_rate_asked_for_is_the_rate_that_arrives() {
+    let test = "the_rate_asked_for_is_the_rate_that_arrives";
+    with_each_backend(test, |scene| {
+        let end = &scene.lab.links()[0].receiver;
+        let attach = || XdpService::sink().shortest_payload(40).attach(&end.interface);
+        let sink = match scene.lab.receiver().run(attach).unwrap() {
+            Ok(sink) => sink,
+            Err(why) if !rustix::process::geteuid().is_root() => return skip(test, &why.to_string()),
+            Err(why) => panic!("{why}"),
+        };
+        let Some(mut generator) = scene.start(test, scene.builder((end.ipv4[0], 7).into(), 16)) else {
+            return;
+        };
+        for per_second in [1_000.0, 10_000.0, 50_000.0] {
+            let errors: Vec<f64> = (0..ATTEMPTS)
+                .map(|_| {
+                    let before = sink.account().unwrap().received;
+                    let slot = Slot { drain: Duration::from_millis(1), ..slot(rate(per_second), 400) };
+                    let outcome = generator.run(&slot).unwrap();
+                    let arrived = sink.account().unwrap().received - before;
+                    assert_eq!(arrived + outcome.self_watch.refused_by_link, outcome.sent, "{outcome:?}");
+                    assert!(outcome.bursts.max_requests >= outcome.bursts.median_requests);
+                    let asked = per_second * outcome.duration.as_secs_f64();
+                    (outcome.sent as f64 / asked - 1.0).abs()
+                })
+                .collect();
+            let middle = stats::median(&errors).unwrap();
+            assert!(middle <= 0.001, "{:?} at {per_second}/s: off by {errors:?}", scene.backend);
+        }
+    });
+}

@@ -1,0 +1,58 @@
+//! Sending and receiving allocate nothing a request. The only test of its program, so that nothing else allocates.
+
+mod sys;
+
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::time::Duration;
+
+use linerate_load::generator::Builder;
+use linerate_load::workload::raw;
+use linerate_load::{Generator, Mode, Slot, Workload};
+use sys::Counting;
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+#[test]
+fn a_longer_slot_allocates_no_more() {
+    let server = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = server.local_addr().unwrap();
+    // Every 10th request is dropped, so that losses are covered. The thread ends with the process.
+    std::thread::spawn(move || {
+        let mut buffer = [0; 2_048];
+        for number in 0u64.. {
+            let (length, source) = server.recv_from(&mut buffer).unwrap();
+            if number % 10 != 0 {
+                server.send_to(&buffer[..length], source).unwrap();
+            }
+        }
+    });
+    let exchange = raw::from_hex("0000 01020304\n0000 05", "requests", "0:2".parse().ok()).unwrap();
+    for workload in [Workload::Echo { payload_bytes: 100 }, Workload::Exchange(Arc::new(exchange))] {
+        longer_slots_allocate_no_more(address, workload);
+    }
+}
+
+fn longer_slots_allocate_no_more(address: SocketAddr, workload: Workload) {
+    let builder = Builder::default().targets(vec![address]).flows(8).threads(2).workload(workload);
+    let mut generator = builder.start_socket().unwrap();
+    let mut count = |slot: &Slot| {
+        let before = Counting::allocations();
+        let outcome = generator.run(slot).unwrap();
+        (Counting::allocations() - before, outcome.sent)
+    };
+    // As many intervals in a short slot as in a long one.
+    let parts = |slot: Slot| Slot { interval: Some(slot.duration / 5), ..slot };
+    for slot in
+        [|time| Slot::rate(10_000.0, time), |time| Slot::window(2, time), |time| Slot::new(Mode::Flood, time)]
+    {
+        // The first slot is let to warm up.
+        count(&parts(slot(Duration::from_millis(50))));
+        let (few, sent_few) = count(&parts(slot(Duration::from_millis(100))));
+        let (more, sent_more) = count(&parts(slot(Duration::from_millis(600))));
+        assert!(sent_more > sent_few);
+        // Channels allocate a place for whoever waits at them, which is up to chance, but not a thousand times.
+        assert!(more <= few + 24, "{few} for {sent_few} requests, {more} for {sent_more}");
+    }
+}

@@ -1,0 +1,240 @@
+//! Exchanges over sockets, against services on loopback whose faults are known.
+
+mod service;
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use linerate_load::generator::Builder;
+use linerate_load::workload::{Exchange, Order, Tag, dns, radius, raw};
+use linerate_load::{Generator, Mode, Slot, SlotOutcome, SocketGenerator, Workload};
+use md5::{Digest as _, Md5};
+use service::Service;
+
+fn generator(address: SocketAddr, exchange: Exchange, flows: usize) -> SocketGenerator {
+    let workload = Workload::Exchange(Arc::new(exchange));
+    Builder::default()
+        .targets(vec![address])
+        .flows(flows)
+        .timeout(Duration::from_millis(20))
+        .workload(workload)
+        .start_socket()
+        .unwrap()
+}
+
+fn slot(mode: Mode, milliseconds: u64) -> Slot {
+    Slot { drain: Duration::from_secs(3), ..Slot::new(mode, Duration::from_millis(milliseconds)) }
+}
+
+fn count(outcome: &SlotOutcome, code: u8) -> u64 {
+    outcome.codes.iter().find(|counted| counted.code == code).map_or(0, |counted| counted.count)
+}
+
+#[test]
+fn queries_are_matched_and_faults_counted() {
+    for mode in [Mode::Rate { per_second: 6_000.0 }, Mode::Window { outstanding: 4 }] {
+        let service = Service::start(|socket, query, source, account| {
+            let number = account.received;
+            query[2] |= 0x80;
+            if number % 10 == 1 {
+                account.dropped += 1;
+            } else if number % 10 == 2 {
+                // A query is no response.
+                account.corrupted += 1;
+                query[2] &= 0x7f;
+                socket.send_to(query, source).unwrap();
+            } else if number % 10 == 3 {
+                account.corrupted += 1;
+                socket.send_to(&query[..11], source).unwrap();
+            } else {
+                query[3] |= if number % 10 == 4 { 3 } else { 0 };
+                account.answered += 1;
+                socket.send_to(query, source).unwrap();
+                if number % 10 == 5 {
+                    account.duplicated += 1;
+                    socket.send_to(query, source).unwrap();
+                }
+            }
+        });
+        let queries = "a.example A\nbb.example AAAA\nccc.example MX\n";
+        let exchange = dns::from_text(queries, "queries", &dns::Options::default()).unwrap();
+        let outcome = generator(service.address, exchange, 3).run(&slot(mode, 500)).unwrap();
+        let account = service.stop();
+        // On a busy machine the service's buffer may overflow; what it took is accounted for exactly.
+        let overflowed = outcome.sent - account.received;
+        assert_eq!(outcome.answered, account.answered);
+        assert_eq!(outcome.lost, account.dropped + account.corrupted + overflowed);
+        assert_eq!((outcome.corrupt, outcome.duplicate), (account.corrupted, account.duplicated));
+        assert_eq!((outcome.foreign, outcome.late, outcome.reordered), (0, 0, 0), "{outcome:?}");
+        assert_eq!(count(&outcome, 0) + count(&outcome, 3), outcome.answered);
+        assert!(count(&outcome, 3).abs_diff(account.received / 10) <= 1);
+    }
+}
+
+#[test]
+fn truncated_replies_are_counted_by_code() {
+    let service = Service::start(|socket, query, source, account| {
+        query[2] |= if account.received.is_multiple_of(4) { 0x82 } else { 0x80 };
+        query[3] |= if account.received.is_multiple_of(2) { 3 } else { 0 };
+        account.answered += 1;
+        socket.send_to(query, source).unwrap();
+    });
+    let exchange = dns::from_text("a.example A\n", "queries", &dns::Options::default()).unwrap();
+    let mode = Mode::Rate { per_second: 4_000.0 };
+    let outcome = generator(service.address, exchange, 3).run(&slot(mode, 200)).unwrap();
+    let account = service.stop();
+    assert_eq!(outcome.answered, account.answered);
+    let codes: Vec<_> = outcome.codes.iter().map(|code| (code.code, code.count, code.truncated)).collect();
+    let answered = account.answered;
+    assert_eq!(codes, [(0, answered - answered / 2, 0), (3, answered / 2, answered / 4)]);
+}
+
+#[test]
+fn an_echo_too_short_for_the_header_is_matched() {
+    for payload_bytes in [0, 1, 2, 5, 8, 18, 39] {
+        // Every 10th is lost, and of every 10th the last byte comes back changed; none has one to change if it is a tag.
+        let service = Service::start(move |socket, request, source, account| {
+            assert_eq!(request.len(), payload_bytes);
+            if account.received % 10 == 1 && payload_bytes > 0 {
+                account.dropped += 1;
+                return;
+            }
+            if account.received % 10 == 2 && [5, 18, 39].contains(&payload_bytes) {
+                account.corrupted += 1;
+                request[payload_bytes - 1] ^= 0x20;
+            } else {
+                account.answered += 1;
+            }
+            socket.send_to(request, source).unwrap();
+        });
+        let workload = Workload::Echo { payload_bytes };
+        let builder = Builder::default().targets(vec![service.address]).flows(3).workload(workload);
+        let mut generator = builder.start_socket().unwrap();
+        let described = generator.describe();
+        assert_eq!((described.workload.as_str(), described.payload_bytes), ("echo", payload_bytes));
+        // Few enough for a tag of one byte.
+        let outcome = generator.run(&slot(Mode::Rate { per_second: 1_000.0 }, 300)).unwrap();
+        let account = service.stop();
+        // On a busy machine fewer leave in time.
+        assert_eq!((outcome.sent, outcome.answered), (account.received, account.answered), "{outcome:?}");
+        assert!(outcome.answered > 0, "{payload_bytes}");
+        assert_eq!((outcome.corrupt, outcome.foreign), (account.corrupted, 0), "{payload_bytes}");
+    }
+}
+
+#[test]
+fn replies_of_an_earlier_slot_or_of_nobody_do_not_answer() {
+    // Holds all requests back in the first slot; in the second it sends one of them with each reply, and a forged one.
+    let holds = Arc::new(AtomicBool::new(true));
+    let holding = Arc::clone(&holds);
+    let mut held: VecDeque<Vec<u8>> = VecDeque::new();
+    let service = Service::start(move |socket, request, source, account| {
+        if holding.load(Ordering::Relaxed) {
+            held.push_back(request.to_vec());
+            return;
+        }
+        socket.send_to(request, source).unwrap();
+        if let Some(stale) = held.pop_front() {
+            account.duplicated += 1;
+            socket.send_to(&stale, source).unwrap();
+            let mut forged = request.to_vec();
+            forged[0] ^= 0x40;
+            socket.send_to(&forged, source).unwrap();
+        }
+    });
+    let tag = Tag { bytes: 8, request_offset: 0, reply_offset: 0 };
+    let exchange = raw::from_hex("0000000000000000 ff", "requests", Some(tag)).unwrap();
+    let mut generator = generator(service.address, exchange, 1);
+    let first = generator.run(&slot(Mode::Rate { per_second: 500.0 }, 100)).unwrap();
+    assert!(first.sent > 0 && first.answered == 0);
+    holds.store(false, Ordering::Relaxed);
+    let second = generator.run(&slot(Mode::Rate { per_second: 500.0 }, 200)).unwrap();
+    assert_eq!((second.lost, second.duplicate), (0, 0), "{second:?}");
+    let account = service.stop();
+    assert_eq!((second.late, second.foreign), (account.duplicated, account.duplicated));
+    assert!(account.duplicated > 0);
+}
+
+#[test]
+fn requests_without_a_tag_are_answered_in_order() {
+    let service = Service::echo();
+    let exchange = raw::from_hex("01\n0203\n040506", "requests", None).unwrap();
+    let mut generator = generator(service.address, exchange, 2);
+    let mut answered = 0;
+    for mode in [Mode::Rate { per_second: 3_000.0 }, Mode::Window { outstanding: 3 }] {
+        let outcome = generator.run(&slot(mode, 200)).unwrap();
+        assert!(outcome.sent > 0);
+        assert_eq!(outcome.answered + outcome.lost, outcome.sent);
+        answered += outcome.answered;
+        assert_eq!((outcome.duplicate, outcome.late, outcome.foreign, outcome.reordered), (0, 0, 0, 0));
+    }
+    assert_eq!(service.stop().answered, answered);
+}
+
+const SECRET: &[u8] = b"xyzzy5461";
+
+fn md5(parts: &[&[u8]]) -> [u8; 16] {
+    let mut hash = Md5::new();
+    parts.iter().for_each(|part| hash.update(part));
+    hash.finalize().into()
+}
+
+/// The value of an attribute.
+fn attribute(packet: &[u8], wanted: u8) -> Option<&[u8]> {
+    let mut rest = packet.get(20..)?;
+    while let [kind, length, ..] = *rest {
+        let (this, next) = rest.split_at_checked(usize::from(length))?;
+        if kind == wanted {
+            return this.get(2..);
+        }
+        rest = next;
+    }
+    None
+}
+
+/// Accepts whoever has a password of fewer than 16 bytes that is right.
+fn radius_service() -> Service {
+    Service::start(|socket, request, source, account| {
+        let hidden = attribute(request, 2).unwrap();
+        let mask = md5(&[SECRET, &request[4..20]]);
+        let password: Vec<u8> = hidden.iter().zip(mask).map(|(byte, mask)| byte ^ mask).collect();
+        let accepted = password == *b"arctangent\0\0\0\0\0\0";
+        let mut reply = vec![if accepted { 2 } else { 3 }, request[1], 0, 26];
+        let attributes = [18, 6, b't', b'e', b's', b't'];
+        let authenticator = md5(&[&reply, &request[4..20], &attributes, SECRET]);
+        reply.extend_from_slice(&authenticator);
+        reply.extend_from_slice(&attributes);
+        if account.received % 10 == 0 {
+            account.corrupted += 1;
+            // As if it did not know the secret.
+            reply[7] ^= 1;
+        } else {
+            account.answered += 1;
+        }
+        socket.send_to(&reply, source).unwrap();
+    })
+}
+
+#[test]
+fn a_reply_without_the_secret_is_corrupt() {
+    for (password, code) in [(&b"arctangent"[..], 2), (b"hyperbolic", 3)] {
+        let service = radius_service();
+        let options = radius::Options::default();
+        let exchange = radius::access_requests(SECRET, "nemo", password, &options).unwrap();
+        assert_eq!(exchange.order, Order::ByTag);
+        let mut generator = generator(service.address, exchange, 3);
+        let mut sum = (0, 0);
+        for mode in [Mode::Rate { per_second: 3_000.0 }, Mode::Window { outstanding: 5 }] {
+            let outcome = generator.run(&slot(mode, 300)).unwrap();
+            assert_eq!(outcome.answered + outcome.lost, outcome.sent);
+            assert_eq!(count(&outcome, code), outcome.answered);
+            sum = (sum.0 + outcome.answered, sum.1 + outcome.corrupt);
+        }
+        drop(generator);
+        let account = service.stop();
+        assert_eq!(sum, (account.answered, account.corrupted));
+    }
+}

@@ -1,0 +1,471 @@
+//! The socket generator against services on loopback.
+
+mod service;
+
+use std::io::Write as _;
+use std::net::UdpSocket;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use linerate_load::capacity::{Ended, SearchOptions, Verdict, search};
+use linerate_load::generator::Builder;
+use linerate_load::header::{Codec, Header};
+use linerate_load::{Error, Generator, Mode, Slot, SlotOutcome, SocketGenerator, Workload};
+use service::Service;
+
+const PAYLOAD: usize = 100;
+
+fn generator(service: &Service, flows: usize, threads: usize) -> SocketGenerator {
+    Builder::default()
+        .targets(vec![service.address])
+        .flows(flows)
+        .threads(threads)
+        .workload(Workload::Echo { payload_bytes: PAYLOAD })
+        .start_socket()
+        .unwrap()
+}
+
+fn slot(mode: Mode, milliseconds: u64) -> Slot {
+    Slot { drain: Duration::from_secs(3), ..Slot::new(mode, Duration::from_millis(milliseconds)) }
+}
+
+fn rate(per_second: f64) -> Mode {
+    Mode::Rate { per_second }
+}
+
+fn assert_balanced(outcome: &SlotOutcome) {
+    assert_eq!(outcome.sent, outcome.answered + outcome.lost, "{outcome:?}");
+    assert_eq!(outcome.latency_ns.count(), outcome.answered);
+}
+
+/// Says that a test cannot run here, past the test runner's capture so that it is always seen.
+fn skip(test: &str, why: &str) {
+    let _ = std::io::stderr().write_all(format!("\nSKIP {test}: {}\n", why.trim()).as_bytes());
+}
+
+/// Drops every 10th request, answers every 100th twice and every 1000th with a changed byte.
+fn faulty() -> Service {
+    Service::start(|socket, request, source, account| {
+        let number = account.received;
+        if number % 1_000 == 1 {
+            account.corrupted += 1;
+            let at = number as usize % request.len();
+            request[at] ^= 0x20;
+            socket.send_to(request, source).unwrap();
+        } else if number % 10 == 2 {
+            account.dropped += 1;
+        } else {
+            account.answered += 1;
+            socket.send_to(request, source).unwrap();
+            if number % 100 == 3 {
+                account.duplicated += 1;
+                socket.send_to(request, source).unwrap();
+            }
+        }
+    })
+}
+
+#[test]
+fn an_echo_is_fully_answered() {
+    let service = Service::echo();
+    let mut generator = generator(&service, 5, 2);
+    let (mut sent, mut whole) = (0, 0);
+    for mode in [rate(5_000.0), Mode::Window { outstanding: 3 }, rate(200.0)] {
+        let outcome = generator.run(&slot(mode, 300)).unwrap();
+        assert_balanced(&outcome);
+        assert_eq!(
+            (outcome.lost, outcome.corrupt, outcome.foreign, outcome.late),
+            (0, 0, 0, 0),
+            "{outcome:?}"
+        );
+        assert!(outcome.sent > 0 && outcome.send_errors.total() == 0);
+        if let Some(asked) = outcome.asked_per_second {
+            let schedule = (asked * 0.3).round() as u64;
+            assert!(outcome.sent <= schedule);
+            whole += u32::from(outcome.sent == schedule);
+        }
+        sent += outcome.sent;
+    }
+    // A thread that is held up at the end of a slot by a busy machine gives the rest up.
+    assert!(whole > 0, "the whole schedule is sent");
+    drop(generator);
+    assert_eq!(service.stop().received, sent);
+}
+
+#[test]
+fn faults_are_reported_exactly() {
+    for mode in [rate(8_000.0), Mode::Window { outstanding: 4 }] {
+        let service = faulty();
+        let mut generator = generator(&service, 7, 2);
+        let outcome = generator.run(&slot(mode, 800)).unwrap();
+        drop(generator);
+        let account = service.stop();
+        assert_balanced(&outcome);
+        assert_eq!(outcome.sent, account.received, "loopback loses nothing at this rate");
+        assert_eq!(outcome.answered, account.answered);
+        assert_eq!(outcome.lost, account.dropped + account.corrupted);
+        assert_eq!(outcome.duplicate, account.duplicated);
+        assert_eq!(outcome.corrupt, account.corrupted);
+        assert_eq!((outcome.foreign, outcome.late, outcome.reordered), (0, 0, 0));
+        assert!(account.corrupted > 0 && account.duplicated > 0 && account.dropped > 0, "{account:?}");
+    }
+}
+
+#[test]
+fn swapped_replies_are_reordered_and_answered() {
+    // Of one flow, or a swap would be between flows and nothing out of order.
+    let mut held: Option<Vec<u8>> = None;
+    let mut swapped = 0u64;
+    let count = Arc::new(std::sync::atomic::AtomicU64::new(0));
+    let seen = Arc::clone(&count);
+    let service = Service::start(move |socket, request, source, _| match held.take() {
+        None => held = Some(request.to_vec()),
+        Some(earlier) => {
+            socket.send_to(request, source).unwrap();
+            socket.send_to(&earlier, source).unwrap();
+            swapped += 1;
+            seen.store(swapped, Ordering::Relaxed);
+        }
+    });
+    let outcome = generator(&service, 1, 1).run(&slot(rate(2_000.0), 200)).unwrap();
+    assert_balanced(&outcome);
+    assert_eq!(outcome.sent, 400);
+    assert_eq!((outcome.answered, outcome.reordered), (400, 200));
+    assert_eq!(count.load(Ordering::Relaxed), 200);
+}
+
+#[test]
+fn strangers_and_stragglers_are_told_apart() {
+    let codec = Codec::new(PAYLOAD).unwrap();
+    let longer = Codec::new(PAYLOAD + 300).unwrap();
+    let service = Service::start(move |socket, request, source, account| {
+        let header = codec.read(request).unwrap();
+        let forge = |codec: &Codec, header: Header| {
+            let mut bytes = codec.blank();
+            codec.write(&header, &mut bytes);
+            socket.send_to(&bytes, source).unwrap();
+        };
+        socket.send_to(request, source).unwrap();
+        match account.received {
+            1 => forge(&codec, Header { run: header.run ^ 1, ..header }),
+            2 => forge(&longer, Header { run: header.run ^ 1, ..header }),
+            3 => forge(&codec, Header { flow: header.flow + 1, ..header }),
+            4 => forge(&codec, Header { sequence: header.sequence + 1_000_000, ..header }),
+            5 => forge(&codec, Header { epoch: header.epoch - 1, ..header }),
+            6 => forge(&longer, header),
+            7 => drop(socket.send_to(&request[..10], source).unwrap()),
+            8 => drop(socket.send_to(b"", source).unwrap()),
+            _ => {}
+        }
+    });
+    let outcome = generator(&service, 1, 1).run(&slot(rate(1_000.0), 100)).unwrap();
+    assert_balanced(&outcome);
+    assert_eq!((outcome.sent, outcome.answered, outcome.duplicate), (100, 100, 0));
+    assert_eq!((outcome.foreign, outcome.late, outcome.corrupt), (4, 1, 3), "{outcome:?}");
+}
+
+#[test]
+fn a_frozen_service_shows_in_every_latency_it_caused() {
+    let mut frozen = false;
+    let service = Service::start(move |socket, request, source, account| {
+        if account.received == 300 && !frozen {
+            frozen = true;
+            // The fault under test, not a wait for something.
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        socket.send_to(request, source).unwrap();
+    });
+    let outcome = generator(&service, 4, 1).run(&slot(rate(2_000.0), 500)).unwrap();
+    assert_balanced(&outcome);
+    assert_eq!(outcome.lost, 0);
+    // While it froze, 200 of the 1000 requests were meant to be sent; half of them waited over 50 ms. A generator
+    // that waits for answers, or counts from the real send time, would show one.
+    assert!(outcome.latency_ns.quantile(0.92).unwrap() > 40_000_000, "{outcome:?}");
+    assert!(outcome.latency_ns.max().unwrap() >= 90_000_000);
+}
+
+#[test]
+fn nobody_listening_is_told_and_ends_well() {
+    let free = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = free.local_addr().unwrap();
+    drop(free);
+    let mut generator = Builder::default().targets(vec![address]).flows(3).start_socket().unwrap();
+    for mode in [rate(1_000.0), Mode::Window { outstanding: 2 }] {
+        let outcome = generator.run(&slot(mode, 100)).unwrap();
+        assert_balanced(&outcome);
+        assert_eq!(outcome.answered, 0);
+        assert!(outcome.sent > 0 && outcome.send_errors.nobody_listens(), "{outcome:?}");
+        assert_eq!(outcome.send_errors.total(), outcome.send_errors.refused);
+    }
+}
+
+#[test]
+fn a_window_does_not_stall_on_loss() {
+    // Every other request is lost: without places given back, two flows of 4 would stop after 8 losses.
+    let service = Service::start(|socket, request, source, account| {
+        if account.received % 2 == 0 {
+            socket.send_to(request, source).unwrap();
+        }
+    });
+    let mut generator = Builder::default()
+        .targets(vec![service.address])
+        .flows(2)
+        .timeout(Duration::from_millis(20))
+        .start_socket()
+        .unwrap();
+    let outcome = generator.run(&slot(Mode::Window { outstanding: 4 }, 300)).unwrap();
+    assert_balanced(&outcome);
+    assert!(outcome.lost > 8 && outcome.self_watch.timed_out > 8, "{outcome:?}");
+    assert!(outcome.answered > 8);
+}
+
+#[test]
+fn an_answer_after_its_place_was_given_back_still_counts() {
+    let mut held: Vec<Vec<u8>> = Vec::new();
+    let service = Service::start(move |socket, request, source, _| {
+        held.push(request.to_vec());
+        // Five behind: longer than the timeout, as the window is two.
+        if held.len() > 5 {
+            socket.send_to(&held.remove(0), source).unwrap();
+        }
+    });
+    let mut generator = Builder::default()
+        .targets(vec![service.address])
+        .flows(1)
+        .timeout(Duration::from_millis(10))
+        .start_socket()
+        .unwrap();
+    let outcome = generator.run(&slot(Mode::Window { outstanding: 2 }, 200)).unwrap();
+    assert_balanced(&outcome);
+    assert_eq!(outcome.lost, 5);
+    assert!(outcome.answered > 0 && outcome.self_watch.timed_out >= outcome.answered);
+}
+
+#[test]
+fn several_targets_sources_and_families_share_the_flows() {
+    let services: Vec<Service> = (0..3).map(|_| Service::echo()).collect();
+    let mut generator = Builder::default()
+        .targets(services.iter().map(|service| service.address).collect())
+        .sources(vec!["127.0.0.2".parse().unwrap(), "127.0.0.3".parse().unwrap()])
+        .flows(12)
+        .burst(1)
+        .no_fragment(true)
+        .start_socket()
+        .unwrap();
+    let outcome = generator.run(&slot(rate(1_200.0), 100)).unwrap();
+    assert_balanced(&outcome);
+    assert_eq!((outcome.sent, outcome.lost), (120, 0));
+    drop(generator);
+    for service in services {
+        assert_eq!(service.stop().received, 40, "bursts of one take the flows strictly in turn");
+    }
+    let Ok(v6) = UdpSocket::bind("[::1]:0") else {
+        skip("several_targets_sources_and_families_share_the_flows", "no IPv6 loopback");
+        return;
+    };
+    let v4 = Service::echo();
+    let mapped = format!("[::ffff:127.0.0.1]:{}", v4.address.port()).parse().unwrap();
+    let described =
+        Builder::default().targets(vec![mapped]).no_fragment(true).start_socket().unwrap().describe();
+    assert_eq!(described.targets, [v4.address]);
+    let mut generator = Builder::default()
+        .targets(vec![v6.local_addr().unwrap(), v4.address])
+        .flows(2)
+        .start_socket()
+        .unwrap();
+    let outcome = generator.run(&slot(rate(1_000.0), 50)).unwrap();
+    assert_balanced(&outcome);
+    v6.set_nonblocking(true).unwrap();
+    let mut to_v6 = 0;
+    while v6.recv(&mut [0; PAYLOAD]).is_ok() {
+        to_v6 += 1;
+    }
+    assert_eq!(outcome.lost, to_v6, "the IPv6 target is silent, the other answers");
+    assert!(to_v6 > 0 && outcome.answered > 0);
+}
+
+#[test]
+fn many_flows_are_ready_in_time_and_share_evenly() {
+    let sources = Arc::new(std::sync::Mutex::new(std::collections::HashMap::<u16, u64>::new()));
+    let seen = Arc::clone(&sources);
+    let service = Service::start(move |socket, request, source, _| {
+        *seen.lock().unwrap().entry(source.port()).or_default() += 1;
+        socket.send_to(request, source).unwrap();
+    });
+    let mut generator =
+        match Builder::default().targets(vec![service.address]).flows(900).threads(2).start_socket() {
+            Ok(generator) => generator,
+            Err(error) => {
+                skip("many_flows_are_ready_in_time_and_share_evenly", &error.to_string());
+                return;
+            }
+        };
+    for _ in 0..2 {
+        let outcome = generator.run(&slot(rate(9_000.0), 200)).unwrap();
+        assert_balanced(&outcome);
+        assert_eq!((outcome.sent, outcome.lost), (1_800, 0));
+    }
+    drop(generator);
+    assert_eq!(service.stop().received, 3_600);
+    assert_eq!(sources.lock().unwrap().len(), 900, "every flow is used");
+}
+
+#[test]
+fn a_search_runs_on_sockets() {
+    // A service that answers every request but every 10th: no rate holds at 0.1 % loss, many do at 20 %.
+    let service = Service::start(|socket, request, source, account| {
+        if account.received % 10 != 3 {
+            socket.send_to(request, source).unwrap();
+        }
+    });
+    let mut generator = generator(&service, 4, 1);
+    let options = SearchOptions {
+        slot: Duration::from_millis(50),
+        drain: Duration::from_millis(100),
+        bracket: Some((1_000.0, 2_000.0)),
+        max_loss: 0.001,
+        ..SearchOptions::default()
+    };
+    let none = search(&mut generator, &options).unwrap();
+    assert_eq!((none.ended, none.transactions_per_second), (Ended::NothingHolds, 0.0));
+    assert!(none.slots.iter().all(|slot| slot.verdict == Verdict::Loss), "{:?}", none.slots);
+
+    let budget = Duration::from_millis(500);
+    let some = search(&mut generator, &SearchOptions { max_loss: 0.2, budget, ..options }).unwrap();
+    assert!(
+        some.ended == Ended::OutOfTime || some.generator_bound || some.transactions_per_second > 0.0,
+        "{some:?}"
+    );
+    assert!(!some.slots.is_empty());
+}
+
+#[test]
+fn a_cancelled_slot_ends_early_with_a_full_account() {
+    let service = Service::echo();
+    let cancel = Arc::new(AtomicBool::new(false));
+    let mut generator =
+        Builder::default().targets(vec![service.address]).cancel(Arc::clone(&cancel)).start_socket().unwrap();
+    let canceller = {
+        let cancel = Arc::clone(&cancel);
+        std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(50));
+            cancel.store(true, Ordering::Relaxed);
+        })
+    };
+    let outcome = generator.run(&slot(rate(1_000.0), 60_000)).unwrap();
+    canceller.join().unwrap();
+    assert_balanced(&outcome);
+    assert!(outcome.duration < Duration::from_secs(30) && outcome.sent < 30_000);
+    assert!(matches!(generator.run(&slot(rate(1.0), 1)), Err(Error::Cancelled)));
+    cancel.store(false, Ordering::Relaxed);
+    assert_balanced(&generator.run(&slot(rate(1_000.0), 20)).unwrap());
+}
+
+#[test]
+fn bad_input_is_one_clear_line_and_sends_nothing() {
+    let service = Service::echo();
+    let good = || Builder::default().targets(vec![service.address]);
+    let refused = [
+        (Builder::default().start_socket(), "no target"),
+        (good().flows(0).start_socket(), "zero flows"),
+        (good().threads(0).start_socket(), "zero threads"),
+        (good().threads(3).flows(2).start_socket(), "3 threads but only 2 flows"),
+        (
+            good().workload(Workload::Echo { payload_bytes: 65_508 }).start_socket(),
+            "larger than a UDP datagram",
+        ),
+        (good().cpus(Some(vec![1_000_000])).start_socket(), "CPU 1000000"),
+        (good().cpus(Some(vec![1_000])).start_socket(), "CPU 1000"),
+        (good().cpus(Some(vec![])).start_socket(), "empty list of CPUs"),
+        (good().burst(0).start_socket(), "burst of 0"),
+        (good().flows(100_000_000).start_socket(), "RLIMIT_NOFILE is"),
+        (good().sources(vec!["::1".parse().unwrap()]).start_socket(), "no source address of the family"),
+        (good().sources(vec!["192.0.2.1".parse().unwrap()]).start_socket(), "cannot send from 192.0.2.1"),
+        (good().targets(vec!["8.8.8.8:53".parse().unwrap()]).start_socket(), "--allow-destination 8.8.8.8"),
+        (good().targets(vec!["127.0.0.1:0".parse().unwrap()]).start_socket(), "port 0"),
+    ];
+    for (result, says) in refused {
+        let error = result.err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(error.contains(says), "\"{error}\" does not say \"{says}\"");
+        assert!(!error.contains('\n'));
+    }
+    let mut generator = good().start_socket().unwrap();
+    for mode in [rate(0.0), rate(-1.0), rate(f64::NAN), rate(f64::INFINITY), Mode::Window { outstanding: 0 }]
+    {
+        assert!(generator.run(&slot(mode, 10)).is_err(), "{mode:?}");
+    }
+    assert!(generator.run(&slot(rate(10.0), 0)).is_err());
+    drop(generator);
+    assert_eq!(service.stop().received, 0);
+}
+
+#[test]
+fn a_payload_over_the_mtu_is_refused_unfragmented() {
+    const NAME: &str = "a_payload_over_the_mtu_is_refused_unfragmented";
+    if std::env::var_os("LINERATE_TEST_SMALL_MTU").is_none() {
+        // The loopback takes everything, so this test runs itself again where it has the MTU of an Ethernet.
+        let script = "ip link set lo mtu 1500 up && exec \"$0\" --exact \"$1\" --nocapture";
+        let again = Command::new("unshare")
+            .args(["--map-root-user", "--net", "sh", "-c", script])
+            .arg(std::env::current_exe().unwrap())
+            .arg(NAME)
+            .env("LINERATE_TEST_SMALL_MTU", "1")
+            .output();
+        match again {
+            Ok(output) if String::from_utf8_lossy(&output.stdout).contains("running 1 test") => {
+                assert!(output.status.success(), "{output:?}");
+            }
+            Ok(output) => skip(NAME, &String::from_utf8_lossy(&output.stderr)),
+            Err(error) => skip(NAME, &format!("unshare: {error}")),
+        }
+        return;
+    }
+    let (v4, v6) = (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("[::1]:0"));
+    let start = |server: &UdpSocket, payload, no_fragment| {
+        Builder::default()
+            .targets(vec![server.local_addr().unwrap()])
+            .workload(Workload::Echo { payload_bytes: payload })
+            .no_fragment(no_fragment)
+            .start_socket()
+    };
+    assert!(start(&v4, 1_472, true).is_ok());
+    assert!(start(&v4, 1_473, false).is_ok());
+    let error = start(&v4, 1_473, true).unwrap_err().to_string();
+    assert!(error.contains("path MTU of 1500") && error.contains("at most 1472"), "{error}");
+    if let Ok(v6) = v6 {
+        assert!(start(&v6, 1_452, true).is_ok());
+        assert!(matches!(start(&v6, 1_453, true), Err(Error::PayloadOverMtu { most: 1_452, .. })));
+    }
+}
+
+#[test]
+fn a_named_destination_is_allowed() {
+    // Nothing is sent: the generator is only made.
+    let address = "192.0.2.1".parse::<std::net::IpAddr>().unwrap();
+    let made = Builder::default().targets(vec![(address, 9).into()]).allow(address).start_socket();
+    match made {
+        Ok(generator) => assert_eq!(generator.describe().targets.len(), 1),
+        Err(Error::System { what, .. }) => skip("a_named_destination_is_allowed", &what),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[test]
+fn threads_are_pinned_where_asked() {
+    let service = Service::echo();
+    let mut generator =
+        Builder::default().targets(vec![service.address]).cpus(Some(vec![0])).nice(Some(19)).start_socket();
+    let generator = match &mut generator {
+        Ok(generator) => generator,
+        Err(error @ Error::Cpu { .. }) => {
+            skip("threads_are_pinned_where_asked", &error.to_string());
+            return;
+        }
+        Err(error) => panic!("{error}"),
+    };
+    assert_eq!(generator.describe().cpus, [0]);
+    let outcome = generator.run(&slot(rate(1_000.0), 50)).unwrap();
+    assert_balanced(&outcome);
+}

@@ -1,0 +1,80 @@
+//! DNS: NSD with a zone.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::process::Command;
+use std::time::Duration;
+
+use linerate_load::workload::dns;
+use linerate_load::{Mode, Slot, SlotOutcome};
+use linerate_testkit::reflector::installed::{Nsd, find};
+
+use crate::scene::{Scene, assert_sound, code};
+
+const PORT: u16 = 5300;
+
+/// Of four, one is not there and one is of another zone.
+const QUERIES: &str = "\
+www.example.test A
+www.example.test AAAA
+nothing.example.test A
+www.elsewhere.test A
+";
+
+/// NSD's own counters.
+fn counters(scene: &Scene) -> HashMap<String, u64> {
+    let output = Command::new(find("nsd-control").unwrap())
+        .arg("-c")
+        .arg(scene.path("nsd.conf"))
+        .arg("stats_noreset")
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let lines = text.lines().filter_map(|line| line.split_once('='));
+    lines.filter_map(|(name, value)| Some((name.to_owned(), value.parse().ok()?))).collect()
+}
+
+#[test]
+fn nsd_counts_the_same() {
+    let Some(mut scene) = Scene::set("nsd_counts_the_same", "nsd") else { return };
+    let address = SocketAddr::new(scene.address(), PORT);
+    let nsd = Nsd { directory: scene.directory.path(), addresses: &[address], servers: 1, reuseport: false };
+    let config = nsd.write().unwrap();
+    let queries = || dns::from_text(QUERIES, "queries", &dns::Options::default()).unwrap();
+    let first = queries().requests.remove(0);
+    scene.serve("nsd", &["-d", "-c", config.to_str().unwrap()], address, &first);
+
+    scene.load(queries(), address, 4, |generator| {
+        for mode in [Mode::Rate { per_second: 4_000.0 }, Mode::Window { outstanding: 4 }, Mode::Flood] {
+            let before = counters(&scene);
+            let outcome = generator.run(&Slot::new(mode, Duration::from_millis(500))).unwrap();
+            let after = counters(&scene);
+            assert_sound(&outcome);
+            assert_same(&outcome, |name| after[name] - before[name], mode);
+        }
+    });
+}
+
+/// Holds an outcome against how much NSD's counters rose.
+fn assert_same(outcome: &SlotOutcome, rise: impl Fn(&str) -> u64, mode: Mode) {
+    let told = ["NOERROR", "NXDOMAIN", "REFUSED"].map(|name| code(outcome, name));
+    let answers = rise("num.rcode.NOERROR") + rise("num.rcode.NXDOMAIN") + rise("num.rcode.REFUSED");
+    if mode == Mode::Flood {
+        // What a flood loses is lost before NSD or behind it.
+        assert!(outcome.answered <= answers && answers <= outcome.sent, "{answers}: {outcome:?}");
+        return;
+    }
+    // On a busy machine NSD's socket may drop some; what NSD took it answered, and those we got.
+    assert_eq!(rise("num.queries"), outcome.sent - outcome.lost, "{outcome:?}");
+    assert_eq!(told, [rise("num.rcode.NOERROR"), rise("num.rcode.NXDOMAIN"), rise("num.rcode.REFUSED")]);
+    assert_eq!(answers, outcome.answered);
+    assert!(outcome.lost < outcome.sent / 10, "{outcome:?}");
+    // The queries take turns: of every four, two are there, one is not, one is refused. Slots begin where the last
+    // one ended.
+    let quarter = outcome.sent / 4;
+    for (count, quarters) in told.iter().zip([2, 1, 1]) {
+        let apart = count.abs_diff(quarter * quarters);
+        assert!(apart <= quarters + outcome.lost, "{told:?} of {}", outcome.sent);
+    }
+}

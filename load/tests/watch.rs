@@ -1,0 +1,194 @@
+//! Slots interval by interval, floods, exchanges and common starts, against services on loopback.
+
+mod service;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use linerate_load::generator::Builder;
+use linerate_load::workload::ntp;
+use linerate_load::{Error, Generator, Interval, Mode, Slot, SlotOutcome, Workload};
+use service::Service;
+
+/// Answers NTP requests, every 10th not at all and every 7th with stratum 0.
+fn ntp_service() -> Service {
+    Service::start(|socket, request, source, account| {
+        if account.received % 10 == 0 {
+            account.dropped += 1;
+            return;
+        }
+        let mut reply = [0; 48];
+        reply[0] = request[0] & 0x38 | 4;
+        reply[1] = if account.received % 7 == 0 { 0 } else { 2 };
+        reply[24..32].copy_from_slice(&request[40..48]);
+        account.answered += 1;
+        account.corrupted += u64::from(reply[1] == 0);
+        socket.send_to(&reply, source).unwrap();
+    })
+}
+
+fn watched(generator: &mut dyn Generator, slot: &Slot) -> (SlotOutcome, Vec<Interval>) {
+    let mut seen = Vec::new();
+    let outcome = generator.watch(slot, &mut |interval| seen.push(interval.clone())).unwrap();
+    (outcome, seen)
+}
+
+fn assert_adds_up(outcome: &SlotOutcome) {
+    assert_eq!(outcome.sent, outcome.answered + outcome.lost);
+    let sum = |of: fn(&Interval) -> u64| outcome.intervals.iter().map(of).sum::<u64>();
+    assert_eq!(sum(|interval| interval.sent), outcome.sent, "{outcome:?}");
+    assert_eq!(sum(|interval| interval.answered.unwrap()), outcome.answered);
+    assert!(sum(|interval| interval.received) <= outcome.answered);
+}
+
+#[test]
+fn intervals_add_up_and_are_told_while_the_slot_runs() {
+    let service = ntp_service();
+    let mut generator = Builder::default()
+        .targets(vec![service.address])
+        .flows(5)
+        .threads(2)
+        .timeout(Duration::from_millis(10))
+        .workload(Workload::Exchange(Arc::new(ntp::client(4).unwrap())))
+        .start_socket()
+        .unwrap();
+    for mode in [Mode::Rate { per_second: 4_000.0 }, Mode::Window { outstanding: 4 }] {
+        let slot = Slot {
+            interval: Some(Duration::from_millis(100)),
+            ..Slot::new(mode, Duration::from_millis(450))
+        };
+        let (outcome, seen) = watched(&mut generator, &slot);
+        assert_adds_up(&outcome);
+        assert_eq!(seen.len(), 5);
+        assert!(seen.iter().all(|interval| interval.answered.is_none()), "not known by then");
+        assert!(seen.iter().map(|interval| interval.number).eq(0..5));
+        assert!(seen.iter().any(|interval| interval.sent > 0 && interval.received > 0), "{seen:?}");
+        assert_eq!(outcome.intervals.len(), 5);
+        assert!((outcome.intervals[4].seconds - 0.05).abs() < 1e-9);
+        assert!((outcome.intervals[4].begins_seconds - 0.4).abs() < 1e-9);
+        assert!(outcome.intervals.iter().any(|interval| interval.latency_ns.p50.is_some()));
+        // A thread that is held up at the end of a slot does not send all of it.
+        if outcome.asked_per_second.is_some() && outcome.sent == 1_800 {
+            assert!(
+                outcome.intervals[..4].iter().all(|interval| interval.sent == 400),
+                "{:?}",
+                outcome.intervals
+            );
+        }
+    }
+}
+
+#[test]
+fn an_exchange_is_counted_exactly() {
+    let service = ntp_service();
+    let mut generator = Builder::default()
+        .targets(vec![service.address])
+        .flows(3)
+        .workload(Workload::Exchange(Arc::new(ntp::client(4).unwrap())))
+        .start_socket()
+        .unwrap();
+    assert_eq!((generator.describe().workload.as_str(), generator.describe().payload_bytes), ("ntp", 48));
+    let (mut sent, mut answered, mut kisses) = (0, 0, 0);
+    for mode in [Mode::Rate { per_second: 3_000.0 }, Mode::Window { outstanding: 3 }] {
+        let outcome = generator.run(&Slot::new(mode, Duration::from_millis(300))).unwrap();
+        assert_adds_up(&SlotOutcome {
+            intervals: Vec::new(),
+            sent: 0,
+            answered: 0,
+            lost: 0,
+            ..outcome.clone()
+        });
+        assert_eq!((outcome.duplicate, outcome.corrupt, outcome.foreign, outcome.late), (0, 0, 0, 0));
+        sent += outcome.sent;
+        answered += outcome.answered;
+        assert_eq!(outcome.codes.iter().map(|code| code.count).sum::<u64>(), outcome.answered);
+        kisses += outcome.codes[0].count;
+        assert_eq!(outcome.codes[0].name.as_deref(), Some("kiss-o'-death"));
+    }
+    drop(generator);
+    let account = service.stop();
+    assert_eq!((answered, kisses), (account.answered, account.corrupted));
+    assert!(sent >= account.received);
+}
+
+#[test]
+fn a_flood_is_faster_than_a_window_of_one_and_ends() {
+    let service = Service::echo();
+    let mut generator = Builder::default().targets(vec![service.address]).flows(2).start_socket().unwrap();
+    let window = generator.run(&Slot::window(1, Duration::from_millis(200))).unwrap();
+    let flood = generator.run(&Slot::new(Mode::Flood, Duration::from_millis(200))).unwrap();
+    assert_eq!(flood.sent, flood.answered + flood.lost);
+    assert!(flood.sent > 2 * window.sent, "{} against {}", flood.sent, window.sent);
+    assert_eq!(flood.bursts.max_requests, 64);
+    assert_eq!((window.bursts.median_requests, window.bursts.max_requests), (1, 1));
+    assert!(flood.asked_per_second.is_none() && flood.self_watch.late_sends == 0);
+}
+
+fn realtime_in(time: Duration) -> u64 {
+    (SystemTime::now() + time).duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64
+}
+
+#[test]
+fn slots_start_together_when_asked_to() {
+    let service = Service::echo();
+    let make = || Builder::default().targets(vec![service.address]).flows(2).start_socket().unwrap();
+    let (mut one, mut other) = (make(), make());
+    let at = realtime_in(Duration::from_millis(200));
+    let slot = Slot { start_at_realtime_ns: Some(at), ..Slot::rate(1_000.0, Duration::from_millis(50)) };
+    let (first, second) = std::thread::scope(|scope| {
+        let first = scope.spawn(|| one.run(&slot).unwrap());
+        let second = other.run(&slot).unwrap();
+        (first.join().unwrap(), second)
+    });
+    assert_eq!((first.started_realtime_ns, second.started_realtime_ns), (at, at));
+    assert!(first.answered > 0 && second.answered > 0);
+    assert!(realtime_in(Duration::ZERO) > at);
+    let error = one.run(&slot).unwrap_err();
+    assert!(matches!(error, Error::StartIsOver { .. }), "{error}");
+}
+
+#[test]
+fn a_cancelled_wait_sends_nothing() {
+    let service = Service::echo();
+    let cancel = Arc::new(AtomicBool::new(false));
+    let mut generator =
+        Builder::default().targets(vec![service.address]).cancel(Arc::clone(&cancel)).start_socket().unwrap();
+    let slot = Slot {
+        start_at_realtime_ns: Some(realtime_in(Duration::from_secs(3_600))),
+        interval: Some(Duration::from_millis(10)),
+        ..Slot::rate(1_000.0, Duration::from_millis(50))
+    };
+    let canceller = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(30));
+        cancel.store(true, Ordering::Relaxed);
+    });
+    let (outcome, _) = watched(&mut generator, &slot);
+    canceller.join().unwrap();
+    assert_eq!(outcome.sent, 0);
+    drop(generator);
+    assert_eq!(service.stop().received, 0);
+}
+
+#[test]
+fn flows_send_from_the_ports_they_were_given() {
+    let sources = Arc::new(std::sync::Mutex::new(std::collections::BTreeSet::new()));
+    let seen = Arc::clone(&sources);
+    let service = Service::start(move |socket, request, source, _| {
+        seen.lock().unwrap().insert(source);
+        socket.send_to(request, source).unwrap();
+    });
+    let (one, other) = ("127.0.0.5", "127.0.0.6");
+    let builder = Builder::default()
+        .targets(vec![service.address])
+        .sources(vec![one.parse().unwrap(), other.parse().unwrap()])
+        .source_ports(23_101..=23_102);
+    let outcome =
+        builder.clone().flows(4).start_socket().unwrap().run(&Slot::window(1, Duration::from_millis(50)));
+    assert!(outcome.unwrap().answered > 0);
+    let wanted = [(one, 23_101), (one, 23_102), (other, 23_101), (other, 23_102)];
+    let wanted = wanted.map(|(address, port)| (address.parse::<std::net::IpAddr>().unwrap(), port).into());
+    assert_eq!(sources.lock().unwrap().iter().copied().collect::<Vec<_>>(), wanted);
+    let error = builder.flows(5).start_socket().unwrap_err().to_string();
+    assert!(error.contains("5 flows, but 2 source ports on 2 source address(es)"), "{error}");
+}

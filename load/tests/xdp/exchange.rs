@@ -1,0 +1,164 @@
+//! Exchanges: prepared requests of a protocol.
+
+use std::sync::Arc;
+
+use linerate_load::generator::LiveFrames;
+use linerate_load::workload::{Code, Exchange, Mark, Order, Tag, Verify};
+use linerate_load::{Generator as _, Mode, Workload};
+
+use crate::scene::{Scene, assert_balanced, rate, slot};
+
+/// Replies echo the tag, say 0x80 at offset `tag.bytes`, and the number of the request in what follows.
+fn exchange(tag: Tag, requests: Vec<Vec<u8>>, order: Order, verify: Option<Arc<dyn Verify>>) -> Workload {
+    Workload::Exchange(Arc::new(Exchange {
+        protocol: "raw",
+        requests,
+        order,
+        tag: Some(tag),
+        marks: vec![Mark { offset: tag.bytes, mask: 0x80, value: 0x80 }],
+        shortest_reply_bytes: tag.bytes + 1,
+        code: Some(Code {
+            offset: tag.bytes,
+            mask: 0x0f,
+            truncated: None,
+            name: |code| (code == 3).then_some("THREE"),
+        }),
+        verify,
+        notes: Vec::new(),
+    }))
+}
+
+/// Answers with the tag first and a byte that has a mark and the code: 3 for each third request, without the mark for
+/// each 50th.
+fn answer(tag: Tag, request: &[u8], number: u64) -> Vec<u8> {
+    let mut reply = request[tag.request_offset..][..tag.bytes].to_vec();
+    reply.push(if number.is_multiple_of(3) { 0x83 } else { 0x80 });
+    if number.is_multiple_of(50) {
+        reply[tag.bytes] &= 0x0f;
+    }
+    reply.extend_from_slice(request);
+    reply
+}
+
+#[test]
+fn an_echo_in_the_shortest_frames_is_matched() {
+    let Some(scene) = Scene::new("an_echo_in_the_shortest_frames_is_matched") else { return };
+    for (v4, payload_bytes) in [(true, 18), (false, 18), (true, 39), (false, 8), (true, 1)] {
+        // Every 10th is lost, and of every 10th the last byte comes back changed, if that is none of the tag.
+        let service = scene.serve(v4, move |socket, request, source, account| {
+            assert_eq!(request.len(), payload_bytes);
+            if account.received % 10 == 1 {
+                account.dropped += 1;
+                return;
+            }
+            if account.received % 10 == 2 && payload_bytes > 8 {
+                account.corrupted += 1;
+                request[payload_bytes - 1] ^= 0x20;
+            } else {
+                account.answered += 1;
+            }
+            socket.send_to(request, source).unwrap();
+        });
+        let (mut sent, mut answered, mut corrupt) = (0, 0, 0);
+        for live_frames in [LiveFrames::Never, LiveFrames::Always] {
+            let builder = scene.builder(service.address, 3).workload(Workload::Echo { payload_bytes });
+            let Some(mut generator) = scene.generator_of(builder.live_frames(live_frames)) else { return };
+            let outcome = generator.run(&slot(rate(1_000.0), 300)).unwrap();
+            assert_balanced(&outcome);
+            assert_eq!((outcome.foreign, outcome.late), (0, 0), "{payload_bytes}: {outcome:?}");
+            (sent, answered) = (sent + outcome.sent, answered + outcome.answered);
+            corrupt += outcome.corrupt;
+        }
+        let account = service.stop();
+        assert_eq!((sent, answered, corrupt), (account.received, account.answered, account.corrupted));
+        assert!(answered > 0);
+    }
+}
+
+#[test]
+fn tags_of_every_size_are_matched() {
+    let Some(scene) = Scene::new("tags_of_every_size_are_matched") else { return };
+    // At even and odd places, in requests of different and odd lengths; IPv4 and IPv6.
+    for (v4, bytes, request_offset) in
+        [(true, 2, 0), (false, 2, 1), (true, 4, 3), (false, 8, 4), (true, 1, 1), (true, 8, 7), (false, 1, 0)]
+    {
+        let tag = Tag { bytes, request_offset, reply_offset: 0 };
+        let requests = (0..5u8).map(|number| vec![number; 20 + 7 * usize::from(number)]).collect();
+        let service = scene.serve(v4, move |socket, request, source, account| {
+            let reply = answer(tag, request, account.received);
+            account.answered += 1;
+            account.corrupted += u64::from(account.received.is_multiple_of(50));
+            socket.send_to(&reply, source).unwrap();
+        });
+        let workload = exchange(tag, requests, Order::InTurn, None);
+        let Some(mut generator) = scene.generator_of(scene.builder(service.address, 3).workload(workload))
+        else {
+            return;
+        };
+        let mut served = 0;
+        // Few enough for a tag of one byte to tell them apart.
+        for _ in 0..2 {
+            let outcome = generator.run(&slot(rate(2_000.0), 250)).unwrap();
+            assert_balanced(&outcome);
+            let refused = outcome.self_watch.refused_by_link;
+            let before = served;
+            served += outcome.sent - refused;
+            let spoilt = served / 50 - before / 50;
+            assert_eq!((outcome.lost, outcome.corrupt), (spoilt + refused, spoilt), "{tag} {outcome:?}");
+            assert_eq!((outcome.late, outcome.foreign, outcome.duplicate), (0, 0, 0), "{tag} {outcome:?}");
+            let codes: Vec<_> =
+                outcome.codes.iter().map(|code| (code.code, code.name.as_deref(), code.count)).collect();
+            assert_eq!(codes.iter().map(|code| code.2).sum::<u64>(), outcome.answered);
+            assert!(codes.contains(&(3, Some("THREE"), codes[1].2)), "{codes:?}");
+        }
+        let outcome = generator.run(&slot(Mode::Window { outstanding: 8 }, 100)).unwrap();
+        assert_balanced(&outcome);
+        assert!(outcome.answered > 0 && outcome.foreign == 0, "{tag} {outcome:?}");
+        drop(generator);
+        assert!(service.stop().received >= served);
+    }
+}
+
+#[derive(Debug)]
+struct SameBytes;
+
+impl Verify for SameBytes {
+    fn verify(&self, request: &[u8], reply: &[u8]) -> bool {
+        reply[2..] == *request
+    }
+}
+
+#[test]
+fn replies_are_verified_against_their_requests() {
+    let Some(scene) = Scene::new("replies_are_verified_against_their_requests") else { return };
+    let tag = Tag { bytes: 1, request_offset: 0, reply_offset: 0 };
+    let requests = (0..1_024u32).map(|n| vec![n as u8, (n >> 8) as u8, 9, 9]).collect();
+    let service = scene.serve(true, move |socket, request, source, account| {
+        let mut reply = vec![request[0], 0x83];
+        reply.extend_from_slice(request);
+        if account.received.is_multiple_of(10) {
+            account.corrupted += 1;
+            reply[4] ^= 1;
+        }
+        socket.send_to(&reply, source).unwrap();
+    });
+    let workload = exchange(tag, requests, Order::ByTag, Some(Arc::new(SameBytes)));
+    let Some(mut generator) = scene.generator_of(scene.builder(service.address, 5).workload(workload)) else {
+        return;
+    };
+    let mut served = 0;
+    for _ in 0..2 {
+        let outcome = generator.run(&slot(rate(3_000.0), 200)).unwrap();
+        assert_balanced(&outcome);
+        let refused = outcome.self_watch.refused_by_link;
+        let before = served;
+        served += outcome.sent - refused;
+        let spoilt = served / 10 - before / 10;
+        assert_eq!((outcome.lost, outcome.corrupt), (spoilt + refused, spoilt), "{outcome:?}");
+        assert_eq!((outcome.unverified, outcome.late, outcome.foreign), (0, 0, 0), "{outcome:?}");
+        assert_eq!(outcome.codes[0].count, outcome.answered);
+    }
+    drop(generator);
+    let account = service.stop();
+    assert_eq!((account.received, account.corrupted), (served, served / 10));
+}

@@ -1,0 +1,216 @@
+//! The generator of live XDP frames between the hosts of a lab.
+
+mod exchange;
+mod manners;
+mod scene;
+mod service;
+mod ways;
+mod windows;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use linerate_load::header::{Codec, Header};
+use linerate_load::{Generator as _, Mode, Slot};
+use scene::{PAYLOAD, Scene, assert_balanced, rate, slot};
+
+#[test]
+fn an_echo_is_fully_answered() {
+    let Some(scene) = Scene::new("an_echo_is_fully_answered") else { return };
+    for v4 in [true, false] {
+        let service = scene.echo(v4);
+        let Some(mut generator) = scene.generator(&service, 5) else { return };
+        let mut sent = 0;
+        for mode in [rate(20_000.0), Mode::Window { outstanding: 3 }, rate(200.0)] {
+            let outcome = generator.run(&slot(mode, 300)).unwrap();
+            assert_balanced(&outcome);
+            // On a busy machine the receiver may have no time to empty its queue.
+            assert_eq!(outcome.lost, outcome.self_watch.refused_by_link, "{outcome:?}");
+            assert_eq!((outcome.corrupt, outcome.foreign, outcome.late), (0, 0, 0), "{outcome:?}");
+            assert!(outcome.answered > 0 && outcome.send_errors.total() == 0, "{outcome:?}");
+            if let (Some(asked), false) = (outcome.asked_per_second, outcome.generator_bound) {
+                assert_eq!(outcome.sent, (asked * 0.3).round() as u64, "the whole schedule is sent");
+            }
+            sent += outcome.answered;
+        }
+        drop(generator);
+        // A checksum that were wrong would have been thrown away by the receiver's kernel.
+        assert_eq!(service.stop().received, sent);
+    }
+}
+
+#[test]
+fn two_threads_share_the_flows() {
+    let Some(scene) = Scene::new("two_threads_share_the_flows") else { return };
+    if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
+        return scene::skip("two_threads_share_the_flows", "one CPU");
+    }
+    let service = scene.echo(true);
+    let Some(mut generator) = scene.generator_of(scene.builder(service.address, 7).threads(2)) else {
+        return;
+    };
+    for mode in [rate(10_000.0), Mode::Window { outstanding: 2 }] {
+        let outcome = generator.run(&slot(mode, 300)).unwrap();
+        assert_balanced(&outcome);
+        assert_eq!(outcome.lost, outcome.self_watch.refused_by_link, "{outcome:?}");
+        assert_eq!((outcome.corrupt, outcome.foreign, outcome.late), (0, 0, 0), "{outcome:?}");
+        assert_eq!(outcome.self_watch.thread_cpu_ratio.len(), 2);
+    }
+}
+
+#[test]
+fn faults_are_reported_exactly() {
+    let Some(scene) = Scene::new("faults_are_reported_exactly") else { return };
+    for mode in [rate(8_000.0), Mode::Window { outstanding: 4 }] {
+        let service = scene.faulty();
+        let Some(mut generator) = scene.generator(&service, 7) else { return };
+        let outcome = generator.run(&slot(mode, 800)).unwrap();
+        drop(generator);
+        let account = service.stop();
+        assert_balanced(&outcome);
+        let refused = outcome.self_watch.refused_by_link;
+        assert_eq!(outcome.sent, account.received + refused);
+        assert_eq!(outcome.answered, account.answered);
+        assert_eq!(outcome.lost, account.dropped + account.corrupted + refused);
+        assert_eq!(outcome.duplicate, account.duplicated);
+        assert_eq!(outcome.corrupt, account.corrupted);
+        assert_eq!((outcome.foreign, outcome.late, outcome.reordered), (0, 0, 0), "{outcome:?}");
+        assert!(account.corrupted > 0 && account.duplicated > 0 && account.dropped > 0, "{account:?}");
+    }
+}
+
+#[test]
+fn strangers_and_stragglers_are_told_apart() {
+    let Some(scene) = Scene::new("strangers_and_stragglers_are_told_apart") else { return };
+    let codec = Codec::new(PAYLOAD).unwrap();
+    let longer = Codec::new(PAYLOAD + 300).unwrap();
+    let service = scene.serve(true, move |socket, request, source, account| {
+        let header = codec.read(request).unwrap();
+        let forge = |codec: &Codec, header: Header| {
+            let mut bytes = codec.blank();
+            codec.write(&header, &mut bytes);
+            socket.send_to(&bytes, source).unwrap();
+        };
+        socket.send_to(request, source).unwrap();
+        match account.received {
+            1 => forge(&codec, Header { run: header.run ^ 1, ..header }),
+            2 => forge(&longer, Header { run: header.run ^ 1, ..header }),
+            3 => forge(&codec, Header { flow: header.flow + 1, ..header }),
+            4 => forge(&codec, Header { sequence: header.sequence + 1_000_000, ..header }),
+            5 => forge(&codec, Header { epoch: header.epoch - 1, ..header }),
+            6 => forge(&longer, header),
+            7 => drop(socket.send_to(&request[..10], source).unwrap()),
+            8 => drop(socket.send_to(b"", source).unwrap()),
+            _ => {}
+        }
+    });
+    let Some(mut generator) = scene.generator(&service, 1) else { return };
+    let outcome = generator.run(&slot(rate(1_000.0), 100)).unwrap();
+    assert_balanced(&outcome);
+    assert_eq!((outcome.lost, outcome.duplicate), (0, 0), "{outcome:?}");
+    assert_eq!((outcome.foreign, outcome.late, outcome.corrupt), (4, 1, 3), "{outcome:?}");
+}
+
+#[test]
+fn a_flood_is_accounted_for() {
+    let Some(scene) = Scene::new("a_flood_is_accounted_for") else { return };
+    let service = scene.echo(true);
+    let Some(mut generator) = scene.generator(&service, 16) else { return };
+    let outcome = generator.run(&slot(Mode::Flood, 300)).unwrap();
+    drop(generator);
+    let account = service.stop();
+    assert_balanced(&outcome);
+    assert_eq!(
+        (outcome.corrupt, outcome.foreign, outcome.late, outcome.duplicate),
+        (0, 0, 0, 0),
+        "{outcome:?}"
+    );
+    assert!(outcome.sent > 1_000 && outcome.answered > 0, "{outcome:?}");
+    assert!(
+        account.received >= outcome.answered && account.received <= outcome.sent,
+        "{account:?} {outcome:?}"
+    );
+}
+
+#[test]
+fn a_window_does_not_stall_on_loss() {
+    let Some(scene) = Scene::new("a_window_does_not_stall_on_loss") else { return };
+    let service = scene.serve(true, |socket, request, source, account| {
+        if account.received.is_multiple_of(2) {
+            socket.send_to(request, source).unwrap();
+        }
+    });
+    let builder = scene.builder(service.address, 2).timeout(Duration::from_millis(20));
+    let Some(mut generator) = scene.generator_of(builder) else { return };
+    let outcome = generator.run(&slot(Mode::Window { outstanding: 4 }, 400)).unwrap();
+    assert_balanced(&outcome);
+    assert!(outcome.lost > 16 && outcome.self_watch.timed_out > 8, "{outcome:?}");
+    // Never more under way than the windows of both flows, but for those that were given up: a timeout each.
+    assert!(outcome.lost <= 8 * (400 / 20 + 2), "{outcome:?}");
+}
+
+#[test]
+fn a_frozen_service_shows_in_every_latency_it_caused() {
+    let Some(scene) = Scene::new("a_frozen_service_shows_in_every_latency_it_caused") else { return };
+    let mut frozen = false;
+    let service = scene.serve(true, move |socket, request, source, account| {
+        if account.received == 300 && !frozen {
+            frozen = true;
+            // The fault under test, not a wait for something.
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        socket.send_to(request, source).unwrap();
+    });
+    let Some(mut generator) = scene.generator(&service, 4) else { return };
+    let outcome = generator.run(&slot(rate(2_000.0), 500)).unwrap();
+    assert_balanced(&outcome);
+    assert_eq!(outcome.lost, 0, "{outcome:?}");
+    assert!(outcome.latency_ns.quantile(0.92).unwrap() > 40_000_000, "{outcome:?}");
+    assert!(outcome.latency_ns.max().unwrap() >= 90_000_000);
+}
+
+#[test]
+fn intervals_add_up() {
+    let Some(scene) = Scene::new("intervals_add_up") else { return };
+    let service = scene.echo(true);
+    let Some(mut generator) = scene.generator(&service, 4) else { return };
+    for mode in [rate(5_000.0), Mode::Window { outstanding: 2 }] {
+        let slot = Slot { interval: Some(Duration::from_millis(100)), ..slot(mode, 450) };
+        let mut seen = Vec::new();
+        let outcome = generator.watch(&slot, &mut |interval| seen.push(interval.number)).unwrap();
+        assert_balanced(&outcome);
+        assert_eq!(seen, [0, 1, 2, 3, 4]);
+        assert_eq!(outcome.intervals.len(), 5);
+        let answered: u64 = outcome.intervals.iter().filter_map(|interval| interval.answered).sum();
+        assert_eq!(answered, outcome.answered, "{outcome:?}");
+        let sent: Vec<u64> = outcome.intervals.iter().map(|interval| interval.sent).collect();
+        assert_eq!(sent.iter().sum::<u64>(), outcome.sent);
+        if outcome.asked_per_second.is_some() && !outcome.generator_bound {
+            assert_eq!(sent, [500, 500, 500, 500, 250]);
+            assert!(outcome.intervals.iter().all(|interval| interval.latency_ns.p50.is_some()));
+        }
+        assert!((outcome.intervals[4].seconds - 0.05).abs() < 1e-9);
+    }
+}
+
+#[test]
+fn a_cancelled_slot_ends_soon_with_a_whole_account() {
+    let Some(scene) = Scene::new("a_cancelled_slot_ends_soon_with_a_whole_account") else { return };
+    let service = scene.echo(true);
+    for mode in [rate(1_000.0), rate(1.0), Mode::Window { outstanding: 1 }, Mode::Flood] {
+        let cancel = Arc::new(AtomicBool::new(false));
+        let builder = scene.builder(service.address, 4).cancel(Arc::clone(&cancel));
+        let Some(mut generator) = scene.generator_of(builder) else { return };
+        let begun = Instant::now();
+        let outcome = std::thread::scope(|scope| {
+            let running = scope.spawn(move || generator.run(&slot(mode, 60_000)).unwrap());
+            std::thread::sleep(Duration::from_millis(100));
+            cancel.store(true, Ordering::Relaxed);
+            running.join().unwrap()
+        });
+        assert_balanced(&outcome);
+        assert!(begun.elapsed() < Duration::from_secs(20), "a minute was asked for");
+        assert!(outcome.duration < Duration::from_secs(20));
+    }
+}

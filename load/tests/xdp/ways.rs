@@ -1,0 +1,78 @@
+//! Live frames and clones: which of them leave when, and that both are accounted for.
+
+use linerate_host::setting::Offload;
+use linerate_host::{Host, Setting, Value};
+use linerate_load::generator::LiveFrames;
+use linerate_load::{Generator as _, LeftAs, Mode, SlotOutcome};
+use linerate_testkit::reflector::XdpService;
+
+use crate::scene::{self, Scene, assert_balanced, rate, slot};
+
+const PORT: u16 = 7777;
+
+/// Much for clones.
+const HIGH: f64 = 300_000.0;
+
+/// All that was sent and not refused by the link was returned, and what was asked for was sent.
+fn assert_accounted(outcome: &SlotOutcome) {
+    assert_balanced(outcome);
+    assert_eq!(outcome.lost, outcome.self_watch.refused_by_link, "{outcome:?}");
+    assert_eq!((outcome.corrupt, outcome.foreign, outcome.late, outcome.duplicate), (0, 0, 0, 0));
+    if let (Some(asked), false) = (outcome.asked_per_second, outcome.generator_bound) {
+        assert_eq!(outcome.sent, (asked * outcome.duration.as_secs_f64()).round() as u64);
+    }
+    assert!(outcome.bursts.median_requests > 0 && outcome.bursts.max_requests > 0, "{outcome:?}");
+}
+
+#[test]
+fn a_rate_never_decides_how_requests_leave() {
+    let Some(scene) = Scene::new("a_rate_never_decides_how_requests_leave") else { return };
+    let interface = scene.link().receiver.interface.clone();
+    let mut target = scene.receiver(true);
+    target.set_port(PORT);
+    let reflector =
+        scene.lab.receiver().run(|| XdpService::reflector().port(PORT).attach(&interface)).unwrap();
+    let mut seen = 0;
+    for which in [LiveFrames::Always, LiveFrames::Floods, LiveFrames::Never] {
+        let Some(mut generator) = scene.generator_of(scene.builder(target, 8).live_frames(which)) else {
+            return;
+        };
+        let by = |frames| if frames { LeftAs::LiveFrames } else { LeftAs::Clones };
+        let paced = by(which == LiveFrames::Always);
+        let modes = [
+            (rate(HIGH), paced),
+            (rate(5_000.0), paced),
+            (Mode::Window { outstanding: 4 }, LeftAs::Clones),
+            (Mode::Flood, by(which != LiveFrames::Never)),
+        ];
+        for (mode, left_as) in modes {
+            let outcome = generator.run(&slot(mode, 200)).unwrap();
+            assert_accounted(&outcome);
+            assert_eq!(outcome.self_watch.left_as, left_as, "{mode:?}");
+            seen += outcome.answered;
+        }
+    }
+    assert_eq!(reflector.unwrap().account().unwrap().answered, seen);
+}
+
+#[test]
+fn what_takes_no_frames_is_loaded_with_clones() {
+    let test = "what_takes_no_frames_is_loaded_with_clones";
+    let Some(scene) = Scene::new(test) else { return };
+    let interface = scene.link().receiver.interface.clone();
+    let gro = Setting::Offload { interface, offload: Offload::GenericReceive };
+    let host = Host::live();
+    if let Err(error) = scene.lab.receiver().run(|| gro.write(&host, &Value::new("off"))).unwrap() {
+        return scene::skip(test, &error.to_string());
+    }
+    let service = scene.echo(true);
+    let Some(mut generator) = scene.generator(&service, 4) else { return };
+    let fallbacks = generator.describe().fallbacks;
+    assert!(fallbacks[0].contains("clones") && fallbacks[0].contains("switch GRO on"), "{fallbacks:?}");
+    for mode in [rate(2_000.0), Mode::Flood] {
+        let outcome = generator.run(&slot(mode, 100)).unwrap();
+        assert_balanced(&outcome);
+        assert_eq!(outcome.self_watch.left_as, LeftAs::Clones);
+        assert!(outcome.answered > 0, "{outcome:?}");
+    }
+}

@@ -1,0 +1,175 @@
+//! What a reflector is to be.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use crate::reflector::bucket::Bucket;
+use crate::reflector::error::Error;
+use crate::reflector::faults::{Every, Faults};
+use crate::reflector::freeze::Freeze;
+use crate::reflector::running::{self, Running};
+
+/// A UDP service of known behaviour.
+#[derive(Debug)]
+pub struct Reflector;
+
+impl Reflector {
+    /// An echo on loopback at a free port, unless said otherwise.
+    pub fn builder() -> Builder {
+        Builder {
+            address: (Ipv4Addr::LOCALHOST, 0).into(),
+            cpu: None,
+            faults: Faults::default(),
+            swap: Every::default(),
+            delay: Duration::ZERO,
+            busy: false,
+            bucket: None,
+            freeze: None,
+        }
+    }
+}
+
+/// Settings of a reflector. Faults may be combined: a request passes the token bucket, then it may be dropped, then
+/// damaged, then doubled, and each of these counts the requests that the ones before left alone. Only intact replies
+/// are swapped.
+#[derive(Debug, Clone)]
+pub struct Builder {
+    pub(crate) address: SocketAddr,
+    pub(crate) cpu: Option<usize>,
+    pub(crate) faults: Faults,
+    pub(crate) swap: Every,
+    pub(crate) delay: Duration,
+    pub(crate) busy: bool,
+    pub(crate) bucket: Option<(f64, u32)>,
+    pub(crate) freeze: Option<(Duration, Duration)>,
+}
+
+impl Builder {
+    /// Where it serves, in the network namespace of the thread that starts it; port 0 for a free one.
+    #[must_use]
+    pub fn address(mut self, address: impl Into<SocketAddr>) -> Self {
+        self.address = address.into();
+        self
+    }
+
+    /// The CPU its thread runs on; any if not set.
+    #[must_use]
+    pub fn cpu(mut self, cpu: usize) -> Self {
+        self.cpu = Some(cpu);
+        self
+    }
+
+    /// Answers every `nth` request not at all.
+    #[must_use]
+    pub fn drop_every(mut self, nth: u64) -> Self {
+        self.faults.drop = Every::nth(nth);
+        self
+    }
+
+    /// Answers every `nth` request with one changed byte; which one differs from request to request.
+    #[must_use]
+    pub fn corrupt_every(mut self, nth: u64) -> Self {
+        self.faults.corrupt = Every::nth(nth);
+        self
+    }
+
+    /// Answers every `nth` request twice.
+    #[must_use]
+    pub fn duplicate_every(mut self, nth: u64) -> Self {
+        self.faults.duplicate = Every::nth(nth);
+        self
+    }
+
+    /// Answers every `nth` pair of requests of one source in the other order. The first of it waits 100 ms for the
+    /// second at most.
+    #[must_use]
+    pub fn swap_every(mut self, nth: u64) -> Self {
+        self.swap = Every::nth(nth);
+        self
+    }
+
+    /// Answers this long after the request arrived in the kernel, busy near the end of the wait; at once if not set.
+    /// How long it really took is in [`Account::held_ns`](crate::reflector::Account::held_ns).
+    #[must_use]
+    pub fn delay(mut self, delay: Duration) -> Self {
+        self.delay = delay;
+        self
+    }
+
+    /// Never sleeps while it waits for a request. Without, a service that answers at once has to wake up first, and one
+    /// that delays is awake when it answers: not only the delay differs between them.
+    #[must_use]
+    pub fn busy(mut self) -> Self {
+        self.busy = true;
+        self
+    }
+
+    /// Answers `per_second` requests, and drops those over it: a token bucket of `depth`, full at first, that goes by
+    /// the time of arrival in the kernel.
+    #[must_use]
+    pub fn token_bucket(mut self, per_second: f64, depth: u32) -> Self {
+        self.bucket = Some((per_second, depth));
+        self
+    }
+
+    /// Takes and answers nothing for the last `lasting` of every `every`, counted from the arrival of the first
+    /// request, and then what has queued meanwhile.
+    #[must_use]
+    pub fn freeze(mut self, every: Duration, lasting: Duration) -> Self {
+        self.freeze = Some((every, lasting));
+        self
+    }
+
+    /// Opens the socket and starts the thread, in the calling thread's network namespace.
+    ///
+    /// # Errors
+    /// A setting out of range, an address that cannot be had, or a system call that failed: one line each.
+    pub fn start(self) -> Result<Running, Error> {
+        self.check()?;
+        running::start(&self)
+    }
+
+    pub(crate) fn make_bucket(&self) -> Option<Bucket> {
+        self.bucket.map(|(per_second, depth)| Bucket::new(per_second, f64::from(depth)))
+    }
+
+    pub(crate) fn make_freeze(&self) -> Option<Freeze> {
+        self.freeze
+            .map(|(every, lasting)| Freeze { every_ns: whole_ns(every), lasting_ns: whole_ns(lasting) })
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        let everys = [
+            ("drop_every", &self.faults.drop),
+            ("corrupt_every", &self.faults.corrupt),
+            ("duplicate_every", &self.faults.duplicate),
+            ("swap_every", &self.swap),
+        ];
+        if let Some((setting, _)) = everys.into_iter().find(|(_, every)| every.out_of_range()) {
+            return Err(out_of_range(setting, &0, "1 or more"));
+        }
+        if let Some((per_second, depth)) = self.bucket {
+            if !(per_second > 0.0 && per_second.is_finite()) {
+                return Err(out_of_range("the token bucket's rate", &per_second, "a positive number"));
+            }
+            if depth == 0 {
+                return Err(out_of_range("the token bucket's depth", &depth, "1 or more"));
+            }
+        }
+        match self.freeze {
+            Some((every, lasting)) if lasting.is_zero() || lasting >= every => {
+                Err(out_of_range("the freeze", &format!("{lasting:?} of {every:?}"), "less than its period"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn out_of_range(setting: &'static str, value: &impl ToString, allowed: &'static str) -> Error {
+    Error::OutOfRange { setting, value: value.to_string(), allowed }
+}
+
+/// A duration in whole nanoseconds.
+pub(crate) fn whole_ns(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX / 4).min(u64::MAX / 4)
+}

@@ -1,0 +1,100 @@
+//! Replies on their way out.
+
+use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
+
+use socket2::SockAddr;
+
+use crate::reflector::account::Account;
+use crate::reflector::clock;
+use crate::reflector::sys::SendBatch;
+
+/// Replies sent by one system call.
+const BATCH: usize = 64;
+
+/// Buffers kept for the next replies.
+const SPARE: usize = 4_096;
+
+/// A reply that waits to leave.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub(crate) to: SockAddr,
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) kind: Kind,
+    /// When its request arrived, ns.
+    pub(crate) arrived_ns: u64,
+    /// When it leaves, ns.
+    pub(crate) due_ns: u64,
+}
+
+/// What a reply is in the account.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Intact,
+    Corrupt,
+    Second,
+}
+
+/// Replies in the order in which they leave, each when it is due.
+pub(crate) struct Outbox {
+    replies: VecDeque<Reply>,
+    spare: Vec<Vec<u8>>,
+    batch: SendBatch,
+}
+
+impl Outbox {
+    pub(crate) fn new() -> Self {
+        Outbox { replies: VecDeque::new(), spare: Vec::new(), batch: SendBatch::new(BATCH) }
+    }
+
+    pub(crate) fn push(&mut self, reply: Reply) {
+        self.replies.push_back(reply);
+    }
+
+    /// A buffer that holds `bytes`.
+    pub(crate) fn buffer(&mut self, bytes: &[u8]) -> Vec<u8> {
+        let mut buffer = self.spare.pop().unwrap_or_default();
+        buffer.extend_from_slice(bytes);
+        buffer
+    }
+
+    /// When the next reply leaves.
+    pub(crate) fn next_ns(&self) -> Option<u64> {
+        self.replies.front().map(|reply| reply.due_ns)
+    }
+
+    /// Sends what is due.
+    pub(crate) fn flush(&mut self, socket: BorrowedFd<'_>, account: &mut Account) {
+        loop {
+            let now_ns = clock::now_ns();
+            let due = self.replies.iter().take_while(|reply| reply.due_ns <= now_ns);
+            let mut due = due.map(|reply| (reply.bytes.as_slice(), &reply.to)).peekable();
+            if due.peek().is_none() {
+                return;
+            }
+            let sent = self.batch.send(socket, due);
+            for _ in 0..*sent.as_ref().unwrap_or(&1) {
+                let Some(mut reply) = self.replies.pop_front() else { return };
+                account.count(&reply, sent.is_ok(), now_ns);
+                if self.spare.len() < SPARE {
+                    reply.bytes.clear();
+                    self.spare.push(reply.bytes);
+                }
+            }
+        }
+    }
+}
+
+impl Account {
+    fn count(&mut self, reply: &Reply, sent: bool, now_ns: u64) {
+        match reply.kind {
+            Kind::Second => self.duplicated += u64::from(sent),
+            _ if !sent => self.unsent += 1,
+            Kind::Corrupt => self.corrupted += 1,
+            Kind::Intact => {
+                self.answered += 1;
+                self.hold(now_ns.saturating_sub(reply.arrived_ns));
+            }
+        }
+    }
+}

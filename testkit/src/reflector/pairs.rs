@@ -1,0 +1,70 @@
+//! Replies that change places.
+
+use std::collections::HashMap;
+
+use socket2::SockAddr;
+
+use crate::reflector::faults::Every;
+use crate::reflector::outbox::Reply;
+
+/// How long a reply waits for the one it changes places with, ns.
+const PATIENCE_NS: u64 = 100_000_000;
+
+/// Swaps every n-th pair of each source: the first waits for the second and leaves behind it.
+#[derive(Debug)]
+pub(crate) struct Pairs {
+    every: Every,
+    sources: HashMap<SockAddr, Source>,
+}
+
+#[derive(Debug)]
+struct Source {
+    every: Every,
+    /// Whether the next is the second of a pair.
+    second: bool,
+    held: Option<Reply>,
+}
+
+impl Pairs {
+    pub(crate) fn new(every: Every) -> Self {
+        Pairs { every, sources: HashMap::new() }
+    }
+
+    /// Takes a reply; what is to leave goes to `leave` in its order. Returns whether a pair was swapped.
+    pub(crate) fn pass(&mut self, mut reply: Reply, mut leave: impl FnMut(Reply)) -> bool {
+        let source = self.sources.entry(reply.to.clone()).or_insert_with(|| Source {
+            every: self.every.clone(),
+            second: false,
+            held: None,
+        });
+        let second = source.second;
+        source.second = !second;
+        if !second && source.every.is_due() {
+            reply.due_ns += PATIENCE_NS;
+            source.held = Some(reply);
+            return false;
+        }
+        let due_ns = reply.due_ns;
+        leave(reply);
+        let Some(mut held) = source.held.take() else { return false };
+        held.due_ns = due_ns;
+        leave(held);
+        true
+    }
+
+    /// When the first reply that waits will have waited long enough.
+    pub(crate) fn next_ns(&self) -> Option<u64> {
+        self.sources.values().filter_map(|source| Some(source.held.as_ref()?.due_ns)).min()
+    }
+
+    /// Lets go what has waited too long at `now_ns`: it leaves alone.
+    pub(crate) fn release(&mut self, now_ns: u64, mut leave: impl FnMut(Reply)) {
+        for source in self.sources.values_mut() {
+            if source.held.as_ref().is_some_and(|held| held.due_ns <= now_ns) {
+                // The pair is over: the next is a first again.
+                source.second = false;
+                source.held.take().into_iter().for_each(&mut leave);
+            }
+        }
+    }
+}

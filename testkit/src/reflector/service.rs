@@ -1,0 +1,210 @@
+//! The loop that serves.
+
+use std::net::UdpSocket;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, poll};
+
+use crate::reflector::account::{Account, Frozen};
+use crate::reflector::bucket::Bucket;
+use crate::reflector::builder::{Builder, whole_ns};
+use crate::reflector::clock;
+use crate::reflector::faults::{Fate, Faults, damage};
+use crate::reflector::freeze::Freeze;
+use crate::reflector::outbox::{Kind, Outbox, Reply};
+use crate::reflector::pairs::Pairs;
+use crate::reflector::sys::{self, ReceiveBatch};
+
+/// Requests taken by one system call.
+const BATCH: usize = 64;
+
+/// A wait shorter than this is spent busy: longer than it takes to wake up.
+const BUSY_NS: u64 = 150_000;
+
+/// The longest wait, so that the wish to stop is seen.
+const PATIENCE_NS: u64 = 10_000_000;
+
+/// A reflector's state, on its thread.
+pub(crate) struct Service {
+    socket: UdpSocket,
+    batch: ReceiveBatch,
+    outbox: Outbox,
+    account: Arc<Mutex<Account>>,
+    stop: Arc<AtomicBool>,
+    bucket: Option<Bucket>,
+    freeze: Option<Freeze>,
+    faults: Faults,
+    pairs: Option<Pairs>,
+    delay_ns: u64,
+    busy: bool,
+    /// When the first request arrived.
+    first_ns: Option<u64>,
+    number: u64,
+    overflowed: u32,
+}
+
+impl Service {
+    pub(crate) fn new(
+        builder: &Builder,
+        socket: UdpSocket,
+        account: Arc<Mutex<Account>>,
+        stop: Arc<AtomicBool>,
+    ) -> Self {
+        Service {
+            socket,
+            batch: ReceiveBatch::new(BATCH),
+            outbox: Outbox::new(),
+            account,
+            stop,
+            bucket: builder.make_bucket(),
+            freeze: builder.make_freeze(),
+            faults: builder.faults.clone(),
+            pairs: builder.swap.is_set().then(|| Pairs::new(builder.swap.clone())),
+            delay_ns: whole_ns(builder.delay),
+            busy: builder.busy,
+            first_ns: None,
+            number: 0,
+            overflowed: 0,
+        }
+    }
+
+    /// Serves until it is to stop and nothing is left to do.
+    pub(crate) fn run(&mut self) {
+        loop {
+            let stopping = self.stop.load(Ordering::Relaxed);
+            if !stopping {
+                self.be_frozen();
+            }
+            self.release(stopping);
+            self.outbox.flush(self.socket.as_fd(), &mut lock(&self.account));
+            if self.next_is_near() {
+                // So near that taking requests could make it late.
+                std::hint::spin_loop();
+                continue;
+            }
+            match self.batch.receive(self.socket.as_fd()) {
+                Ok(_) => self.judge(),
+                // Nothing is left. (An error that is not this one is an ICMP message; it does not concern a reflector.)
+                Err(_) if stopping && self.is_idle() => return self.count_overflow(),
+                Err(_) => self.wait(),
+            }
+        }
+    }
+
+    fn judge(&mut self) {
+        let now_ns = clock::now_ns();
+        let mut account = lock(&self.account);
+        for request in self.batch.iter() {
+            let arrived_ns = request.realtime_ns.unwrap_or(now_ns);
+            self.first_ns.get_or_insert(arrived_ns);
+            self.number += 1;
+            account.received += 1;
+            if self.bucket.as_mut().is_some_and(|bucket| !bucket.take(arrived_ns)) {
+                account.over_capacity += 1;
+                continue;
+            }
+            let fate = self.faults.next();
+            if fate == Fate::Drop {
+                account.dropped += 1;
+                continue;
+            }
+            let mut reply = Reply {
+                to: request.from,
+                bytes: self.outbox.buffer(request.bytes),
+                kind: Kind::Intact,
+                arrived_ns,
+                due_ns: arrived_ns + self.delay_ns,
+            };
+            if fate == Fate::Corrupt {
+                damage(&mut reply.bytes, self.number);
+                reply.kind = Kind::Corrupt;
+                self.outbox.push(reply);
+                continue;
+            }
+            let second = (fate == Fate::Answer { twice: true }).then(|| Reply {
+                to: reply.to.clone(),
+                bytes: self.outbox.buffer(request.bytes),
+                kind: Kind::Second,
+                ..reply
+            });
+            match &mut self.pairs {
+                Some(pairs) => {
+                    account.swapped += u64::from(pairs.pass(reply, |reply| self.outbox.push(reply)));
+                }
+                None => self.outbox.push(reply),
+            }
+            second.into_iter().for_each(|second| self.outbox.push(second));
+        }
+    }
+
+    /// Lets go replies whose partners do not come.
+    fn release(&mut self, all: bool) {
+        if let Some(pairs) = &mut self.pairs {
+            let until_ns = if all { u64::MAX } else { clock::now_ns() };
+            pairs.release(until_ns, |reply| self.outbox.push(reply));
+        }
+    }
+
+    /// Stays away until the end of the freeze, if there is one now.
+    fn be_frozen(&mut self) {
+        let (Some(freeze), Some(first_ns)) = (self.freeze, self.first_ns) else { return };
+        let began_realtime_ns = clock::now_ns();
+        let Some(thaw_ns) = freeze.thaw_ns(first_ns, began_realtime_ns) else { return };
+        let mut now_ns = began_realtime_ns;
+        while now_ns < thaw_ns && !self.stop.load(Ordering::Relaxed) {
+            // The fault itself, not a wait for something.
+            thread::sleep(Duration::from_nanos((thaw_ns - now_ns).min(PATIENCE_NS)));
+            now_ns = clock::now_ns();
+        }
+        lock(&self.account).frozen.push(Frozen { began_realtime_ns, ended_realtime_ns: now_ns });
+    }
+
+    fn next_ns(&self) -> Option<u64> {
+        let held = self.pairs.as_ref().and_then(Pairs::next_ns);
+        self.outbox.next_ns().into_iter().chain(held).min()
+    }
+
+    fn next_is_near(&self) -> bool {
+        self.delay_ns > 0
+            && self.outbox.next_ns().is_some_and(|due_ns| due_ns < clock::now_ns().saturating_add(BUSY_NS))
+    }
+
+    fn is_idle(&self) -> bool {
+        self.next_ns().is_none()
+    }
+
+    /// Waits for a request, or until something else is to be done.
+    fn wait(&mut self) {
+        if self.busy {
+            return std::hint::spin_loop();
+        }
+        self.count_overflow();
+        let now_ns = clock::now_ns();
+        let freeze_ns = self.freeze.zip(self.first_ns).map(|(freeze, first)| freeze.next_ns(first, now_ns));
+        let until_ns = self.next_ns().map(|due_ns| due_ns.saturating_sub(BUSY_NS));
+        let until_ns = until_ns.into_iter().chain(freeze_ns).min().unwrap_or(u64::MAX);
+        await_readable(self.socket.as_fd(), until_ns.saturating_sub(now_ns).min(PATIENCE_NS));
+    }
+
+    fn count_overflow(&mut self) {
+        if let Ok(drops) = sys::receive_drops(self.socket.as_fd()) {
+            lock(&self.account).overflowed += u64::from(drops.wrapping_sub(self.overflowed));
+            self.overflowed = drops;
+        }
+    }
+}
+
+/// Waits for a datagram for `ns` at most; a signal may end it early.
+fn await_readable(socket: BorrowedFd<'_>, ns: u64) {
+    let timeout = clock::timeout(ns);
+    // An interrupted wait is an empty one: the caller loops on the clock.
+    let _ = poll(&mut [PollFd::from_borrowed_fd(socket, PollFlags::IN)], Some(&timeout));
+}
+
+pub(crate) fn lock(account: &Mutex<Account>) -> std::sync::MutexGuard<'_, Account> {
+    account.lock().unwrap_or_else(PoisonError::into_inner)
+}

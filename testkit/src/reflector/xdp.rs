@@ -1,0 +1,141 @@
+//! Services that run where frames arrive.
+
+use aya::maps::PerCpuArray;
+use aya::programs::links::FdLink;
+use aya::programs::{Xdp, XdpMode};
+use aya::{Ebpf, EbpfLoader, include_bytes_aligned};
+
+use crate::reflector::error::Error;
+
+static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/reflect.bpf.o"));
+
+/// A service in native XDP at one interface, for IPv4 (without options), IPv6 (without extension headers) and a VLAN tag.
+/// Whatever else arrives there passes untouched.
+///
+/// The program goes when this is dropped, or when the process ends, however that happens.
+///
+/// On a veth, its being there lets the other end send XDP frames. Its own replies are XDP frames, too: they arrive only
+/// if the other end has an XDP program as well; GRO alone is not enough for XDP_TX (Linux 6.18, drivers/net/veth.c,
+/// `veth_xdp_flush`). Where a socket of the other end sends, switch off its checksum offload (`ethtool -K IF tx off`):
+/// what leaves a veth with it on has no finished checksum, and neither would the reply.
+#[derive(Debug)]
+pub struct XdpService {
+    ebpf: Ebpf,
+    _link: FdLink,
+}
+
+/// Settings of an [`XdpService`].
+#[derive(Debug, Clone)]
+pub struct XdpBuilder {
+    program: &'static str,
+    port: u16,
+    shortest_payload: u32,
+    drop_every: u64,
+    corrupt_every: u64,
+}
+
+/// What an [`XdpService`] did: `received == answered + dropped + corrupted`. Replies that the link did not take are in
+/// `answered`: XDP_TX does not tell.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct XdpAccount {
+    /// Datagrams served.
+    pub received: u64,
+    /// Datagrams returned as they came.
+    pub answered: u64,
+    /// Datagrams not answered: by a sink, all of them.
+    pub dropped: u64,
+    /// Datagrams returned with a changed byte and a right checksum.
+    pub corrupted: u64,
+}
+
+impl XdpService {
+    /// Returns each datagram to where it came from (XDP_TX), but for the faults it is given.
+    pub fn reflector() -> XdpBuilder {
+        XdpBuilder::new("reflect")
+    }
+
+    /// Counts each datagram and drops it.
+    pub fn sink() -> XdpBuilder {
+        XdpBuilder::new("sink")
+    }
+
+    /// What it did so far.
+    ///
+    /// # Errors
+    /// The counters cannot be read.
+    pub fn account(&self) -> Result<XdpAccount, Error> {
+        let what = "cannot read the account of an XDP service";
+        let map = self.ebpf.map("accounts").ok_or_else(|| Error::xdp(what, "its object has none"))?;
+        let accounts = PerCpuArray::<_, [u64; 4]>::try_from(map).map_err(|e| Error::xdp(what, e))?;
+        let each_cpu = accounts.get(&0, 0).map_err(|e| Error::xdp(what, e))?;
+        let mut total = XdpAccount::default();
+        for [received, answered, dropped, corrupted] in each_cpu.iter().copied() {
+            total.received += received;
+            total.answered += answered;
+            total.dropped += dropped;
+            total.corrupted += corrupted;
+        }
+        Ok(total)
+    }
+}
+
+impl XdpBuilder {
+    fn new(program: &'static str) -> Self {
+        XdpBuilder { program, port: 0, shortest_payload: 0, drop_every: 0, corrupt_every: 0 }
+    }
+
+    /// Serves datagrams to this port only; to any if not set.
+    #[must_use]
+    pub fn port(mut self, port: u16) -> Self {
+        self.port = port;
+        self
+    }
+
+    /// Leaves datagrams with a shorter payload alone: they go where they would without it.
+    #[must_use]
+    pub fn shortest_payload(mut self, bytes: u16) -> Self {
+        self.shortest_payload = bytes.into();
+        self
+    }
+
+    /// Answers every `nth` datagram not at all; each CPU counts its own.
+    #[must_use]
+    pub fn drop_every(mut self, nth: u64) -> Self {
+        self.drop_every = nth;
+        self
+    }
+
+    /// Damages every `nth` datagram that is not dropped and has two bytes of payload; each CPU counts its own. The
+    /// checksum is made right again, so that the damage arrives.
+    #[must_use]
+    pub fn corrupt_every(mut self, nth: u64) -> Self {
+        self.corrupt_every = nth;
+        self
+    }
+
+    /// Loads the program and attaches it to `interface` in the calling thread's network namespace.
+    ///
+    /// # Errors
+    /// No such interface, no native XDP there, another program there (which stays), or no privilege for it (CAP_BPF and
+    /// CAP_NET_ADMIN).
+    pub fn attach(self, interface: &str) -> Result<XdpService, Error> {
+        let what = "cannot load an XDP service";
+        let mut ebpf = EbpfLoader::new()
+            .override_global("served_port", &self.port, true)
+            .override_global("shortest_payload", &self.shortest_payload, true)
+            .override_global("drop_every", &self.drop_every, true)
+            .override_global("corrupt_every", &self.corrupt_every, true)
+            .load(OBJECT)
+            .map_err(|e| Error::xdp(what, e))?;
+        let program = ebpf.program_mut(self.program);
+        let program = program.ok_or_else(|| Error::xdp(what, "its object has no such program"))?;
+        let program: &mut Xdp = program.try_into().map_err(|e| Error::xdp(what, e))?;
+        program.load().map_err(|e| Error::xdp(what, e))?;
+        let what = format!("cannot attach an XDP service to {interface}");
+        let id = program.attach(interface, XdpMode::Driver).map_err(|e| Error::xdp(&what, e))?;
+        let link = program.take_link(id).map_err(|e| Error::xdp(&what, e))?;
+        // A link that is no file would outlive the process.
+        let link = FdLink::try_from(link).map_err(|e| Error::xdp(&what, e))?;
+        Ok(XdpService { ebpf, _link: link })
+    }
+}

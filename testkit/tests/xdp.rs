@@ -1,0 +1,181 @@
+//! XDP services between two hosts.
+
+use std::io::Write as _;
+use std::net::{SocketAddr, UdpSocket};
+use std::process::Command;
+use std::time::Duration;
+
+use linerate_lab::Lab;
+use linerate_testkit::reflector::{XdpAccount, XdpBuilder, XdpService};
+
+/// Long enough that only a lost datagram takes so long.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Says that a test cannot run here, past the test runner's capture so that it is always seen.
+fn skip(test: &str, why: impl std::fmt::Display) {
+    let _ = std::io::stderr().write_all(format!("\nSKIP {test}: {why}\n").as_bytes());
+}
+
+/// A lab whose receiver has `service`, and whose sender finishes its checksums and takes XDP frames.
+struct Scene {
+    lab: Lab,
+    service: XdpService,
+    /// A program at the sender that does nothing.
+    _passer: XdpService,
+}
+
+fn scene(test: &str, service: XdpBuilder) -> Option<Scene> {
+    let lab = match Lab::builder().start() {
+        Ok(lab) => lab,
+        Err(why) => {
+            skip(test, why);
+            return None;
+        }
+    };
+    let interface = lab.links()[0].receiver.interface.clone();
+    let service = match lab.receiver().run(|| service.attach(&interface)).unwrap() {
+        Ok(service) => service,
+        // EPERM; what the verifier refuses is EACCES.
+        Err(why) if why.to_string().contains("(os error 1)") => {
+            skip(test, why);
+            return None;
+        }
+        Err(why) => panic!("{why}"),
+    };
+    let mut ethtool = Command::new("ethtool");
+    ethtool.args(["-K", "eth0", "tx", "off"]);
+    match lab.senders()[0].spawn(ethtool) {
+        Ok(mut child) => assert!(child.wait().unwrap().success()),
+        Err(why) => {
+            skip(test, why);
+            return None;
+        }
+    }
+    let passer = lab.senders()[0].run(|| XdpService::sink().port(1).attach("eth0")).unwrap().unwrap();
+    Some(Scene { lab, service, _passer: passer })
+}
+
+fn client(lab: &Lab, to: SocketAddr) -> UdpSocket {
+    let any = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+    let client = lab.senders()[0].run(|| UdpSocket::bind(any)).unwrap().unwrap();
+    client.connect(to).unwrap();
+    client.set_read_timeout(Some(PATIENCE)).unwrap();
+    client
+}
+
+fn addresses(lab: &Lab, port: u16) -> Vec<SocketAddr> {
+    let end = &lab.links()[0].receiver;
+    let v6 = end.ipv6.first().map(|ip| (*ip, port).into());
+    std::iter::once((end.ipv4[0], port).into()).chain(v6).collect()
+}
+
+#[test]
+fn requests_come_back_with_right_checksums() {
+    let test = "requests_come_back_with_right_checksums";
+    let Some(scene) = scene(test, XdpService::reflector().port(7_000)) else { return };
+    let Scene { lab, service, .. } = scene;
+    let mut asked = 0;
+    for address in addresses(&lab, 7_000) {
+        let client = client(&lab, address);
+        for length in [0, 1, 2, 100, 1_400] {
+            let request: Vec<u8> = (0..length).map(|at| (at * 7) as u8).collect();
+            client.send(&request).unwrap();
+            // The kernel would not deliver a reply with a wrong checksum.
+            let mut reply = [0; 2_000];
+            let got = client.recv(&mut reply).unwrap();
+            assert_eq!(reply[..got], request[..], "{address}");
+            asked += 1;
+        }
+    }
+    let wanted = XdpAccount { received: asked, answered: asked, ..XdpAccount::default() };
+    assert_eq!(service.account().unwrap(), wanted);
+}
+
+#[test]
+fn damage_arrives() {
+    let Some(scene) = scene("damage_arrives", XdpService::reflector().corrupt_every(1)) else {
+        return;
+    };
+    let Scene { lab, service, .. } = scene;
+    for address in addresses(&lab, 7_000) {
+        let client = client(&lab, address);
+        for length in [2usize, 3, 100, 1_400] {
+            for fill in [0u8, 0xff, 0x5a] {
+                let request = vec![fill; length];
+                client.send(&request).unwrap();
+                let mut reply = [0; 2_000];
+                let got = client.recv(&mut reply).unwrap();
+                let changed = reply[..got].iter().zip(&request).filter(|(a, b)| a != b).count();
+                assert_eq!((got, changed), (length, 1), "{address}");
+            }
+        }
+    }
+    let account = service.account().unwrap();
+    assert_eq!(account.corrupted, account.received);
+}
+
+#[test]
+fn each_fault_counts_what_is_left() {
+    let service = XdpService::reflector().drop_every(10).corrupt_every(9);
+    let Some(scene) = scene("each_fault_counts_what_is_left", service) else { return };
+    let Scene { lab, service, .. } = scene;
+    let client = client(&lab, addresses(&lab, 7_000)[0]);
+    on_one_cpu(|| {
+        for _ in 0..200 {
+            client.send(&[1; 100]).unwrap();
+        }
+    });
+    let replies = (0..180).map(|_| {
+        let mut reply = [0; 200];
+        let length = client.recv(&mut reply).unwrap();
+        reply[..length] == [1; 100]
+    });
+    assert_eq!(replies.filter(|intact| *intact).count(), 160);
+    let wanted = XdpAccount { received: 200, answered: 160, dropped: 20, corrupted: 20 };
+    assert_eq!(service.account().unwrap(), wanted);
+}
+
+/// Frames over a veth pair are handled on the CPU that sends them.
+fn on_one_cpu(work: impl FnOnce() + Send) {
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut set = rustix::thread::CpuSet::new();
+            set.set(rustix::thread::sched_getcpu());
+            rustix::thread::sched_setaffinity(None, &set).unwrap();
+            work();
+        });
+    });
+}
+
+#[test]
+fn other_traffic_passes() {
+    let service = XdpService::sink().port(7_000).shortest_payload(5);
+    let Some(scene) = scene("other_traffic_passes", service) else { return };
+    let Scene { lab, service, .. } = scene;
+    for address in addresses(&lab, 7_000) {
+        let server = lab.receiver().run(|| UdpSocket::bind(address)).unwrap().unwrap();
+        server.set_read_timeout(Some(PATIENCE)).unwrap();
+        let client = client(&lab, address);
+        client.send(b"this is for the sink").unwrap();
+        client.send(b"this").unwrap();
+        assert_eq!(server.recv(&mut [0; 100]).unwrap(), 4, "{address}");
+    }
+    let sunk = addresses(&lab, 7_000).len() as u64;
+    assert_eq!(
+        service.account().unwrap(),
+        XdpAccount { received: sunk, dropped: sunk, ..XdpAccount::default() }
+    );
+}
+
+#[test]
+fn one_that_is_there_stays() {
+    let Some(scene) = scene("one_that_is_there_stays", XdpService::reflector()) else { return };
+    let Scene { lab, service, .. } = scene;
+    let interface = lab.links()[0].receiver.interface.clone();
+    let second = lab.receiver().run(|| XdpService::sink().attach(&interface)).unwrap();
+    let why = second.unwrap_err().to_string();
+    assert!(why.starts_with(&format!("cannot attach an XDP service to {interface}: ")), "{why}");
+    assert!(!why.contains('\n'));
+    drop(service);
+    lab.receiver().run(|| XdpService::sink().attach(&interface)).unwrap().unwrap();
+}

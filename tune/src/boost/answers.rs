@@ -1,0 +1,138 @@
+//! Whether a server answers after a boost as it did before.
+
+use std::collections::BTreeSet;
+
+use linerate_host::stage::socket::Protocol;
+use serde::Serialize;
+
+use crate::boost::Server;
+use crate::boost::verify::Agreement;
+
+/// From this many datagrams on, two looks are compared.
+const ENOUGH: u64 = 500;
+/// Servers that reply to fewer of their requests than this share are not judged by their replies, as
+/// a syslog server.
+const REPLIES: f64 = 0.1;
+/// The replies per request, as a share of those before, that a boosted server has to have.
+const KEPT: f64 = 0.9;
+/// The replies per second, as a share of those before, that a boosted server has to send.
+const RATE: f64 = 0.5;
+/// By this much less may be read on the CPU of arrival than before, as a share of all datagrams.
+const LANDING: f64 = 0.05;
+
+/// Requests and replies of a server's UDP sockets during one look.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+pub struct Answers {
+    /// Duration of the look in seconds.
+    pub seconds: f64,
+    /// Datagrams that were read.
+    pub requests: u64,
+    /// Datagrams that were sent.
+    pub replies: u64,
+}
+
+impl Answers {
+    /// Counts those of a look; `None` where datagrams were not looked at.
+    #[must_use]
+    pub fn of(server: &Server) -> Option<Self> {
+        let landings = server.landings.value()?;
+        let groups = server.groups.iter().filter(|group| group.protocol == Protocol::Udp);
+        let own: BTreeSet<u64> =
+            groups.flat_map(|group| &group.members).map(|member| member.socket.cookie).collect();
+        let read = landings.read.iter().filter(|item| own.contains(&item.cookie));
+        let sent = landings.sent.iter().filter(|item| own.contains(&item.cookie));
+        Some(Self {
+            seconds: landings.seconds,
+            requests: read.map(|item| item.packets).sum(),
+            replies: sent.map(|item| item.packets).sum(),
+        })
+    }
+
+    /// Replies per request.
+    #[must_use]
+    pub fn per_request(&self) -> Option<f64> {
+        (self.requests > 0).then(|| self.replies as f64 / self.requests as f64)
+    }
+
+    fn rate(&self) -> f64 {
+        self.replies as f64 / self.seconds.max(f64::MIN_POSITIVE)
+    }
+
+    /// Whether its replies tell how it does.
+    fn tells(&self) -> bool {
+        self.requests >= ENOUGH && self.per_request().is_some_and(|share| share >= REPLIES)
+    }
+}
+
+/// Why a boost has to be undone: the server answers less than before, or datagrams are read further
+/// from where they arrive.
+#[must_use]
+pub fn harm(before: &Server, after: &Server) -> Option<String> {
+    let answers = |server| Answers::of(server).unwrap_or_default();
+    let landed = |server: &Server| {
+        let seen = Agreement::of(server, server.landings.value()?);
+        (seen.packets >= ENOUGH).then(|| seen.share()).flatten()
+    };
+    unanswered(&answers(before), &answers(after)).or_else(|| {
+        let (then, now) = (landed(before)?, landed(after)?);
+        (now < then - LANDING).then(|| {
+            format!(
+                "{:.0} % of its datagrams were read on the CPU they arrived on before, and {:.0} % are now",
+                then * 100.0,
+                now * 100.0
+            )
+        })
+    })
+}
+
+fn unanswered(before: &Answers, after: &Answers) -> Option<String> {
+    if !before.tells() {
+        return None;
+    }
+    let (then, now) = (before.per_request()?, after.per_request());
+    if let Some(now) = now.filter(|now| after.requests >= ENOUGH && *now < then * KEPT) {
+        return Some(format!(
+            "it sent {then:.2} replies per request before, and {now:.2} now: a client's packets may come to \
+             threads that do not know the client"
+        ));
+    }
+    let expected = before.rate() * after.seconds;
+    (expected >= ENOUGH as f64 / 2.0 && after.rate() < before.rate() * RATE).then(|| {
+        format!(
+            "its replies fell from {:.0} to {:.0} per second: clients wait for replies, or send less (then apply it \
+             again under steady load)",
+            before.rate(),
+            after.rate()
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answers(requests: u64, replies: u64) -> Answers {
+        Answers { seconds: 2.0, requests, replies }
+    }
+
+    #[test]
+    fn replies_that_stop_are_harm() {
+        let why = |before, after| unanswered(&before, &after);
+        assert_eq!(why(answers(2_000, 2_000), answers(3_000, 2_950)), None);
+        // What coturn did: a third of the packets came to the thread that did not know their client.
+        let fewer = why(answers(2_000, 2_000), answers(2_700, 1_760)).expect("harm");
+        assert!(fewer.contains("1.00 replies per request before, and 0.65 now"), "{fewer}");
+        let stalled = why(answers(2_000, 2_000), answers(20, 20)).expect("harm");
+        assert!(stalled.contains("fell from 1000 to 10 per second"), "{stalled}");
+        assert!(why(answers(2_000, 2_000), answers(0, 0)).is_some());
+        let soon = Answers { seconds: 0.2, ..answers(0, 0) };
+        assert_eq!(why(answers(2_000, 2_000), soon), None, "too soon to tell");
+    }
+
+    #[test]
+    fn who_is_idle_or_never_replies_is_not_judged() {
+        for before in [answers(0, 0), answers(499, 499), answers(100_000, 9_000)] {
+            assert_eq!(unanswered(&before, &answers(50_000, 0)), None, "{before:?}");
+        }
+    }
+}

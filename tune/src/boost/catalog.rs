@@ -1,0 +1,206 @@
+//! Servers, and which of their own options have them use a socket for each thread: data, each with its source.
+//!
+//! A file a server in `tune/servers/`.
+
+use std::sync::LazyLock;
+
+/// A server.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Product {
+    /// Id, such as `nsd`.
+    pub id: String,
+    /// What people call it.
+    pub name: String,
+    /// Names of its processes (`comm`, at most 15 bytes).
+    pub processes: Vec<String>,
+    /// UDP ports by which a server of an unknown name is taken for this one.
+    #[serde(default)]
+    pub ports: Vec<u16>,
+    /// How it takes datagrams: a sentence.
+    pub shape: String,
+    /// State that it keeps for each client in one thread or process; `None` where every reader can
+    /// answer every client.
+    pub client_state: Option<ClientState>,
+    /// Its options.
+    #[serde(default)]
+    pub options: Vec<ProductOption>,
+}
+
+/// Where a server keeps the state of a client. Packets of the client that arrive at another thread
+/// are lost or refused, so that such a server must not be steered by CPU.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClientState {
+    /// The thread or process, as in "kept in ...".
+    pub kept_in: String,
+    /// Where that is documented.
+    pub source: String,
+}
+
+/// An option of a server.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProductOption {
+    /// What it gives.
+    pub gives: Gives,
+    /// As written into its configuration; `N` stands for the number of CPUs.
+    pub setting: String,
+    /// The version that has it first; none where all have.
+    pub since: Option<String>,
+    /// Where that is documented.
+    pub source: String,
+}
+
+/// What an option gives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Gives {
+    /// More workers.
+    Workers,
+    /// A socket for each worker (SO_REUSEPORT).
+    Sockets,
+    /// Threads on CPUs.
+    Pinning,
+    /// Steering by CPU.
+    Steering,
+    /// Larger buffers.
+    Buffers,
+}
+
+const FILES: &[(&str, &str)] = &[
+    ("bind", include_str!("../../servers/bind.toml")),
+    ("caddy", include_str!("../../servers/caddy.toml")),
+    ("chrony", include_str!("../../servers/chrony.toml")),
+    ("coredns", include_str!("../../servers/coredns.toml")),
+    ("coturn", include_str!("../../servers/coturn.toml")),
+    ("dnsdist", include_str!("../../servers/dnsdist.toml")),
+    ("dnsmasq", include_str!("../../servers/dnsmasq.toml")),
+    ("envoy", include_str!("../../servers/envoy.toml")),
+    ("freeradius", include_str!("../../servers/freeradius.toml")),
+    ("game-server", include_str!("../../servers/game-server.toml")),
+    ("haproxy", include_str!("../../servers/haproxy.toml")),
+    ("kamailio", include_str!("../../servers/kamailio.toml")),
+    ("knot", include_str!("../../servers/knot.toml")),
+    ("nginx", include_str!("../../servers/nginx.toml")),
+    ("nsd", include_str!("../../servers/nsd.toml")),
+    ("openvpn", include_str!("../../servers/openvpn.toml")),
+    ("pdns-auth", include_str!("../../servers/pdns-auth.toml")),
+    ("pdns-recursor", include_str!("../../servers/pdns-recursor.toml")),
+    ("quic", include_str!("../../servers/quic.toml")),
+    ("unbound", include_str!("../../servers/unbound.toml")),
+    ("wireguard-go", include_str!("../../servers/wireguard-go.toml")),
+];
+
+static PRODUCTS: LazyLock<Vec<Product>> = LazyLock::new(|| {
+    let parsed = FILES.iter().map(|(id, text)| match toml::from_str::<Product>(text) {
+        Ok(product) => product,
+        // A test parses each of them.
+        Err(error) => unreachable!("tune/servers/{id}.toml: {error}"),
+    });
+    parsed.collect()
+});
+
+/// The server whose process has this name.
+#[must_use]
+pub fn of_process(comm: &str) -> Option<&'static Product> {
+    PRODUCTS.iter().find(|product| product.processes.iter().any(|name| name == comm))
+}
+
+/// The server that these UDP ports are assigned to.
+#[must_use]
+pub fn of_ports(ports: &[u16]) -> Option<&'static Product> {
+    PRODUCTS.iter().find(|product| product.ports.iter().any(|port| ports.contains(port)))
+}
+
+/// The server of this id.
+#[must_use]
+pub fn product(id: &str) -> Option<&'static Product> {
+    PRODUCTS.iter().find(|product| product.id == id)
+}
+
+impl ProductOption {
+    /// The setting with this number of CPUs in the place of each word `N`.
+    #[must_use]
+    pub fn with_cpus(&self, cpus: usize) -> String {
+        let is_word = |text: &str, at: usize| {
+            let beside = |letter: Option<char>| letter.is_none_or(|letter| !letter.is_alphanumeric());
+            beside(text[..at].chars().next_back()) && beside(text[at + 1..].chars().next())
+        };
+        let mut written = String::new();
+        for (at, letter) in self.setting.char_indices() {
+            if letter == 'N' && is_word(&self.setting, at) {
+                written.push_str(&cpus.to_string());
+            } else {
+                written.push(letter);
+            }
+        }
+        written
+    }
+}
+
+impl Gives {
+    /// What it is, in words.
+    #[must_use]
+    pub fn in_words(self) -> &'static str {
+        match self {
+            Gives::Workers => "more workers",
+            Gives::Sockets => "a socket for each worker",
+            Gives::Pinning => "workers on CPUs",
+            Gives::Steering => "steering by CPU",
+            Gives::Buffers => "larger buffers",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn each_file_is_a_server_with_sources() {
+        let mut ids = BTreeSet::new();
+        let mut names = BTreeSet::new();
+        for (id, text) in FILES {
+            let product: Product = toml::from_str(text).unwrap_or_else(|error| panic!("{id}: {error}"));
+            assert_eq!(product.id, *id);
+            assert!(ids.insert(product.id.clone()), "{id} is there twice");
+            assert!(!product.processes.is_empty() || !product.ports.is_empty(), "{id}");
+            let state = product.client_state.as_ref();
+            assert!(state.is_none_or(|state| state.source.starts_with("https://")), "{id}");
+            assert!(product.shape.ends_with('.'), "{id}");
+            for name in &product.processes {
+                assert!(name.len() <= 15, "the kernel cuts {name}");
+                assert!(names.insert(name.clone()), "{name} is of two servers");
+            }
+            for option in &product.options {
+                assert!(option.source.starts_with("https://"), "{id}: {} has no source", option.setting);
+                assert!(!option.setting.trim().is_empty(), "{id}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_server_is_found_by_process_and_id() {
+        assert_eq!(of_process("nsd").map(|product| product.id.as_str()), Some("nsd"));
+        assert_eq!(product("nsd").map(|product| product.name.as_str()), Some("NSD"));
+        assert_eq!(of_process("pdns_recursor").map(|product| product.id.as_str()), Some("pdns-recursor"));
+        assert_eq!(of_process("no such"), None);
+        assert_eq!(of_ports(&[8053, 443]).map(|product| product.id.as_str()), Some("quic"));
+        assert_eq!(of_ports(&[53]), None);
+    }
+
+    #[test]
+    fn the_number_of_cpus_is_written_for_a_word_of_its_own() {
+        let option = |setting: &str| ProductOption {
+            gives: Gives::Workers,
+            setting: setting.to_owned(),
+            since: None,
+            source: String::new(),
+        };
+        assert_eq!(option("server-count: N").with_cpus(8), "server-count: 8");
+        assert_eq!(option("named -n N; NUMBER").with_cpus(2), "named -n 2; NUMBER");
+    }
+}

@@ -1,0 +1,364 @@
+//! What is to be done to a server, and why.
+
+mod advice;
+mod benefit;
+mod changes;
+mod group;
+mod options;
+mod receiving;
+mod table;
+mod unit;
+
+#[cfg(test)]
+mod properties;
+#[cfg(test)]
+mod sample;
+#[cfg(test)]
+mod tests;
+
+use crate::Plan;
+use crate::plan::{Left, PlannedChange};
+use linerate_host::PacketPath;
+use linerate_host::setting::SteeringTable;
+use linerate_host::stage::machine::Machine;
+use linerate_host::stage::socket::Protocol;
+use serde::Serialize;
+
+use crate::boost::Server;
+use crate::boost::catalog::Gives;
+use group::{Owned, Unfit, Way};
+use receiving::Receiving;
+use table::Hosts;
+use unit::{Chosen, Unit};
+
+/// What a person asked for beyond steering and pinning.
+#[derive(Debug, Clone, Default)]
+pub struct Choice {
+    /// Poll for this many microseconds (SO_BUSY_POLL).
+    pub busy_poll_us: Option<u32>,
+    /// Receive buffers of at least this many bytes, as the kernel counts them.
+    pub receive_buffer_bytes: Option<u64>,
+    /// Leave IP IDs out, where replies were seen to be small enough.
+    pub skip_ip_id: bool,
+    /// Leave threads where they are.
+    pub no_pin: bool,
+    /// Leave groups as they are.
+    pub no_steer: bool,
+    /// Choose by SO_INCOMING_CPU instead of a program.
+    pub by_incoming_cpu: bool,
+}
+
+/// A plan for a server.
+#[derive(Debug, Clone, Serialize)]
+pub struct BoostPlan {
+    /// The changes, as a tune carries them out. What is not done is in its `left`, with the reason.
+    pub plan: Plan,
+    /// Which CPU's packets go where.
+    pub places: Vec<Place>,
+    /// What the server's own configuration would mend, or what it costs as it is.
+    pub advice: Vec<Advice>,
+    /// Groups that cannot be steered, or threads that cannot be pinned, and why.
+    pub refusals: Vec<Refusal>,
+}
+
+/// A CPU, and who takes its packets.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Place {
+    /// The CPU.
+    pub cpu: u32,
+    /// Whether packets of the server's interfaces arrive there.
+    pub receives: bool,
+    /// Cookies of the sockets, one a group; several where readers are more than CPUs.
+    pub sockets: Vec<u64>,
+    /// The threads that are to run there.
+    pub threads: Vec<u32>,
+}
+
+/// Something that only the server's own configuration can mend.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Advice {
+    /// What it costs: a sentence.
+    pub what: String,
+    /// The option, as a person writes it into the server's configuration; none where none is known.
+    pub option: Option<String>,
+    /// Where that is from.
+    pub source: Option<String>,
+}
+
+/// Something that is not done.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Refusal {
+    /// The group or thread.
+    pub what: String,
+    /// Why: one line.
+    pub why: String,
+}
+
+/// Decides. What is seen and known decides alone: nothing is read, and the same gives the same.
+///
+/// Buffers grow first. Then threads are put on their CPUs, while the kernel's hash still spreads packets over all of them, so
+/// that none waits for a thread that is elsewhere; and when a program begins to choose, each socket's thread is in its
+/// place already. Undone in the opposite order, no socket has the packets of a CPU that its thread has left.
+#[must_use]
+pub fn make(server: &Server, path: &PacketPath, choice: &Choice) -> BoostPlan {
+    let mut draft = Draft::default();
+    let cpus = match Receiving::of(server, path) {
+        _ if server.udp_ports().is_empty() => {
+            draft.refuse("the server", "it has no UDP socket, and boost is for UDP servers");
+            Vec::new()
+        }
+        Some(receiving) => {
+            draft.decide(server, &path.machine, &receiving, choice);
+            draft.set_options(server, path, choice);
+            let order = receiving.order();
+            order.into_iter().filter(|cpu| receiving.receives(*cpu)).collect()
+        }
+        None => {
+            let why = path.machine.online.why().unwrap_or_default();
+            draft.refuse("the server", &format!("it is not known which CPUs are online ({why})"));
+            Vec::new()
+        }
+    };
+    draft.into_plan(goal(server), cpus)
+}
+
+/// What a plan is collected in.
+#[derive(Default)]
+struct Draft {
+    buffers: Vec<PlannedChange>,
+    pins: Vec<PlannedChange>,
+    steering: Vec<PlannedChange>,
+    options: Vec<PlannedChange>,
+    places: Vec<Place>,
+    advice: Vec<Advice>,
+    /// Of each reason the things that it holds for, in the order in which they came up.
+    refusals: Vec<(String, Vec<String>)>,
+}
+
+impl Draft {
+    fn decide(&mut self, server: &Server, machine: &Machine, receiving: &Receiving, choice: &Choice) {
+        let groups = self.groups(server, machine, receiving, choice);
+        let (units, without) = unit::place(server, &groups, receiving);
+        for (reader, why) in without {
+            self.refuse(&format!("thread {} ({})", reader.tid, reader.name), &why);
+        }
+        let hosts = Hosts::of(machine, receiving, &units);
+        let tables: Vec<(&Owned<'_>, SteeringTable)> =
+            groups.iter().map(|owned| (owned, hosts.table(machine, receiving, owned, &units))).collect();
+        self.advice.extend(advice::units(server, receiving, &units));
+        if !choice.no_steer
+            && let Some(why) = benefit::why_not(server, &tables, &units)
+        {
+            groups.iter().for_each(|owned| self.refuse(&group::name(owned.group), &why));
+            return;
+        }
+        if !choice.no_pin {
+            let is_fed = |unit: &Unit<'_>| {
+                let reads =
+                    |owned: &Owned<'_>| owned.sockets.iter().any(|(_, own)| own.tid == unit.reader.tid);
+                choice.no_steer
+                    || unit.chosen == Chosen::OnlyOne
+                    || tables.iter().any(|(owned, table)| reads(owned) && benefit::is_by_cpu(owned, table))
+            };
+            let fed: Vec<Unit<'_>> = units.iter().copied().filter(is_fed).collect();
+            self.pin(&fed);
+        }
+        if !choice.no_steer {
+            for (owned, table) in &tables {
+                self.steer(server, owned, table, &units);
+            }
+        }
+        self.places = places(receiving, &tables, &units, choice);
+        if !self.steering.is_empty() {
+            self.advice.extend(advice::lasting(server, Gives::Steering));
+        }
+    }
+
+    /// The groups that can be steered. Of others it is told why they cannot be, and what they cost.
+    fn groups<'s>(
+        &mut self,
+        server: &'s Server,
+        machine: &Machine,
+        receiving: &Receiving,
+        choice: &Choice,
+    ) -> Vec<Owned<'s>> {
+        let mut groups = Vec::new();
+        let mut most_readers = None;
+        for group in &server.groups {
+            match group::judge(server, group, machine, choice) {
+                Ok(owned) => groups.push(owned),
+                Err(Unfit::SingleListener) => {}
+                Err(Unfit::Single(readers)) => {
+                    most_readers = most_readers.max(Some(readers));
+                    self.refuse(&group::name(group), &single(readers));
+                }
+                Err(Unfit::Because(why)) => self.refuse(&group::name(group), &why),
+            }
+        }
+        for owned in &groups {
+            for member in &owned.unread {
+                let what = format!("socket {} of {}", member.socket.cookie, group::name(owned.group));
+                self.refuse(&what, "no thread was seen to read it: it is given no packets");
+            }
+        }
+        // Figures and checks are those of datagrams: listeners only follow the threads that read them.
+        if !groups.iter().any(|owned| owned.group.protocol == Protocol::Udp) {
+            groups.clear();
+        }
+        if let Some(readers) = most_readers {
+            self.advice.extend(advice::single(server, readers, receiving.online.len()));
+        }
+        groups
+    }
+
+    fn pin(&mut self, units: &[Unit<'_>]) {
+        for unit in units {
+            if unit.chosen == Chosen::OnlyOne {
+                let what = format!("thread {} ({})", unit.reader.tid, unit.reader.name);
+                self.refuse(&what, &format!("its control group lets it run on CPU {} alone", unit.cpu));
+            }
+            match changes::pin(unit) {
+                Ok(change) => self.pins.extend(change),
+                Err(why) => self.refuse(&format!("thread {} ({})", unit.reader.tid, unit.reader.name), &why),
+            }
+        }
+    }
+
+    fn steer(&mut self, server: &Server, owned: &Owned<'_>, table: &SteeringTable, units: &[Unit<'_>]) {
+        let what = group::name(owned.group);
+        match &owned.way {
+            Way::Already => {
+                self.refuse(&what, "is steered already, by SO_INCOMING_CPU of each socket: left as it is");
+            }
+            Way::OwnByCpu => self.refuse(&what, group::BY_CPU),
+            _ if table.by_cpu.is_empty() => self.refuse(&what, "none of its threads can be given a CPU"),
+            _ if changes::is_like_hash(owned, table) => {
+                let why = "one thread or one CPU has all its sockets: steering would change nothing";
+                self.refuse(&what, why);
+            }
+            Way::Program(now) => {
+                self.steering.extend(changes::steer(server, owned, now.as_ref(), table));
+            }
+            Way::IncomingCpu(because) => match changes::ask(owned, units, because) {
+                Ok(changes) => self.steering.extend(changes),
+                Err(why) => self.refuse(&what, &why),
+            },
+        }
+    }
+
+    /// Options of single sockets. Those in no group have them too.
+    fn set_options(&mut self, server: &Server, path: &PacketPath, choice: &Choice) {
+        for group in server.groups.iter().filter(|group| group.protocol == Protocol::Udp) {
+            let what = group::name(group);
+            match options::receive_buffers(server, group, choice) {
+                Ok(changes) => self.buffers.extend(changes),
+                Err(why) => self.refuse(&what, &why),
+            }
+            for changes in [options::path_mtu(server, group, path, choice), options::busy_poll(group, choice)]
+            {
+                match changes {
+                    Ok(changes) => self.options.extend(changes),
+                    Err(why) => self.refuse(&what, &why),
+                }
+            }
+        }
+        if !self.buffers.is_empty() {
+            self.advice.extend(advice::lasting(server, Gives::Buffers));
+        }
+    }
+
+    fn refuse(&mut self, what: &str, why: &str) {
+        match self.refusals.iter_mut().find(|(known, _)| known == why) {
+            Some((_, things)) => things.push(what.to_owned()),
+            None => self.refusals.push((why.to_owned(), vec![what.to_owned()])),
+        }
+    }
+
+    fn into_plan(self, goal: String, cpus: Vec<u32>) -> BoostPlan {
+        let refusals: Vec<Refusal> =
+            self.refusals.into_iter().map(|(why, things)| Refusal { what: several(&things), why }).collect();
+        let left = |refusal: &Refusal| Left {
+            finding: "boost".to_owned(),
+            severity: "note".to_owned(),
+            title: refusal.what.clone(),
+            why: refusal.why.clone(),
+            commands: Vec::new(),
+        };
+        BoostPlan {
+            plan: Plan {
+                schema: crate::plan::SCHEMA.to_owned(),
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                read_unix_seconds: None,
+                goal,
+                devices: Vec::new(),
+                cpus,
+                layouts: Vec::new(),
+                agreements: Vec::new(),
+                target: Vec::new(),
+                held_back: Vec::new(),
+                changes: [self.buffers, self.pins, self.steering, self.options].concat(),
+                left: refusals.iter().map(left).collect(),
+            },
+            places: self.places,
+            advice: self.advice,
+            refusals,
+        }
+    }
+}
+
+/// Why a single socket is left alone.
+fn single(readers: usize) -> String {
+    match readers {
+        0 => "one socket, and no thread was seen to read it: nothing can be steered".to_owned(),
+        1 => "one socket, 1 thread: nothing can be steered".to_owned(),
+        threads => format!(
+            "one socket, {threads} threads: nothing can be steered: all packets queue at one lock and one buffer"
+        ),
+    }
+}
+
+/// Who takes the packets of each CPU. None where nothing is steered.
+fn places(
+    receiving: &Receiving,
+    tables: &[(&Owned<'_>, SteeringTable)],
+    units: &[Unit<'_>],
+    choice: &Choice,
+) -> Vec<Place> {
+    if units.is_empty() {
+        return Vec::new();
+    }
+    let place = |cpu: u32| {
+        let rows = tables.iter().filter_map(|(_, table)| table.by_cpu.get(&cpu));
+        let here = units.iter().filter(|unit| unit.cpu == cpu && (!choice.no_pin || unit.is_there()));
+        Place {
+            cpu,
+            receives: receiving.receives(cpu),
+            sockets: rows.flatten().copied().collect(),
+            threads: here.map(|unit| unit.reader.tid).collect(),
+        }
+    };
+    receiving.online.iter().map(place).collect()
+}
+
+/// What a tune of it is called.
+fn goal(server: &Server) -> String {
+    let mut ports = server.udp_ports();
+    if ports.is_empty() {
+        ports = server.groups.iter().map(|group| group.local.port()).collect();
+        ports.sort_unstable();
+        ports.dedup();
+    }
+    let word = if ports.len() == 1 { "port" } else { "ports" };
+    let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
+    format!("boost {} on {word} {}", server.name, ports.join(", "))
+}
+
+/// The first few of several things.
+fn several(things: &[String]) -> String {
+    const SHOWN: usize = 4;
+    let first = things.iter().take(SHOWN).map(String::as_str).collect::<Vec<_>>().join(", ");
+    match things.len().checked_sub(SHOWN).filter(|more| *more > 0) {
+        Some(more) => format!("{first} and {more} more"),
+        None => first,
+    }
+}

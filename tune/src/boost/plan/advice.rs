@@ -1,0 +1,125 @@
+//! What only the server's own configuration can mend, and what it costs as it is.
+
+use super::Advice;
+use super::receiving::Receiving;
+use super::unit::{Chosen, Unit};
+use crate::boost::Server;
+use crate::boost::catalog::{self, Gives, ProductOption};
+
+/// What a single socket costs.
+pub(super) fn single(server: &Server, readers: usize, cpus: usize) -> Vec<Advice> {
+    let what = match readers {
+        0 | 1 => format!(
+            "One thread reads one socket: it uses one CPU at most, on however many of the {cpus} CPUs packets arrive."
+        ),
+        threads => format!(
+            "{threads} threads take turns at one socket, its lock and its buffer. Where that was measured, two threads on one \
+             socket received 480,000 packets/s, and one alone 650,000 (M. Majkowski, How to receive a million packets per \
+             second, 2015); 20 cores made 270,000 transactions/s with one socket, and 2.54 million with a socket a thread and \
+             interrupts spread too (T. Makita, Boost UDP Transaction Performance, 2016)."
+        ),
+    };
+    // As many threads as CPUs: more workers are set already.
+    let gives = [Gives::Sockets, Gives::Workers];
+    with_options(server, what, if readers < cpus { &gives } else { &gives[..1] }, cpus)
+}
+
+/// What too few readers, or readers away from packets, cost.
+pub(super) fn units(server: &Server, receiving: &Receiving, units: &[Unit<'_>]) -> Vec<Advice> {
+    if units.is_empty() {
+        return Vec::new();
+    }
+    let mut advice = Vec::new();
+    let cpus = receiving.known().unwrap_or(&receiving.online);
+    let without = cpus.iter().filter(|cpu| !units.iter().any(|unit| unit.cpu == *cpu)).count();
+    if units.len() < cpus.len() {
+        let verb = if receiving.known().is_some() { "arrive" } else { "may arrive" };
+        let what = format!(
+            "Packets {verb} on {} CPUs, and {} read them: those of {} are read on another CPU than they arrive on.",
+            cpus.len(),
+            count(units.len(), "thread"),
+            count(without, "CPU"),
+        );
+        advice.extend(with_options(server, what, &[Gives::Workers], cpus.len()));
+    } else if units.len() > cpus.len() && receiving.known().is_some() {
+        let what = format!(
+            "Packets arrive on {}, and {} read them: those on other CPUs take part in them, at the cost of fetching each packet from \
+             another CPU's cache. More queues, or RPS, bring packets to these CPUs: linerate tune plans that.",
+            count(cpus.len(), "CPU"),
+            count(units.len(), "thread"),
+        );
+        advice.push(Advice { what, option: None, source: None });
+    }
+    let known = receiving.known().is_some();
+    let astray = units.iter().filter(|unit| unit.chosen == Chosen::Bound && !receiving.receives(unit.cpu));
+    for unit in astray.filter(|_| known) {
+        let what = format!(
+            "Thread {} is bound to CPU {} by the server or by who started it, and no packets arrive there: it is left there, and reads those \
+             of another CPU.",
+            unit.reader.tid, unit.cpu
+        );
+        advice.extend(with_options(server, what, &[Gives::Pinning], cpus.len()));
+    }
+    advice
+}
+
+/// The server's own option for what is set from outside here, and is gone with its sockets and threads.
+pub(super) fn lasting(server: &Server, gives: Gives) -> Vec<Advice> {
+    let product = server.product.as_deref().and_then(catalog::product);
+    let options = product.into_iter().flat_map(|product| &product.options);
+    let cpus = server.readers.len();
+    let item = |option: &ProductOption| Advice {
+        what: format!(
+            "What is set from outside ends with the server; it has an option for {} itself.",
+            gives.in_words()
+        ),
+        option: Some(written(option, cpus)),
+        source: Some(option.source.clone()),
+    };
+    options.filter(|option| option.gives == gives).map(item).collect()
+}
+
+/// The sentence, and with it the options of the product that give the first of these that it has an option for, and each
+/// further one as an item of its own.
+fn with_options(server: &Server, what: String, gives: &[Gives], cpus: usize) -> Vec<Advice> {
+    let product = server.product.as_deref().and_then(catalog::product);
+    let options: Vec<&ProductOption> = gives
+        .iter()
+        .flat_map(|kind| {
+            product.into_iter().flat_map(|product| &product.options).filter(|option| option.gives == *kind)
+        })
+        .collect();
+    let (product, (first, further)) = match (product, options.split_first()) {
+        (Some(product), Some(options)) => (product, options),
+        (Some(product), None) => {
+            let what = format!(
+                "{what} {}: {} No option of it changes that, as far as is known here.",
+                product.name, product.shape
+            );
+            return vec![Advice { what, option: None, source: None }];
+        }
+        (None, _) => return vec![Advice { what, option: None, source: None }],
+    };
+    let item = |what: String, option: &ProductOption| Advice {
+        what,
+        option: Some(written(option, cpus)),
+        source: Some(option.source.clone()),
+    };
+    let also = |option: &&ProductOption| {
+        item(format!("{} has an option for {} too.", product.name, option.gives.in_words()), option)
+    };
+    std::iter::once(item(what, first)).chain(further.iter().map(also)).collect()
+}
+
+/// As a person writes it: the number of CPUs in it, and the version that it takes.
+fn written(option: &ProductOption, cpus: usize) -> String {
+    let setting = option.with_cpus(cpus);
+    match &option.since {
+        Some(since) => format!("{setting} ({since} and later)"),
+        None => setting,
+    }
+}
+
+fn count(number: usize, what: &str) -> String {
+    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
+}

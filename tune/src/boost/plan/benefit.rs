@@ -1,0 +1,100 @@
+//! Whether steering and pinning can help: where datagrams are read now, and where they would be read.
+
+use linerate_host::setting::SteeringTable;
+use linerate_host::stage::socket::Protocol;
+
+use super::changes;
+use super::group::{Owned, Way};
+use super::unit::Unit;
+use crate::boost::Server;
+
+/// From this many datagrams on, where they were read is compared with where they would be read.
+const ENOUGH: u64 = 300;
+
+/// Shares that differ by less are taken for equal.
+const TOLERANCE: f64 = 0.02;
+
+/// Whether packets of a group go, or are to go, to sockets by CPU. Without that, a pinned thread
+/// only has fewer CPUs.
+pub(super) fn is_by_cpu(owned: &Owned<'_>, table: &SteeringTable) -> bool {
+    match owned.way {
+        Way::Already | Way::OwnByCpu | Way::Program(Some(_)) => true,
+        Way::Program(None) | Way::IncomingCpu(_) => {
+            !table.by_cpu.is_empty() && !changes::is_like_hash(owned, table)
+        }
+    }
+}
+
+/// Why a plan cannot help; `None` where it can, or where too little was seen to tell. A server that
+/// is boosted already is kept as it is.
+pub(super) fn why_not(
+    server: &Server,
+    tables: &[(&Owned<'_>, SteeringTable)],
+    units: &[Unit<'_>],
+) -> Option<String> {
+    if tables.iter().any(|(owned, _)| matches!(owned.way, Way::Program(Some(_)))) {
+        return None;
+    }
+    let now = share_now(server, tables)?;
+    let planned = share_as_planned(server, tables, units)?;
+    let percent = |share: f64| format!("{:.0} %", share * 100.0);
+    if planned < now - TOLERANCE {
+        return Some(format!(
+            "{} of its datagrams are read on the CPU they arrived on now, and {} would be: that is worse",
+            percent(now),
+            percent(planned)
+        ));
+    }
+    (now < 1.0 - TOLERANCE && planned < now + TOLERANCE).then(|| {
+        format!(
+            "{} of its datagrams are read on the CPU they arrived on now, and {} would be: that changes nothing",
+            percent(now),
+            percent(planned)
+        )
+    })
+}
+
+/// The group of a UDP socket, and its table.
+fn of<'t, 's>(
+    tables: &'t [(&'t Owned<'s>, SteeringTable)],
+    cookie: u64,
+) -> Option<&'t (&'t Owned<'s>, SteeringTable)> {
+    let has = |owned: &Owned<'_>| owned.group.members.iter().any(|member| member.socket.cookie == cookie);
+    tables.iter().find(|(owned, _)| owned.group.protocol == Protocol::Udp && has(owned))
+}
+
+/// The share of datagrams that are read on the CPU they arrived on.
+fn share_now(server: &Server, tables: &[(&Owned<'_>, SteeringTable)]) -> Option<f64> {
+    let (mut all, mut same) = (0, 0);
+    for landing in server.landings.value()?.read.iter().filter(|item| of(tables, item.cookie).is_some()) {
+        let Some(arrived_on) = landing.arrived_on else { continue };
+        all += landing.packets;
+        same += if arrived_on == landing.read_on { landing.packets } else { 0 };
+    }
+    (all >= ENOUGH).then(|| same as f64 / all as f64)
+}
+
+/// The same, where the threads run as planned and the tables choose.
+fn share_as_planned(
+    server: &Server,
+    tables: &[(&Owned<'_>, SteeringTable)],
+    units: &[Unit<'_>],
+) -> Option<f64> {
+    let (mut all, mut same) = (0.0, 0.0);
+    for arrival in &server.landings.value()?.arrived {
+        let Some((owned, table)) = of(tables, arrival.cookie) else { continue };
+        let own = [arrival.cookie];
+        let to = match owned.way {
+            Way::Already | Way::OwnByCpu => &own[..],
+            Way::Program(_) | Way::IncomingCpu(_) => table.by_cpu.get(&arrival.cpu)?,
+        };
+        let is_there = |cookie: &&u64| {
+            let reader = owned.sockets.iter().find(|(member, _)| member.socket.cookie == **cookie);
+            let unit = reader.and_then(|(_, reader)| units.iter().find(|unit| unit.reader.tid == reader.tid));
+            unit.is_some_and(|unit| unit.cpu == arrival.cpu)
+        };
+        all += arrival.packets as f64;
+        same += arrival.packets as f64 * to.iter().filter(is_there).count() as f64 / to.len().max(1) as f64;
+    }
+    (all > 0.0).then(|| same / all)
+}

@@ -1,0 +1,204 @@
+//! Which groups of sockets can be steered, and who reads what.
+
+use linerate_host::Known;
+use linerate_host::setting::SteeringTable;
+use linerate_host::stage::machine::Machine;
+use linerate_host::stage::socket::Protocol;
+
+use super::Choice;
+use crate::boost::Server;
+use crate::boost::catalog;
+use crate::boost::sight::{Group, Member, Reader};
+
+/// SO_INCOMING_CPU of a socket counts in its group since then (`reuseport_select_sock_by_hash` in
+/// net/core/sock_reuseport.c).
+const INCOMING_CPU_COUNTS: (u32, u32) = (6, 2);
+
+/// A group whose sockets are read by one thread each.
+pub(super) struct Owned<'s> {
+    pub(super) group: &'s Group,
+    /// The sockets that are read, each with its reader.
+    pub(super) sockets: Vec<(&'s Member, &'s Reader)>,
+    /// Those that nobody reads.
+    pub(super) unread: Vec<&'s Member>,
+    /// How it is to be steered.
+    pub(super) way: Way,
+}
+
+/// How a group is steered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Way {
+    /// By our program: what it has now, none where there is none.
+    Program(Option<SteeringTable>),
+    /// By SO_INCOMING_CPU of each socket, for this reason.
+    IncomingCpu(&'static str),
+    /// By SO_INCOMING_CPU of each socket, as it is already.
+    Already,
+    /// By CPU, by a classic program of the server's own.
+    OwnByCpu,
+}
+
+/// Why a group is left as it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Unfit {
+    /// It is a single socket, with so many readers.
+    Single(usize),
+    /// It is no UDP socket, and single: nothing to tell.
+    SingleListener,
+    /// Something else.
+    Because(String),
+}
+
+/// Whether a group can be steered, and how.
+pub(super) fn judge<'s>(
+    server: &'s Server,
+    group: &'s Group,
+    machine: &Machine,
+    choice: &Choice,
+) -> Result<Owned<'s>, Unfit> {
+    if !group.reuseport || group.members.len() < 2 {
+        return Err(single(server, group));
+    }
+    if group.protocol == Protocol::Udp
+        && let Some(why) = client_state(server)
+    {
+        return Err(Unfit::Because(why));
+    }
+    let mut sockets = Vec::new();
+    let mut unread = Vec::new();
+    for member in &group.members {
+        let cookie = member.socket.cookie;
+        let readers: Vec<&Reader> =
+            server.readers_of(cookie).filter(|reader| !only_holds(reader, cookie, group)).collect();
+        match readers.as_slice() {
+            [] => unread.push(member),
+            [reader] => sockets.push((member, *reader)),
+            several => {
+                return Err(Unfit::Because(format!(
+                    "{} threads read socket {} of it: its packets have no one CPU to go to",
+                    several.len(),
+                    member.socket.cookie
+                )));
+            }
+        }
+    }
+    if sockets.is_empty() {
+        return Err(Unfit::Because("no thread was seen to read any of its sockets".to_owned()));
+    }
+    let way = way(group, machine, choice).map_err(Unfit::Because)?;
+    if way == Way::OwnByCpu && !sockets.iter().all(|(member, _)| fed_by(server, member).is_some()) {
+        let why = format!("{BY_CPU}. To pin its threads too, look while datagrams come");
+        return Err(Unfit::Because(why));
+    }
+    Ok(Owned { group, sockets, unread, way })
+}
+
+/// Why a server that keeps state of its clients in threads is not steered.
+fn client_state(server: &Server) -> Option<String> {
+    let product = server.product.as_deref().and_then(catalog::product)?;
+    let state = product.client_state.as_ref()?;
+    Some(format!(
+        "{} keeps each client's state in {}: steering by CPU would send a client's packets to threads \
+         that do not know the client. The kernel's hash sends all packets of a flow to one thread, \
+         and stays ({})",
+        product.name, state.kept_in, state.source
+    ))
+}
+
+/// Why a group that a classic program steers by CPU is not steered.
+pub(super) const BY_CPU: &str =
+    "is steered already by a classic program by CPU (its own or another tool's): left as it is";
+
+/// The CPU whose packets a socket was seen to get; `None` where too few were seen.
+pub(super) fn fed_by(server: &Server, member: &Member) -> Option<u32> {
+    const ENOUGH: u64 = 100;
+    let arrived = &server.landings.value()?.arrived;
+    let own = arrived.iter().filter(|arrival| arrival.cookie == member.socket.cookie);
+    own.filter(|arrival| arrival.packets >= ENOUGH)
+        .max_by_key(|arrival| arrival.packets)
+        .map(|arrival| arrival.cpu)
+}
+
+/// Whether a thread is only guessed to read the socket, and was seen to read another of the group: workers inherit those of
+/// their siblings from the process that made all, and one of a sibling that died would otherwise count as read.
+fn only_holds(reader: &Reader, cookie: u64, group: &Group) -> bool {
+    let reads = |other: &u64| !reader.guessed.contains(other);
+    let has_own = group.members.iter().map(|member| &member.socket.cookie);
+    !reads(&cookie) && has_own.filter(|other| reader.sockets.contains(other)).any(reads)
+}
+
+/// As a person names it.
+pub(super) fn name(group: &Group) -> String {
+    format!("{} {}", group.protocol.name(), group.local)
+}
+
+fn single(server: &Server, group: &Group) -> Unfit {
+    if group.protocol == Protocol::Tcp {
+        return Unfit::SingleListener;
+    }
+    if group.members.len() > 1 {
+        let count = group.members.len();
+        return Unfit::Because(format!(
+            "its {count} sockets are in no reuseport group: the kernel gives all packets to one of them"
+        ));
+    }
+    let readers = group.members.iter().flat_map(|member| server.readers_of(member.socket.cookie)).count();
+    Unfit::Single(readers)
+}
+
+fn way(group: &Group, machine: &Machine, choice: &Choice) -> Result<Way, String> {
+    let (major, minor) = INCOMING_CPU_COUNTS;
+    let incoming_counts = machine.kernel_is_at_least(major, minor);
+    let table = match &group.steering {
+        Known::Unknown { why } if incoming_counts != Some(true) => {
+            return Err(format!("it is not known whether a program steers it already ({why})"));
+        }
+        // A program that is there goes first, and the option changes nothing then.
+        Known::Unknown { .. } => {
+            return Ok(Way::IncomingCpu("Whether a program steers it already could not be read."));
+        }
+        Known::Value(text) if text == "classic-by-cpu" => return Ok(Way::OwnByCpu),
+        Known::Value(text) => steered_by(text)?,
+    };
+    // A program would go first, and silently take the place of what the server asked for.
+    if table.is_none() && incoming_counts != Some(false) && every_socket_asks(group) {
+        return Ok(Way::Already);
+    }
+    if !choice.by_incoming_cpu {
+        return Ok(Way::Program(table));
+    }
+    match (incoming_counts, table) {
+        (_, Some(_)) => Err("a program of ours steers it already: undo that boost first".to_owned()),
+        (Some(true), None) => Ok(Way::IncomingCpu("It was asked for.")),
+        (Some(false), None) => {
+            Err(format!("SO_INCOMING_CPU counts in a group since Linux {major}.{minor} only"))
+        }
+        (None, None) => Err(format!(
+            "SO_INCOMING_CPU counts in a group since Linux {major}.{minor}, and this kernel's version is unknown"
+        )),
+    }
+}
+
+/// The table of our program, or none where nothing steers. What others attached is named.
+fn steered_by(text: &str) -> Result<Option<SteeringTable>, String> {
+    let foreign = |what: &str| format!("{what} (its own or another tool's): left as it is");
+    match text {
+        "none" => Ok(None),
+        "classic" => Err(foreign("is steered already by a classic program")),
+        other => match other.parse::<SteeringTable>() {
+            Ok(table) => Ok(Some(table)),
+            Err(_) => Err(foreign(&format!("is steered already by {other}"))),
+        },
+    }
+}
+
+/// Whether each socket asks for the packets of a CPU.
+fn every_socket_asks(group: &Group) -> bool {
+    group.members.iter().all(|member| incoming_cpu(member).flatten().is_some())
+}
+
+/// The CPU that a socket asks for; none where its options are not known.
+#[expect(clippy::option_option, reason = "not known, known to be none, and a CPU are three things")]
+pub(super) fn incoming_cpu(member: &Member) -> Option<Option<u32>> {
+    member.options.value()?.as_ref().map(|options| options.incoming_cpu)
+}

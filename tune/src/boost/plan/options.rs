@@ -1,0 +1,198 @@
+//! Options of the server's UDP sockets, beside which CPU's packets they get.
+
+use crate::plan::PlannedChange;
+use linerate_host::setting::SocketKnob;
+use linerate_host::stage::link::Link;
+use linerate_host::{PacketPath, Setting};
+
+use super::Choice;
+use super::changes::{Reason, change};
+use super::group::name;
+use crate::boost::Server;
+use crate::boost::sight::{Group, Member};
+
+/// The receive buffer that a socket that loses packets gets, as the kernel counts it: what a process may ask for without
+/// privilege from Linux 6.18 on (`net.core.rmem_max`), doubled.
+const AMPLE_BYTES: u64 = 8 << 20;
+
+/// From as many replies on it is believed that the largest one of them tells how large they get.
+const ENOUGH: u64 = 300;
+
+/// Headers of IPv4 and UDP, in bytes.
+const HEADERS: u32 = 28;
+
+/// Larger buffers where a socket of the group lost packets while it was looked at, or where they
+/// were asked for. Its counter of drops is as old as the socket and says nothing about now.
+pub(super) fn receive_buffers(
+    server: &Server,
+    group: &Group,
+    choice: &Choice,
+) -> Result<Vec<PlannedChange>, String> {
+    let refused = refused(server, group);
+    let wanted = choice.receive_buffer_bytes.or((refused > 0).then_some(AMPLE_BYTES));
+    let Some(wanted) = wanted else { return Ok(Vec::new()) };
+    // The kernel takes half of it, and doubles that.
+    let wanted = wanted.next_multiple_of(2);
+    let because = match choice.receive_buffer_bytes {
+        Some(_) => "It was asked for.".to_owned(),
+        None => format!("{} lost {refused} packets to full buffers while it was looked at.", name(group)),
+    };
+    let mut changes = Vec::new();
+    for member in &group.members {
+        let bytes = member.receive_buffer_bytes.or_else(|| options(member)?.receive_buffer_bytes);
+        if bytes.is_some_and(|bytes| bytes >= wanted) {
+            continue;
+        }
+        let from = now(member, SocketKnob::ReceiveBuffer)?;
+        let reason = Reason {
+            why: because.clone(),
+            effect: Some(
+                "Fewer packets lost in bursts; none saved where the threads are too slow for the rate.",
+            ),
+            source: Some("Linux, Documentation/networking/ip-sysctl and net/core/sock.c"),
+            risk: Some("A longer queue is a longer wait where the threads are too slow."),
+        };
+        changes.push(change(setting(member, SocketKnob::ReceiveBuffer), from, wanted.to_string(), reason));
+    }
+    Ok(changes)
+}
+
+/// No IP ID, where that was asked for and replies were seen to be small enough. IPv6 has none.
+pub(super) fn path_mtu(
+    server: &Server,
+    group: &Group,
+    path: &PacketPath,
+    choice: &Choice,
+) -> Result<Vec<PlannedChange>, String> {
+    if !choice.skip_ip_id || group.local.is_ipv6() {
+        return Ok(Vec::new());
+    }
+    let (replies, largest) = replies(server, group)?;
+    let (link, mtu) = smallest_mtu(path)?;
+    if largest + HEADERS > mtu {
+        return Err(format!(
+            "its largest reply of {replies} had {largest} bytes, with {HEADERS} of headers more than the {mtu} of {}: IP IDs stay",
+            link.interface
+        ));
+    }
+    let mut changes = Vec::new();
+    for member in &group.members {
+        let from = now(member, SocketKnob::PathMtu)?;
+        match from.as_str() {
+            "do" => continue,
+            "want" | "dont" => {}
+            other => {
+                return Err(format!(
+                    "its path MTU discovery is '{other}', which only the server can have set: IP IDs stay"
+                ));
+            }
+        }
+        let reason = Reason {
+            why: format!(
+                "Of {replies} replies the largest had {largest} bytes, with {HEADERS} of headers {}, and {} takes {mtu}: none is \
+                 cut into fragments, which is what an IP ID is for.",
+                largest + HEADERS,
+                link.interface
+            ),
+            effect: None,
+            source: Some("Linux, include/net/ip.h, ip_select_ident_segs"),
+            risk: Some(
+                "A reply that is larger than the path to a client takes is refused (EMSGSIZE) instead of cut into fragments.",
+            ),
+        };
+        changes.push(change(setting(member, SocketKnob::PathMtu), from, "do".to_owned(), reason));
+    }
+    Ok(changes)
+}
+
+/// Busy polling, where it was asked for.
+pub(super) fn busy_poll(group: &Group, choice: &Choice) -> Result<Vec<PlannedChange>, String> {
+    let Some(microseconds) = choice.busy_poll_us else { return Ok(Vec::new()) };
+    let mut changes = Vec::new();
+    for member in &group.members {
+        let from = now(member, SocketKnob::BusyPoll)?;
+        if from == microseconds.to_string() {
+            continue;
+        }
+        let reason = Reason {
+            why: format!(
+                "It was asked for: a thread without packets polls the queue for {microseconds} us before it sleeps."
+            ),
+            effect: None,
+            source: Some("Linux, Documentation/networking/napi.rst (busy polling)"),
+            risk: Some(
+                "Threads use their CPUs while they wait. Interfaces of software have no queue to poll.",
+            ),
+        };
+        let to = microseconds.to_string();
+        changes.push(change(setting(member, SocketKnob::BusyPoll), from, to, reason));
+    }
+    Ok(changes)
+}
+
+fn setting(member: &Member, knob: SocketKnob) -> Setting {
+    Setting::Socket { socket: member.socket, knob }
+}
+
+fn options(member: &Member) -> Option<&linerate_host::stage::socket::SocketOptions> {
+    member.options.value()?.as_ref()
+}
+
+/// What an option is now.
+fn now(member: &Member, knob: SocketKnob) -> Result<String, String> {
+    let known = options(member).and_then(|options| options.knobs.get(&knob));
+    known.cloned().ok_or_else(|| {
+        let what = match knob {
+            SocketKnob::IncomingCpu => "SO_INCOMING_CPU",
+            SocketKnob::BusyPoll => "SO_BUSY_POLL",
+            SocketKnob::ReceiveBuffer => "SO_RCVBUF",
+            SocketKnob::PathMtu => "IP_MTU_DISCOVER",
+        };
+        let why = member.options.why().map_or_else(String::new, |why| format!(" ({why})"));
+        format!("{what} of its sockets cannot be read, and so not be put back{why}")
+    })
+}
+
+/// Datagrams that were refused while it was looked at.
+fn refused(server: &Server, group: &Group) -> u64 {
+    let arrived = server.landings.value().map_or(&[][..], |landings| &landings.arrived);
+    arrived.iter().filter(|arrival| is_of(group, arrival.cookie)).map(|arrival| arrival.refused).sum()
+}
+
+/// How many replies were seen, and the bytes of the largest one's payload.
+fn replies(server: &Server, group: &Group) -> Result<(u64, u32), String> {
+    let landings = match &server.landings {
+        linerate_host::Known::Value(landings) => landings,
+        linerate_host::Known::Unknown { why } => {
+            return Err(format!("how large its replies get was not seen ({why}): IP IDs stay"));
+        }
+    };
+    let sent = || landings.sent.iter().filter(|sending| is_of(group, sending.cookie));
+    let packets: u64 = sent().map(|sending| sending.packets).sum();
+    let largest = sent().map(|sending| sending.largest_bytes).max();
+    match largest.filter(|_| packets >= ENOUGH) {
+        Some(largest) => Ok((packets, largest)),
+        None => Err(format!("{packets} replies were seen, too few to tell how large they get: IP IDs stay")),
+    }
+}
+
+fn is_of(group: &Group, cookie: u64) -> bool {
+    group.members.iter().any(|member| member.socket.cookie == cookie)
+}
+
+/// The interface that takes the smallest packets.
+fn smallest_mtu(path: &PacketPath) -> Result<(&Link, u32), String> {
+    let mut smallest: Option<(&Link, u32)> = None;
+    for link in path.link.iter().filter(|link| link.is_up()) {
+        let Some(mtu) = link.mtu_bytes.value().copied() else {
+            let why = link.mtu_bytes.why().unwrap_or_default();
+            return Err(format!("the MTU of {} is unknown ({why}): IP IDs stay", link.interface));
+        };
+        if smallest.is_none_or(|(_, least)| mtu < least) {
+            smallest = Some((link, mtu));
+        }
+    }
+    smallest.ok_or_else(|| {
+        "no interface is up whose MTU could be compared with its replies: IP IDs stay".to_owned()
+    })
+}

@@ -1,0 +1,182 @@
+//! What holds of every plan.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use linerate_host::setting::SteeringTable;
+use linerate_host::stage::socket::Protocol;
+use linerate_host::{CpuSet, Known};
+use proptest::prelude::*;
+
+use super::sample::{Machine, cpus, pins, seen_on, server, tables};
+use super::{Choice, make};
+use crate::boost::Server;
+
+/// A machine, a server on it, and which of its threads are restricted.
+#[derive(Debug, Clone)]
+struct Case {
+    machine: Machine,
+    workers: u32,
+    /// The CPUs of the control group of each worker, and those it may run on, by position among all.
+    restricted: Vec<(Option<Vec<prop::sample::Index>>, Vec<prop::sample::Index>)>,
+    /// Workers that are gone.
+    gone: Vec<bool>,
+    seen: Option<Vec<prop::sample::Index>>,
+}
+
+fn some_of(all: u32, indices: &[prop::sample::Index]) -> CpuSet {
+    indices.iter().map(|index| u32::try_from(index.index(all as usize)).expect("few")).collect()
+}
+
+fn machine() -> impl Strategy<Value = Machine> {
+    let shape = (1_u32..4, 1_u32..5, 1_u32..3);
+    let queues = prop::collection::vec(any::<prop::sample::Index>(), 0..6);
+    (shape, queues, prop::option::of(any::<prop::sample::Index>())).prop_map(
+        |((nodes, cores, threads), queues, isolated)| {
+            let all = nodes * cores * threads;
+            let of_node = |node: u32| {
+                let first = node * cores * threads;
+                format!("{first}-{}", first + cores * threads - 1)
+            };
+            let core = |core: u32| {
+                let own: Vec<String> =
+                    (0..threads).map(|thread| (core * threads + thread).to_string()).collect();
+                own.join(",")
+            };
+            Machine {
+                nodes: (0..nodes).map(of_node).collect(),
+                cores: (0..nodes * cores).map(core).collect(),
+                vectors: queues
+                    .iter()
+                    .map(|queue| u32::try_from(queue.index(all as usize)).expect("few"))
+                    .collect(),
+                isolated: isolated.map_or_else(String::new, |cpu| cpu.index(all as usize).to_string()),
+                ..Machine::of(all)
+            }
+        },
+    )
+}
+
+fn case() -> impl Strategy<Value = Case> {
+    let indices = || prop::collection::vec(any::<prop::sample::Index>(), 1..5);
+    let restriction = (prop::option::weighted(0.3, indices()), indices());
+    (
+        machine(),
+        2_u32..9,
+        prop::collection::vec(restriction, 8),
+        prop::collection::vec(prop::bool::weighted(0.1), 8),
+        prop::option::of(indices()),
+    )
+        .prop_map(|(machine, workers, restricted, gone, seen)| Case {
+            machine,
+            workers,
+            restricted,
+            gone,
+            seen,
+        })
+}
+
+impl Case {
+    fn all(&self) -> u32 {
+        u32::try_from(cpus(&self.machine.nodes.join(",")).len()).expect("few")
+    }
+
+    fn server(&self) -> Server {
+        let addresses =
+            [(Protocol::Udp, "0.0.0.0:53"), (Protocol::Udp, "[::]:53"), (Protocol::Tcp, "0.0.0.0:53")];
+        let all = self.all();
+        let mut server = server("nsd", &addresses, self.workers, &format!("0-{}", all - 1));
+        for (at, reader) in server.readers.iter_mut().enumerate() {
+            let (cpuset, allowed) = &self.restricted[at];
+            if let Some(cpuset) = cpuset {
+                let cpuset = some_of(all, cpuset);
+                let allowed = some_of(all, allowed);
+                let within: CpuSet = allowed.iter().filter(|cpu| cpuset.contains(*cpu)).collect();
+                reader.allowed = Known::Value(if within.is_empty() { cpuset.clone() } else { within });
+                reader.cpuset = Some(cpuset);
+            }
+        }
+        let gone = |tid: u32| self.gone.get((tid - 800) as usize).copied().unwrap_or(false);
+        server.readers.retain(|reader| !gone(reader.tid));
+        if let Some(seen) = &self.seen {
+            seen_on(&mut server, &some_of(all, seen).to_string());
+        }
+        server
+    }
+}
+
+proptest! {
+    #[test]
+    fn every_cpu_has_a_socket_that_is_read(case in case()) {
+        let server = case.server();
+        let plan = make(&server, &case.machine.path(), &Choice::default());
+        let read: BTreeSet<u64> = server.readers.iter().flat_map(|reader| &reader.sockets).copied().collect();
+        for (group, text) in tables(&plan) {
+            let table: SteeringTable = text.parse().expect("a table");
+            prop_assert_eq!(table.by_cpu.len(), case.all() as usize, "{}: {}", group, text);
+            for row in table.by_cpu.values() {
+                prop_assert!(!row.is_empty() && row.iter().all(|cookie| read.contains(cookie)), "{}", text);
+            }
+            // Every socket that is read gets packets of some CPU.
+            let used: BTreeSet<u64> = table.by_cpu.values().flatten().copied().collect();
+            let base = used.first().map_or(0, |cookie| cookie / 100);
+            let own: BTreeSet<u64> = read.iter().copied().filter(|cookie| cookie / 100 == base).collect();
+            prop_assert_eq!(used, own);
+        }
+    }
+
+    #[test]
+    fn threads_stay_within_their_cpusets_and_are_bound_once(case in case()) {
+        let server = case.server();
+        let plan = make(&server, &case.machine.path(), &Choice::default());
+        let pinned = pins(&plan);
+        let changes = plan.plan.changes.iter();
+        let bound = changes.filter(|change| matches!(change.setting, linerate_host::Setting::ThreadCpus { .. }));
+        prop_assert_eq!(bound.count(), pinned.len());
+        for (tid, to) in &pinned {
+            let reader = server.readers.iter().find(|reader| reader.tid == *tid).expect("a reader");
+            let cpu: u32 = to.parse().expect("one CPU");
+            prop_assert!(reader.cpuset.as_ref().is_none_or(|set| set.contains(cpu)), "{} of {:?}", cpu, reader);
+            prop_assert!(reader.allowed.value().is_some_and(|set| set.contains(cpu)), "{} of {:?}", cpu, reader);
+        }
+    }
+
+    #[test]
+    fn all_groups_of_a_thread_follow_one_cpu(case in case()) {
+        let server = case.server();
+        let plan = make(&server, &case.machine.path(), &Choice::default());
+        // Cookies of a worker end with the same two digits in each group.
+        let workers = |text: &String| -> BTreeMap<u32, Vec<u64>> {
+            let table: SteeringTable = text.parse().expect("a table");
+            table.by_cpu.iter().map(|(cpu, row)| (*cpu, row.iter().map(|cookie| cookie % 100).collect())).collect()
+        };
+        let tables: Vec<_> = tables(&plan).values().map(workers).collect();
+        prop_assert!(tables.windows(2).all(|two| two[0] == two[1]), "{tables:?}");
+        // The socket of a thread gets the packets of the CPU it is bound to.
+        for (tid, cpu) in pins(&plan) {
+            let cpu: u32 = cpu.parse().expect("one CPU");
+            for table in &tables {
+                prop_assert!(table[&cpu].contains(&u64::from(tid - 800)), "{tid} on {cpu}: {table:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_done_is_not_done_again(case in case()) {
+        let mut server = case.server();
+        let path = case.machine.path();
+        let plan = make(&server, &path, &Choice::default());
+        let (pins, tables) = (pins(&plan), tables(&plan));
+        for reader in &mut server.readers {
+            if let Some(cpu) = pins.get(&reader.tid) {
+                reader.allowed = Known::Value(cpus(cpu));
+            }
+        }
+        for group in &mut server.groups {
+            if let Some(table) = tables.get(&super::group::name(group)) {
+                group.steering = Known::Value(table.clone());
+            }
+        }
+        let again = make(&server, &path, &Choice::default());
+        prop_assert!(again.plan.changes.is_empty(), "{:#?}", again.plan.changes);
+    }
+}

@@ -1,0 +1,121 @@
+//! The CPUs that packets of a server arrive on.
+
+use std::collections::BTreeMap;
+
+use linerate_host::stage::spread;
+use linerate_host::{CpuSet, PacketPath};
+
+use crate::boost::Server;
+
+/// From as many datagrams on it is believed that they tell where datagrams arrive.
+const ENOUGH: u64 = 300;
+
+/// A CPU is one they arrive on if it has more than one in so many: a stray does not make one.
+const STRAY: u64 = 100;
+
+/// What is known of the CPUs.
+pub(super) struct Receiving {
+    /// All that are online. Those that come later are in no table: their packets go by hash.
+    pub(super) online: CpuSet,
+    /// Those on which datagrams were seen to arrive; none where too few were seen.
+    seen: Option<CpuSet>,
+    /// Those that the interfaces are set to use; none where that cannot be told, as of a veth.
+    configured: Option<CpuSet>,
+    /// Those that are kept from everything that is not put there on purpose.
+    isolated: CpuSet,
+    /// All that are online, the best first for work near the interfaces.
+    order: Vec<u32>,
+}
+
+/// How much a CPU has to do with packets, the most first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Worth {
+    /// Datagrams were seen to arrive there, or, where none were, the interfaces are set to use it.
+    Receives,
+    /// Datagrams may arrive there: few flows do not reach all queues.
+    MayReceive,
+    /// None arrive there.
+    Idle,
+    /// It is isolated.
+    Isolated,
+}
+
+impl Receiving {
+    /// What is known of a server's. None where it is not known which CPUs there are.
+    pub(super) fn of(server: &Server, path: &PacketPath) -> Option<Self> {
+        let online = path.machine.online.value()?.clone();
+        let near = path.link.iter().find_map(|link| link.node.value().copied().flatten());
+        let isolated = path.irq.isolated.value().cloned().flatten().unwrap_or_default();
+        Some(Self {
+            order: spread::order(&path.machine, &online, near, &BTreeMap::new()),
+            seen: seen(server),
+            configured: configured(path),
+            isolated,
+            online,
+        })
+    }
+
+    /// Where packets arrive. Evidence beats configuration. None where neither tells.
+    pub(super) fn known(&self) -> Option<&CpuSet> {
+        self.seen.as_ref().or(self.configured.as_ref())
+    }
+
+    /// Whether packets are known to arrive on this CPU; on any where nothing is known.
+    pub(super) fn receives(&self, cpu: u32) -> bool {
+        self.known().is_none_or(|cpus| cpus.contains(cpu))
+    }
+
+    /// What a CPU has to do with packets.
+    pub(super) fn worth(&self, cpu: u32) -> Worth {
+        let known = self.known();
+        if known.is_some_and(|cpus| cpus.contains(cpu)) {
+            Worth::Receives
+        } else if self.isolated.contains(cpu) {
+            Worth::Isolated
+        } else if known.is_none() {
+            Worth::Receives
+        } else if self.configured.as_ref().is_some_and(|cpus| cpus.contains(cpu)) {
+            Worth::MayReceive
+        } else {
+            Worth::Idle
+        }
+    }
+
+    /// All CPUs that are online, in the order in which they are worth having.
+    pub(super) fn order(&self) -> Vec<u32> {
+        let mut order = self.order.clone();
+        order.sort_by_key(|cpu| self.worth(*cpu));
+        order
+    }
+}
+
+/// The CPUs on which datagrams of the server's sockets were seen to arrive.
+fn seen(server: &Server) -> Option<CpuSet> {
+    let cookies: Vec<u64> =
+        server.groups.iter().flat_map(|group| &group.members).map(|member| member.socket.cookie).collect();
+    let mut by_cpu: BTreeMap<u32, u64> = BTreeMap::new();
+    for arrival in server.landings.value()?.arrived.iter().filter(|item| cookies.contains(&item.cookie)) {
+        *by_cpu.entry(arrival.cpu).or_default() += arrival.packets + arrival.refused;
+    }
+    let all: u64 = by_cpu.values().sum();
+    let counts = |packets: u64| packets.saturating_mul(STRAY) > all;
+    let cpus = || by_cpu.iter().filter(|(_, packets)| counts(**packets)).map(|(cpu, _)| *cpu);
+    (all >= ENOUGH).then(|| cpus().collect())
+}
+
+/// The CPUs that the queues of all interfaces are set to use: of the interrupt, or of RPS where it is on. None where that
+/// of one interface cannot be told.
+fn configured(path: &PacketPath) -> Option<CpuSet> {
+    let mut cpus = CpuSet::new();
+    for link in path.link.iter().filter(|link| link.is_up()) {
+        let queues = path.softirq.rps_queues(&link.interface);
+        if queues.is_empty() {
+            return None;
+        }
+        for queue in queues {
+            let of_queue = path.stack_cpus(&link.interface, queue.queue)?;
+            cpus = cpus.iter().chain(of_queue.iter()).collect();
+        }
+    }
+    (!cpus.is_empty()).then_some(cpus)
+}

@@ -1,0 +1,70 @@
+//! Whether a tune is still in force, asked by nothing but a look at the journal's file as long as nobody wrote to it.
+
+use std::os::unix::fs::MetadataExt;
+
+use crate::journal::{JournalError, Store};
+
+/// What tells one state of a file from another.
+type Stamp = (u64, u64, i64, i64);
+
+/// A tune in a journal.
+#[derive(Debug)]
+pub(super) struct Force<'s> {
+    store: &'s Store,
+    tune: u64,
+    seen: Option<Stamp>,
+}
+
+impl<'s> Force<'s> {
+    pub(super) fn of(store: &'s Store, tune: u64) -> Self {
+        Self { store, tune, seen: None }
+    }
+
+    /// Whether nobody undid it, or began to.
+    ///
+    /// # Errors
+    /// [`JournalError`] where the journal cannot be read.
+    pub(super) fn lasts(&mut self) -> Result<bool, JournalError> {
+        let stamp = self.stamp();
+        if stamp.is_some() && stamp == self.seen {
+            return Ok(true);
+        }
+        let tunes = self.store.read()?.tunes();
+        let lasts = tunes.iter().any(|tune| tune.begun.tune == self.tune && tune.undo.is_none());
+        self.seen = stamp.filter(|_| lasts);
+        Ok(lasts)
+    }
+
+    /// None where there is no journal.
+    fn stamp(&self) -> Option<Stamp> {
+        let found = std::fs::metadata(self.store.journal_path()).ok()?;
+        Some((found.ino(), found.len(), found.mtime(), found.mtime_nsec()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::journal::record::UndoReason;
+    use crate::transaction::{Begin, Transaction, undo};
+    use linerate_host::{Host, Setting, Value};
+
+    use super::*;
+
+    #[test]
+    fn a_tune_is_in_force_until_it_is_undone() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let store = Store::at(directory.path().join("state"));
+        let host = Host::scripted([("/proc/sys/kernel/random/boot_id", "boot-1"), ("/proc/sys/net/a", "0")]);
+        let mut force = Force::of(&store, 1);
+        assert!(!force.lasts().expect("read"));
+        let mut writer = store.lock().expect("locked");
+        let begin =
+            Begin { goal: "boost".into(), argv: Vec::new(), devices: Vec::new(), until: None, plan: None };
+        let mut transaction = Transaction::begin(&mut writer, &host, begin).expect("begun");
+        transaction.change(&host, &Setting::sysctl("net.a"), &Value::new("1")).expect("made");
+        transaction.end(None).expect("ended");
+        assert!(force.lasts().expect("read") && force.lasts().expect("stamped"));
+        undo(&mut writer, &host, Some(1), UndoReason::Asked).expect("undone");
+        assert!(!force.lasts().expect("read"));
+    }
+}

@@ -1,0 +1,92 @@
+//! Carrying out what a server that has changed needs, within the tune that boosted it.
+
+use crate::Plan;
+use crate::journal::{JournalError, Store};
+use crate::transaction::{Changed, Transaction, TuneError};
+use linerate_host::setting::SteeringTable;
+use linerate_host::{CpuSet, Host, Known, Setting, Value};
+
+use super::words;
+use crate::boost::Server;
+
+/// What became of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Mended {
+    /// All changes had their turn: what was done, and what was refused, in words.
+    Done { done: Vec<String>, refused: Vec<String> },
+    /// Somebody else holds the journal: to be tried again.
+    Busy,
+    /// The tune was undone.
+    Undone,
+}
+
+/// Makes the changes of a plan. The journal is held only meanwhile, so that others may undo the tune at any other time.
+pub(super) fn mend(host: &Host, store: &Store, tune: u64, plan: &Plan) -> Result<Mended, TuneError> {
+    let mut writer = match store.lock() {
+        Ok(writer) => writer,
+        Err(JournalError::Busy { .. }) => return Ok(Mended::Busy),
+        Err(error) => return Err(error.into()),
+    };
+    let mut transaction = match Transaction::reopen(&mut writer, host, tune, plan) {
+        Ok(transaction) => transaction,
+        Err(TuneError::UndoneAlready { .. }) => return Ok(Mended::Undone),
+        Err(error) => return Err(error),
+    };
+    let (mut done, mut refused) = (Vec::new(), Vec::new());
+    for change in &plan.changes {
+        match transaction.change(host, &change.setting, &change.to) {
+            Ok(Changed::Made { from }) => done.extend(words::of(&change.setting, &from, &change.to)),
+            Ok(Changed::Already) => {}
+            Ok(Changed::Refused { why }) => refused.push(why),
+            // What somebody else set is theirs; the rest is to be right all the same.
+            Err(error @ TuneError::ChangedSince { .. }) => refused.push(error.to_string()),
+            Err(error) => return Err(error),
+        }
+    }
+    transaction.end(None)?;
+    Ok(Mended::Done { done, refused })
+}
+
+/// Reads again what chooses in each group, so that a plan starts from what is.
+pub(super) fn refresh(host: &Host, server: &mut Server) {
+    let namespace = server.namespace;
+    for group in server.groups.iter_mut().filter(|group| group.reuseport) {
+        let setting = Setting::Steering { namespace, protocol: group.protocol, local: group.local };
+        // Where it cannot be read now, what was read last stands.
+        if let Ok(value) = setting.read(host) {
+            group.steering = Known::Value(value.to_string());
+        }
+    }
+}
+
+/// Notes in what is known of a server what was set.
+pub(super) fn note(server: &mut Server, plan: &Plan) {
+    for change in &plan.changes {
+        match &change.setting {
+            Setting::Steering { protocol, local, .. } => {
+                let group = server
+                    .groups
+                    .iter_mut()
+                    .find(|group| group.protocol == *protocol && group.local == *local);
+                if let (Some(group), Ok(table)) = (group, change.to.as_str().parse::<SteeringTable>()) {
+                    group.steering = Known::Value(table.to_string());
+                }
+            }
+            Setting::ThreadCpus { pid, tid, .. } => {
+                let reader =
+                    server.readers.iter_mut().find(|reader| (reader.pid, reader.tid) == (*pid, *tid));
+                if let (Some(reader), Ok(cpus)) = (reader, CpuSet::from_list(change.to.as_str())) {
+                    reader.allowed = Known::Value(cpus);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// A plan without what is set so already.
+pub(super) fn without_what_is(mut plan: Plan) -> Plan {
+    let differs = |from: &Value, to: &Value, setting: &Setting| !setting.same(from, to);
+    plan.changes.retain(|change| differs(&change.from, &change.to, &change.setting));
+    plan
+}

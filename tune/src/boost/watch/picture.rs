@@ -1,0 +1,260 @@
+//! What is known of a server's readers, from one look to the next.
+//!
+//! A short look may miss a thread that was busy elsewhere, and who only holds a socket of a dead worker is no reader of it.
+//! So what was known goes on being so as long as the thread lives, and somebody new is believed what was seen, and hardly
+//! what is only likely.
+
+use std::collections::BTreeSet;
+
+use linerate_host::Known;
+
+use super::pulse::Pulse;
+use crate::boost::Server;
+use crate::boost::sight::{Reader, Seen};
+
+/// What became of the readers between two looks.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(super) struct Moved {
+    /// Those that are gone: process and thread.
+    pub(super) lost: Vec<(u32, u32)>,
+    /// Those that are new.
+    pub(super) found: Vec<(u32, u32)>,
+}
+
+impl Moved {
+    pub(super) fn is_empty(&self) -> bool {
+        self.lost.is_empty() && self.found.is_empty()
+    }
+}
+
+/// Takes the readers out that do not live any more; these.
+pub(super) fn bury(server: &mut Server, pulse: &Pulse) -> Vec<Reader> {
+    let (living, dead) = std::mem::take(&mut server.readers)
+        .into_iter()
+        .partition(|reader: &Reader| pulse.has(reader.pid, reader.tid));
+    server.readers = living;
+    dead
+}
+
+/// What is known after another look at the server that was `known`, of which `dead` readers are gone since.
+pub(super) fn merge(known: &Server, mut seen: Server, dead: &[Reader]) -> Server {
+    let members = members(&seen);
+    let mut readers: Vec<Reader> = Vec::new();
+    let (sure, likely): (Vec<Reader>, Vec<Reader>) = seen.readers.drain(..).partition(is_seen);
+    let before = |reader: &Reader| known.readers.iter().find(|other| is_same(other, reader));
+    for mut reader in sure {
+        // Who has a socket of its own and holds that of a dead worker too is often taken for its reader.
+        let guessed = std::mem::take(&mut reader.guessed);
+        reader.sockets.retain(|cookie| !guessed.contains(cookie));
+        readers.push(reader);
+    }
+    // Those of before, with what of theirs nobody else was seen to read.
+    for old in &known.readers {
+        let taken = taken(&readers);
+        let kept: Vec<u64> = old
+            .sockets
+            .iter()
+            .copied()
+            .filter(|cookie| members.contains(cookie) && !taken.contains(cookie))
+            .collect();
+        let now = likely.iter().find(|reader| is_same(reader, old)).unwrap_or(old);
+        match readers.iter_mut().find(|reader| is_same(reader, old)) {
+            Some(reader) => reader.sockets.extend(kept),
+            None if kept.is_empty() => {}
+            None => readers.push(Reader {
+                sockets: kept,
+                seen: old.seen,
+                guessed: old.guessed.clone(),
+                ..now.clone()
+            }),
+        }
+    }
+    for reader in likely.into_iter().filter(|reader| before(reader).is_none()) {
+        let taken = taken(&readers);
+        let free = reader.sockets.iter().all(|cookie| !taken.contains(cookie));
+        if free && (succeeds(&reader, dead) || is_new(&reader, known)) {
+            readers.push(reader);
+        }
+    }
+    seen.readers = readers;
+    if seen.landings.value().is_none() && known.landings.value().is_some() {
+        seen.landings = known.landings.clone();
+    }
+    for process in &mut seen.processes {
+        process.reads = seen.readers.iter().any(|reader| reader.pid == process.pid);
+    }
+    seen
+}
+
+/// The readers of one that are not in the other.
+pub(super) fn moved(before: &Server, after: &Server) -> Moved {
+    let not_in = |one: &Server, other: &Server| {
+        let missing = |reader: &&Reader| !other.readers.iter().any(|there| is_same(there, reader));
+        one.readers.iter().filter(missing).map(|reader| (reader.pid, reader.tid)).collect()
+    };
+    Moved { lost: not_in(before, after), found: not_in(after, before) }
+}
+
+/// Cookies of the sockets of all groups.
+pub(super) fn members(server: &Server) -> BTreeSet<u64> {
+    server.groups.iter().flat_map(|group| &group.members).map(|member| member.socket.cookie).collect()
+}
+
+/// Whether a socket of a reuseport group has no reader that is known, or more than one: it takes a look at datagrams.
+pub(super) fn is_unclear(server: &Server) -> bool {
+    let groups = server.groups.iter().filter(|group| group.reuseport && group.members.len() > 1);
+    groups.flat_map(|group| &group.members).any(|member| server.readers_of(member.socket.cookie).count() != 1)
+}
+
+/// Whether a program of ours gives packets to a socket that nobody is known to read, while somebody reads others.
+pub(super) fn feeds_the_dead(server: &Server) -> bool {
+    let table = |steering: &Known<String>| {
+        steering.value().and_then(|text| text.parse::<linerate_host::setting::SteeringTable>().ok())
+    };
+    let fed = server.groups.iter().filter_map(|group| table(&group.steering));
+    let mut fed = fed.flat_map(|table| table.by_cpu.into_values().flatten());
+    fed.any(|cookie| server.readers_of(cookie).next().is_none())
+}
+
+fn is_same(one: &Reader, other: &Reader) -> bool {
+    (one.pid, one.tid, one.started) == (other.pid, other.tid, other.started)
+}
+
+/// Whether it was seen at a socket, and is not only likely to read it.
+fn is_seen(reader: &Reader) -> bool {
+    reader.seen < Seen::Ring
+}
+
+fn taken(readers: &[Reader]) -> BTreeSet<u64> {
+    readers.iter().flat_map(|reader| &reader.sockets).copied().collect()
+}
+
+/// Whether a thread has just the sockets that one had that is gone.
+fn succeeds(reader: &Reader, dead: &[Reader]) -> bool {
+    let own = |reader: &Reader| reader.sockets.iter().copied().collect::<BTreeSet<u64>>();
+    // What only holds the sockets of several that died is no reader of any.
+    let born_later = |other: &Reader| other.started <= reader.started;
+    dead.iter().any(|other| own(other) == own(reader) && born_later(other))
+}
+
+/// Whether its sockets were not there before.
+fn is_new(reader: &Reader, known: &Server) -> bool {
+    let before = members(known);
+    reader.sockets.iter().all(|cookie| !before.contains(cookie))
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use linerate_host::setting::SocketAt;
+    use linerate_host::stage::socket::Protocol;
+
+    use super::*;
+    use crate::boost::sight::{Group, Member};
+
+    pub(crate) fn reader(pid: u32, sockets: &[u64], seen: Seen) -> Reader {
+        Reader {
+            pid,
+            tid: pid,
+            started: u64::from(pid),
+            name: "nsd".into(),
+            sockets: sockets.to_vec(),
+            seen,
+            guessed: if seen < Seen::Ring { Vec::new() } else { sockets.to_vec() },
+            allowed: Known::Value((0..4).collect()),
+            cpuset: None,
+        }
+    }
+
+    pub(crate) fn server(sockets: &[u64], readers: Vec<Reader>) -> Server {
+        let member = |cookie: &u64| Member {
+            socket: SocketAt { cookie: *cookie, inode: cookie + 1000, pid: 50, descriptor: 3 },
+            holders: vec![(50, 3)],
+            options: Known::Value(None),
+            drops: None,
+            receive_buffer_bytes: None,
+        };
+        Server {
+            name: "nsd".into(),
+            product: None,
+            processes: Vec::new(),
+            namespace: 1,
+            groups: vec![Group {
+                protocol: Protocol::Udp,
+                local: "127.0.0.1:53".parse().expect("an address"),
+                reuseport: true,
+                members: sockets.iter().map(member).collect(),
+                ordered: true,
+                steering: Known::Value("by-cpu 0:1 1:2".into()),
+            }],
+            readers,
+            landings: Known::unknown("not looked"),
+            notes: Vec::new(),
+        }
+    }
+
+    fn sockets_of(server: &Server, pid: u32) -> Option<Vec<u64>> {
+        let found = server.readers.iter().find(|reader| reader.pid == pid);
+        found.map(|reader| reader.sockets.clone())
+    }
+
+    fn pulse(pids: &[u32]) -> Pulse {
+        Pulse { threads: pids.iter().map(|pid| (*pid, *pid)).collect(), ..Pulse::default() }
+    }
+
+    #[test]
+    fn who_dies_is_buried_and_its_holder_does_not_inherit() {
+        let known = server(&[1, 2], vec![reader(51, &[1], Seen::InCall), reader(52, &[2], Seen::InCall)]);
+        let mut now = known.clone();
+        let dead = bury(&mut now, &pulse(&[50, 52]));
+        assert_eq!((dead.len(), sockets_of(&now, 51), sockets_of(&now, 52)), (1, None, Some(vec![2])));
+        assert!(feeds_the_dead(&now) && is_unclear(&now));
+        let seen = server(&[1, 2], vec![reader(50, &[1], Seen::OnlyThread), reader(52, &[2], Seen::Polling)]);
+        let merged = merge(&now, seen, &dead);
+        assert_eq!((sockets_of(&merged, 50), sockets_of(&merged, 52)), (None, Some(vec![2])));
+        assert_eq!(moved(&known, &merged), Moved { lost: vec![(51, 51)], found: Vec::new() });
+    }
+
+    #[test]
+    fn a_look_that_misses_a_living_reader_does_not_lose_it() {
+        let known = server(&[1, 2], vec![reader(51, &[1], Seen::InCall), reader(52, &[2], Seen::InCall)]);
+        let seen = server(&[1, 2], vec![reader(52, &[2], Seen::InCall), reader(51, &[1, 2], Seen::Assumed)]);
+        let merged = merge(&known, seen, &[]);
+        assert!(moved(&known, &merged).is_empty() && !is_unclear(&merged) && !feeds_the_dead(&merged));
+        assert_eq!(sockets_of(&merged, 51), Some(vec![1]));
+    }
+
+    #[test]
+    fn who_reads_a_socket_of_its_own_is_not_believed_another() {
+        let known = server(&[1, 2], vec![reader(52, &[2], Seen::InCall)]);
+        let heir = Reader { guessed: vec![1], ..reader(52, &[1, 2], Seen::Reading) };
+        let merged = merge(&known, server(&[1, 2], vec![heir]), &[reader(51, &[1], Seen::InCall)]);
+        assert_eq!(sockets_of(&merged, 52), Some(vec![2]));
+    }
+
+    #[test]
+    fn a_new_worker_is_believed_what_was_seen_or_what_its_forerunner_had() {
+        let dead = [reader(51, &[1], Seen::InCall), reader(52, &[2], Seen::InCall)];
+        let known = server(&[1, 2, 3], vec![reader(53, &[3], Seen::InCall)]);
+        let looks = [
+            (reader(60, &[1], Seen::Reading), Some(vec![1])),
+            (reader(60, &[1], Seen::OnlyThread), Some(vec![1])),
+            // Both of the dead, of which it can be the successor of one only.
+            (reader(60, &[1, 2], Seen::Assumed), None),
+            // One that was there before they died.
+            (reader(40, &[1], Seen::OnlyThread), None),
+        ];
+        for (new, expected) in looks {
+            let seen = server(&[1, 2, 3], vec![new.clone(), reader(53, &[3], Seen::InCall)]);
+            assert_eq!(sockets_of(&merge(&known, seen, &dead), new.pid), expected, "{new:?}");
+        }
+    }
+
+    #[test]
+    fn sockets_that_are_gone_have_no_reader() {
+        let known = server(&[1, 2], vec![reader(51, &[1], Seen::InCall), reader(52, &[2], Seen::InCall)]);
+        let merged = merge(&known, server(&[2], vec![reader(52, &[2], Seen::InCall)]), &[]);
+        assert_eq!(sockets_of(&merged, 51), None);
+        let grown = server(&[1, 2, 4], vec![reader(61, &[4], Seen::OnlyThread)]);
+        assert_eq!(sockets_of(&merge(&known, grown, &[]), 61), Some(vec![4]));
+    }
+}

@@ -1,0 +1,127 @@
+//! A lab with a server on its receiver, which is looked at from there.
+
+use std::io::Write as _;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use linerate_host::Host;
+use linerate_lab::{Lab, LabChild};
+use linerate_tune::boost::Server;
+use linerate_tune::boost::sight::{Look, SightError, Wanted};
+
+/// How long a server may take to answer its first request.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+pub(crate) fn skip(test: &str, why: impl std::fmt::Display) {
+    let _ = std::io::stderr().write_all(format!("\nSKIP {test}: {why}\n").as_bytes());
+}
+
+pub(crate) struct Scene {
+    server: Option<LabChild>,
+    pub(crate) directory: tempfile::TempDir,
+    pub(crate) lab: Lab,
+}
+
+impl Scene {
+    /// None, and said so, where a lab cannot be had.
+    pub(crate) fn set(test: &str) -> Option<Self> {
+        let directory = tempfile::tempdir().expect("a directory");
+        match Lab::builder().start() {
+            Ok(lab) => Some(Scene { lab, directory, server: None }),
+            Err(why) => {
+                skip(test, why);
+                None
+            }
+        }
+    }
+
+    pub(crate) fn address(&self) -> IpAddr {
+        self.lab.links()[0].receiver.ipv4[0].into()
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// Starts the server and waits until it answers `request` at `address`; its id.
+    pub(crate) fn serve(
+        &mut self,
+        program: &PathBuf,
+        arguments: &[&str],
+        address: SocketAddr,
+        request: &[u8],
+    ) -> u32 {
+        let mut command = Command::new(program);
+        let log = std::fs::File::create(self.path("log")).expect("a log");
+        command.args(arguments).stdin(Stdio::null()).stdout(log.try_clone().expect("a log")).stderr(log);
+        let mut server = self.lab.receiver().spawn(command).expect("started");
+        let began = Instant::now();
+        while !self.lab.senders()[0].run(|| answers(address, request)).expect("asked") {
+            let ended = server.wait_at_most(Duration::from_millis(20)).expect("waited");
+            let log = std::fs::read_to_string(self.path("log")).unwrap_or_default();
+            assert!(ended.is_none() && began.elapsed() < PATIENCE, "{program:?} does not answer: {log}");
+        }
+        let id = server.id();
+        self.server = Some(server);
+        id
+    }
+
+    /// Looks at the server from where it is.
+    pub(crate) fn observe(&self, wanted: &Wanted, look: Look) -> Result<Server, SightError> {
+        let sys = self.lab.receiver().sys_path().expect("a sysfs").to_owned();
+        let host = Host::live_with_sys(sys);
+        let observed = self.lab.receiver().run(|| Server::observe(&host, wanted, look, &|| false));
+        observed.expect("looked").map(|(server, _)| server)
+    }
+
+    /// The same while the sender asks, from one port after another, as long as is looked.
+    pub(crate) fn observe_asked(
+        &self,
+        wanted: &Wanted,
+        look: Look,
+        address: SocketAddr,
+        request: &[u8],
+    ) -> Server {
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let ask = || {
+                while !done.load(Ordering::Relaxed) {
+                    let _ = self.lab.senders()[0].run(|| answers(address, request));
+                }
+            };
+            let asking = scope.spawn(ask);
+            let server = self.observe(wanted, look);
+            done.store(true, Ordering::Relaxed);
+            asking.join().expect("asked");
+            server.expect("a server")
+        })
+    }
+}
+
+fn answers(address: SocketAddr, request: &[u8]) -> bool {
+    let any = if address.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+    let socket = UdpSocket::bind(any).expect("bound");
+    socket.connect(address).expect("connected");
+    socket.set_read_timeout(Some(Duration::from_millis(100))).expect("set");
+    // Refused while nobody listens.
+    socket.send(request).is_ok() && socket.recv(&mut [0; 4_096]).is_ok()
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        if let Some(mut server) = self.server.take() {
+            let _ = server.kill();
+        }
+    }
+}
+
+pub(crate) fn look(milliseconds: u64, datagrams: bool) -> Look {
+    Look { duration: Duration::from_millis(milliseconds), datagrams }
+}
+
+pub(crate) fn on_port(port: u16) -> Wanted {
+    Wanted { port: Some(port), ..Wanted::default() }
+}

@@ -1,0 +1,103 @@
+//! NSD, two servers with a socket each, and chronyd, which has one.
+
+use std::collections::BTreeSet;
+use std::net::{Ipv6Addr, SocketAddr};
+
+use linerate_host::Known;
+use linerate_host::stage::socket::Protocol;
+use linerate_testkit::reflector::installed::{self, Nsd, find};
+use linerate_tune::boost::sight::{Seen, Wanted};
+
+use crate::scene::{Scene, look, on_port, skip};
+
+/// A question for `ns.example.test A`.
+const QUERY: &[u8] =
+    b"\x12\x34\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x02ns\x07example\x04test\x00\x00\x01\x00\x01";
+
+#[test]
+fn both_servers_of_nsd_are_seen_with_their_sockets() {
+    let test = "both_servers_of_nsd_are_seen_with_their_sockets";
+    let Some(nsd) = find("nsd") else { return skip(test, "nsd is not installed") };
+    let Some(mut scene) = Scene::set(test) else { return };
+    let address = SocketAddr::new(scene.address(), 5300);
+    let addresses = [address, SocketAddr::from((Ipv6Addr::LOCALHOST, 5300))];
+    let files = Nsd { directory: scene.directory.path(), addresses: &addresses, servers: 2, reuseport: true };
+    let config = files.write().expect("written").display().to_string();
+    let main = scene.serve(&nsd, &["-d", "-c", &config], address, QUERY);
+
+    let server = scene.observe(&on_port(5300), look(300, false)).expect("a server");
+    assert_eq!((server.name.as_str(), server.processes[0].pid), ("nsd", main), "{server:#?}");
+    let protocols = |protocol: Protocol| server.groups.iter().filter(move |group| group.protocol == protocol);
+    for group in protocols(Protocol::Udp) {
+        assert!(group.reuseport && group.members.len() == 2, "{group:#?}");
+        match &group.steering {
+            Known::Value(steering) => assert!(steering == "none" && group.ordered, "{group:#?}"),
+            Known::Unknown { why } => skip(test, format_args!("what steers: {why}")),
+        }
+    }
+    assert_eq!((protocols(Protocol::Udp).count(), protocols(Protocol::Tcp).count()), (2, 2), "{server:#?}");
+    let workers: BTreeSet<u32> = server.readers.iter().map(|reader| reader.pid).collect();
+    assert_eq!((server.readers.len(), workers.len()), (2, 2), "{server:#?}");
+    assert!(!workers.contains(&main) && server.readers.iter().all(|reader| reader.seen <= Seen::Polling));
+    for group in protocols(Protocol::Udp) {
+        // Each of the two has one.
+        let readers: BTreeSet<u32> = (group.members.iter())
+            .flat_map(|member| {
+                let readers: Vec<_> =
+                    server.readers_of(member.socket.cookie).map(|reader| reader.tid).collect();
+                assert_eq!(readers.len(), 1, "{server:#?}");
+                readers
+            })
+            .collect();
+        assert_eq!(readers.len(), 2, "{server:#?}");
+    }
+
+    let by_pid = |pid: u32| Wanted { pid: Some(pid), ..Wanted::default() };
+    for pid in server.processes.iter().map(|process| process.pid) {
+        let again = scene.observe(&by_pid(pid), look(50, false)).expect("a server");
+        assert_eq!(again.processes.len(), server.processes.len());
+        assert_eq!(again.groups.len(), server.groups.len());
+    }
+
+    let asked = scene.observe_asked(&on_port(5300), look(500, true), address, QUERY);
+    match &asked.landings {
+        Known::Value(landings) => {
+            assert!(!landings.read.is_empty(), "{asked:#?}");
+            let read: BTreeSet<u32> = landings.read.iter().map(|landing| landing.pid).collect();
+            let seen = asked.readers.iter().filter(|reader| reader.seen == Seen::Reading);
+            assert_eq!(seen.map(|reader| reader.pid).collect::<BTreeSet<_>>(), read);
+        }
+        Known::Unknown { why } => skip(test, format_args!("where datagrams land: {why}")),
+    }
+    assert_eq!(asked.readers.len(), 2, "{asked:#?}");
+}
+
+#[test]
+fn chronyd_is_seen_with_its_one_socket() {
+    let test = "chronyd_is_seen_with_its_one_socket";
+    let Some(chronyd) = find("chronyd") else { return skip(test, "chronyd is not installed") };
+    let Some(mut scene) = Scene::set(test) else { return };
+    let config = installed::chrony(scene.directory.path(), None, 1230).expect("written");
+    let config = config.display().to_string();
+    let address = SocketAddr::new(scene.address(), 1230);
+    let mut request = [0; 48];
+    // Version 4, client.
+    request[0] = 0x23;
+    // -x: the clock is not to be set.
+    let arguments = ["-x", "-d", "-u", "root", "-f", &config];
+    let main = scene.serve(&chronyd, &arguments, address, &request);
+
+    let server = scene.observe(&on_port(1230), look(200, false)).expect("a server");
+    assert_eq!(server.name, "chronyd");
+    // It sets SO_REUSEPORT, for those that follow it on the port.
+    assert!(server.groups.iter().all(|group| group.members.len() == 1), "{server:#?}");
+    let [reader] = server.readers.as_slice() else { panic!("{server:#?}") };
+    assert_eq!((reader.pid, reader.seen), (main, Seen::OnlyThread), "{server:#?}");
+    assert_eq!(reader.sockets.len(), server.groups.len());
+
+    let asked = scene.observe_asked(&on_port(1230), look(400, true), address, &request);
+    match &asked.landings {
+        Known::Value(_) => assert_eq!(asked.readers[0].seen, Seen::Reading, "{asked:#?}"),
+        Known::Unknown { why } => skip(test, format_args!("where datagrams land: {why}")),
+    }
+}

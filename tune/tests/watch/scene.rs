@@ -1,0 +1,260 @@
+//! A server of forked workers in a lab, its boost, and its watch.
+
+use std::io::{BufRead, BufReader, Lines};
+use std::net::SocketAddr;
+use std::process::{ChildStdout, Command, ExitCode, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use linerate_host::{Host, Setting};
+use linerate_lab::{Lab, LabChild};
+use linerate_testkit::reflector::Prefork;
+use linerate_tune::boost::plan::{self, Choice};
+use linerate_tune::boost::sight::{Look, Wanted};
+use linerate_tune::boost::watch::{Event, watch};
+use linerate_tune::boost::{BoostPlan, Server};
+use linerate_tune::journal::Store;
+use linerate_tune::journal::record::UndoReason;
+use linerate_tune::transaction::{Begin, Changed, Transaction, Undone, undo};
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::thread::sched_getaffinity;
+
+use crate::asking::{Client, workers};
+
+const PORT: u16 = 5300;
+
+/// Longer than anything takes that is waited for.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The role of the server: how many workers, after how many milliseconds one is forked anew or `never`, and `own` or `shared`
+/// sockets.
+pub(crate) fn serve(server: &str) -> ExitCode {
+    let words: Vec<&str> = server.split(' ').collect();
+    let [address, workers, refork, sockets] = words[..] else { return ExitCode::FAILURE };
+    let prefork = Prefork {
+        address: address.parse().unwrap(),
+        workers: workers.parse().unwrap(),
+        refork: refork.parse().ok().map(Duration::from_millis),
+        own_sockets: sockets == "own",
+    };
+    let error = prefork.run(&mut std::io::stdout()).expect_err("it serves until it is killed");
+    eprintln!("{error}");
+    ExitCode::FAILURE
+}
+
+/// A lab with a server of two workers, and who asks it from two CPUs. What is declared first ends first.
+pub(crate) struct Scene {
+    pub(crate) clients: [Client; 2],
+    pub(crate) master: LabChild,
+    lines: Lines<BufReader<ChildStdout>>,
+    /// Master and workers, but for those that were killed.
+    living: Vec<u32>,
+    pub(crate) lab: Lab,
+    directory: tempfile::TempDir,
+}
+
+impl Scene {
+    /// The reason where it cannot be had.
+    pub(crate) fn set(refork: &str, sockets: &str) -> Result<Self, String> {
+        let cpus = sched_getaffinity(None).unwrap();
+        if !(cpus.is_set(0) && cpus.is_set(1)) {
+            return Err("it takes CPUs 0 and 1".to_owned());
+        }
+        if !rustix::process::geteuid().is_root() {
+            return Err("it takes root to steer and pin another process".to_owned());
+        }
+        let lab = Lab::builder().start().map_err(|error| error.to_string())?;
+        let directory = tempfile::tempdir().unwrap();
+        // A program of its own: by the name of its file it is told from the one that started it.
+        let program = directory.path().join("prefork");
+        std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+        let address = SocketAddr::new(lab.links()[0].receiver.ipv4[0].into(), PORT);
+        let mut command = Command::new(program);
+        command.args(["role", "prefork", &format!("{address} 2 {refork} {sockets}")]).stdout(Stdio::piped());
+        let mut master = lab.receiver().spawn(command).unwrap();
+        let mut lines = BufReader::new(master.stdout.take().unwrap()).lines();
+        let worker = |line: String| line.rsplit(' ').next().unwrap().parse::<u32>().unwrap();
+        let mut living = vec![master.id()];
+        living.extend(lines.by_ref().take(2).map(|line| worker(line.unwrap())));
+        let clients = [0, 1].map(|cpu| Client::start(&lab.senders()[0], cpu, address));
+        Ok(Self { clients, master, lines, living, lab, directory })
+    }
+
+    pub(crate) fn store(&self) -> Store {
+        Store::at(self.directory.path().join("state"))
+    }
+
+    fn host(&self) -> Host {
+        Host::live_with_sys(self.lab.receiver().sys_path().unwrap())
+    }
+
+    /// Runs in the server's network namespace.
+    fn inside<T: Send>(&self, work: impl FnOnce(&Host) -> T + Send) -> T {
+        let host = self.host();
+        self.lab.receiver().run(|| work(&host)).unwrap()
+    }
+
+    /// Boosts the server; the reason where the kernel does not let it here. Afterwards each CPU has a worker of its own.
+    pub(crate) fn boost(&self) -> Result<(), String> {
+        for client in &self.clients {
+            client.answered_after(Instant::now(), 10);
+        }
+        let (_, boost) = self.look();
+        let plan = boost.plan;
+        assert!(!plan.changes.is_empty(), "{:?}", boost.refusals);
+        let store = self.store();
+        self.inside(|host| {
+            let mut writer = store.lock().unwrap();
+            let begin = Begin {
+                goal: plan.goal.clone(),
+                argv: Vec::new(),
+                devices: Vec::new(),
+                until: None,
+                plan: Some(&plan),
+            };
+            let mut transaction = Transaction::begin(&mut writer, host, begin).unwrap();
+            for change in &plan.changes {
+                let made = transaction.change_from(host, &change.setting, &change.from, &change.to).unwrap();
+                if let Changed::Refused { why } = made {
+                    assert!(why.contains("CAP_"), "{why}");
+                    return Err(why);
+                }
+            }
+            transaction.end(None).unwrap();
+            Ok(())
+        })?;
+        let since = Instant::now();
+        let answers = self.clients.each_ref().map(|client| workers(&client.answered_after(since, 100)));
+        assert!(answers.iter().all(|workers| workers.len() == 1) && answers[0] != answers[1], "{answers:?}");
+        Ok(())
+    }
+
+    pub(crate) fn look(&self) -> (Server, BoostPlan) {
+        self.inside(|host| {
+            let look = Look { duration: Duration::from_millis(500), datagrams: true };
+            let (server, path) = Server::observe(host, &wanted(), look, &|| false).unwrap();
+            let plan = plan::make(&server, &path, &Choice::default());
+            (server, plan)
+        })
+    }
+
+    /// The worker that answers a CPU.
+    pub(crate) fn worker_of(&self, cpu: usize) -> u32 {
+        let recent = self.clients[cpu].answered_after(Instant::now(), 20);
+        let [worker] = workers(&recent)[..] else { panic!("{recent:?}") };
+        worker
+    }
+
+    /// Kills a worker; when.
+    pub(crate) fn kill(&mut self, pid: u32) -> Instant {
+        self.living.retain(|living| *living != pid);
+        let at = Instant::now();
+        kill_process(Pid::from_raw(pid.cast_signed()).unwrap(), Signal::KILL).unwrap();
+        at
+    }
+
+    /// What the master says next.
+    pub(crate) fn line(&mut self) -> String {
+        self.lines.next().unwrap().unwrap()
+    }
+
+    /// Watches the server, which tune 1 boosted.
+    /// Goes on when it knows the server.
+    pub(crate) fn watch(&self) -> Watching {
+        let (events, told) = channel();
+        let stop = Arc::new(AtomicBool::new(false));
+        let (host, store, stopped) = (self.host(), self.store(), Arc::clone(&stop));
+        let work = move || {
+            let tell = &mut |event| drop(events.send(event));
+            let ended = watch(
+                &host,
+                &store,
+                1,
+                (&wanted(), &Choice::default()),
+                &|| stopped.load(Ordering::Relaxed),
+                tell,
+            );
+            ended.unwrap();
+        };
+        let thread = self.lab.receiver().run(move || std::thread::spawn(work)).unwrap();
+        eventually("the watch waits for the processes", || self.living.iter().all(|pid| is_waited_for(*pid)));
+        Watching { told, stop, thread: Some(thread) }
+    }
+
+    pub(crate) fn undo(&self) -> Undone {
+        let store = self.store();
+        // The watch may be at it.
+        self.inside(|host| {
+            undo(&mut store.lock_waiting().unwrap(), host, Some(1), UndoReason::Asked).unwrap()
+        })
+    }
+
+    /// What chooses among its sockets.
+    pub(crate) fn steering(&self) -> String {
+        let (server, _) = self.look();
+        let group = &server.groups[0];
+        let setting =
+            Setting::Steering { namespace: server.namespace, protocol: group.protocol, local: group.local };
+        self.inside(|host| setting.read(host).unwrap().to_string())
+    }
+}
+
+/// A watch at work. It is stopped when this is dropped.
+pub(crate) struct Watching {
+    told: Receiver<Event>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Watching {
+    /// The next event.
+    pub(crate) fn event(&self) -> Event {
+        let event = self.told.recv_timeout(PATIENCE).expect("an event");
+        eprintln!("{event:?}");
+        event
+    }
+
+    /// Waits until it has ended by itself.
+    pub(crate) fn ended(mut self) {
+        let thread = self.thread.take().unwrap();
+        eventually("the watch ends", || thread.is_finished());
+        thread.join().unwrap();
+        assert_eq!(self.told.try_recv().ok(), None);
+    }
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.take().map(JoinHandle::join);
+    }
+}
+
+fn wanted() -> Wanted {
+    Wanted { port: Some(PORT), ..Wanted::default() }
+}
+
+/// Whether this process has a descriptor of a process (proc_pid_fdinfo(5)).
+fn is_waited_for(pid: u32) -> bool {
+    let line = format!("Pid:\t{pid}\n");
+    let open = std::fs::read_dir("/proc/self/fdinfo").unwrap().flatten();
+    open.filter_map(|file| std::fs::read_to_string(file.path()).ok()).any(|text| text.contains(&line))
+}
+
+/// The CPUs that a process may run on, of the first two.
+pub(crate) fn cpus(pid: u32) -> [bool; 2] {
+    let cpus = sched_getaffinity(Pid::from_raw(pid.cast_signed())).unwrap();
+    [0, 1].map(|cpu| cpus.is_set(cpu))
+}
+
+/// Waits for what others do in their own time.
+pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "not within {PATIENCE:?}: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
