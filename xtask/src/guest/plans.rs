@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use serde_json::Value;
 
-use super::machine::{TO_NIC, TO_VIRTIO, Tap, Variant};
+use super::machine::{TO_NIC, TO_VIRTIO, Variant};
 use super::session::Guest;
 use super::traffic::{FEW, Flows, Traffic};
 use super::tuning::{State, words};
