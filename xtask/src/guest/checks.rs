@@ -42,7 +42,8 @@ fn describe(guest: &mut Guest, variant: Variant) -> anyhow::Result<Vec<String>> 
     let found: BTreeMap<&str, &str> = said.output.lines().filter_map(|line| line.split_once(": ")).collect();
     let mut failed = Vec::new();
     for (what, expected) in facts(variant) {
-        let value = found.get(what.as_str()).with_context(|| format!("the guest does not tell its {what}"))?;
+        let value =
+            found.get(what.as_str()).with_context(|| format!("the guest does not tell its {what}"))?;
         if *value != expected {
             failed.push(format!("{what}: {value}, not {expected}"));
         }
