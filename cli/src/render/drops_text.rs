@@ -51,7 +51,7 @@ fn sampled(ledger: &Ledger) -> Option<String> {
         packets => format!("The sockets dropped {} datagrams in the whole time.", grouped(packets)),
     };
     Some(format!(
-        "Sampled, since counting every packet takes {} of one CPU here: all figures are of the windows counted. {dropped} \
+        "Sampled, since counting every packet took up to {} of one CPU: all figures are of the windows counted. {dropped} \
          To count every packet, give a command to run meanwhile (-- COMMAND).",
         format::percent(sampled.counting_cpu_share)
     ))

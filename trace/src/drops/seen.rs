@@ -309,15 +309,14 @@ impl Look {
         self.timing.overhead(&self.attached)
     }
 
-    /// What looking took lately, as a share of one CPU; `None` if the kernel timed nothing since this was last called.
-    pub(super) fn recent_share(&mut self) -> Option<f64> {
-        self.timing.recent_share(&self.attached)
+    /// Has the programs timed only when [`time_now`](Self::time_now) is called.
+    pub(super) fn end_timing_thread(&mut self) {
+        self.timing.end_thread();
     }
 
-    /// How many packets passed points until now.
-    pub(super) fn passed_packets(&self) -> Result<u64, TraceError> {
-        let passed = self.attached.counters()?.passed();
-        Ok(passed.iter().map(|row| row.packets).fold(0, u64::saturating_add))
+    /// Times the programs for 10 ms: what they take, as a share of one CPU; `None` where the kernel cannot time them.
+    pub(super) fn time_now(&mut self) -> Option<f64> {
+        self.timing.time_now(&self.attached)
     }
 
     /// Counts nothing, and takes no time, until [`resume`](Self::resume).

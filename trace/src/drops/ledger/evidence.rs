@@ -41,7 +41,7 @@ pub struct Evidence {
 pub struct Sampled {
     /// The whole time, s.
     pub of_seconds: f64,
-    /// CPU time that counting takes while it goes on, as a share of one CPU.
+    /// The most CPU time that counting took while it went on, as a share of one CPU.
     pub counting_cpu_share: f64,
     /// What the sockets looked at dropped in the whole time, as they count it.
     pub socket_drops_packets: u64,

@@ -44,8 +44,9 @@ pub(super) struct Timing {
     thread: Option<JoinHandle<()>>,
     timed: mpsc::Receiver<Duration>,
     seconds: Duration,
-    /// Runs and time at the last call of [`Timing::recent_share`].
-    reported: (u64, Duration, Duration),
+    /// What a run took, ns, at each call of [`Timing::time_now`]. A program that loses its CPU for some milliseconds is timed
+    /// with them.
+    seen_run_ns: Vec<f64>,
 }
 
 /// What the call of a program takes, ns: the way there and back, and what the kernel's clock adds to a run.
@@ -80,7 +81,7 @@ impl Timing {
             thread: Some(thread),
             timed,
             seconds: Duration::ZERO,
-            reported: Default::default(),
+            seen_run_ns: Vec::new(),
         })
     }
 
@@ -94,34 +95,42 @@ impl Timing {
         if self.seconds.is_zero() {
             return Known::unknown("it was not timed for long enough");
         }
-        let run_ns = self.way.run_ns(ran.runs, ran.time);
+        let run_ns = median(&self.seen_run_ns).unwrap_or_else(|| self.way.run_ns(ran.runs, ran.time));
         let timed_seconds = self.seconds.as_secs_f64();
         let cpu_share = ran.runs as f64 * run_ns / 1e9 / timed_seconds;
         Known::Value(Overhead { cpu_share, run_ns, timed_runs: ran.runs, timed_seconds })
     }
 
-    /// The share of a CPU since this was last called; `None` if nothing was timed since.
-    pub(super) fn recent_share(&mut self, attached: &Attached) -> Option<f64> {
-        self.seconds += self.timed.try_iter().sum::<Duration>();
-        let (runs, time, seconds) = self.reported;
-        let (ran, _) = attached.runs().ok()?;
-        let timed = self.seconds.saturating_sub(seconds);
-        if timed.is_zero() {
-            return None;
+    /// Times no more by itself, but only when [`Timing::time_now`] is called.
+    pub(super) fn end_thread(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
         }
-        self.reported = (ran.runs, ran.time, self.seconds);
-        let new_runs = ran.runs.saturating_sub(runs);
-        let run_ns = self.way.run_ns(new_runs, ran.time.saturating_sub(time));
-        Some(new_runs as f64 * run_ns / 1e9 / timed.as_secs_f64())
+    }
+
+    /// Times programs for 10 ms, and returns what they take as a share of one CPU; `None` where the kernel cannot time them.
+    pub(super) fn time_now(&mut self, attached: &Attached) -> Option<f64> {
+        let (before, _) = attached.runs().ok()?;
+        let begin = Instant::now();
+        let counting = Counting::start(WHAT).ok()?;
+        std::thread::sleep(TIMED);
+        drop(counting);
+        let elapsed = begin.elapsed();
+        self.seconds += elapsed;
+        let (after, _) = attached.runs().ok()?;
+        let runs = after.runs.saturating_sub(before.runs);
+        if runs > 0 {
+            self.seen_run_ns.push(self.way.run_ns(runs, after.time.saturating_sub(before.time)));
+        }
+        let run_ns = median(&self.seen_run_ns).unwrap_or_default();
+        Some(runs as f64 * run_ns / 1e9 / elapsed.as_secs_f64())
     }
 }
 
 impl Drop for Timing {
     fn drop(&mut self) {
-        drop(self.stop.take());
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+        self.end_thread();
     }
 }
 
@@ -147,6 +156,13 @@ impl Way {
         };
         Ok(Self { way_ns: (with - without).max(0.0), clock_ns })
     }
+}
+
+/// The lower one of two in the middle; `None` of nothing.
+fn median(values: &[f64]) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted.get(values.len().saturating_sub(1) / 2).copied()
 }
 
 /// How long it takes this thread to give itself its name, ns: the fastest of some batches.

@@ -11,7 +11,7 @@ use crate::drops::ledger::{Evidence, Sampled};
 use crate::drops::seen::Subject;
 
 /// What counting may take on average, as a share of one CPU.
-const BUDGET: f64 = 0.03;
+const BUDGET: f64 = 0.02;
 
 /// How long packets are counted at a time, without what beginning and ending take.
 const WINDOW: Duration = Duration::from_millis(100);
@@ -20,7 +20,7 @@ const WINDOW: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_millis(1800);
 
 /// How often it is checked what counting takes while it goes on.
-const CHECK: Duration = Duration::from_millis(500);
+const CHECK: Duration = Duration::from_millis(250);
 
 /// A watch that counts all the time while that is cheap, and in windows otherwise.
 ///
@@ -31,25 +31,24 @@ pub struct SampledWatch {
     begun: Instant,
     first_drops: Drops,
     state: State,
-    /// What counting a packet takes on all CPUs, ns; `None` until the kernel timed it.
-    ns_per_packet: Option<f64>,
     /// The windows that ended.
     windows: Option<Evidence>,
     /// Those since the last lap.
     lap: Option<Evidence>,
     has_paused: bool,
-    /// CPU time that counting took, s, and what it took while it went on, as a share of one CPU.
+    /// CPU time that counting took, s, and what it took when last looked at, as a share of one CPU.
     taken_seconds: f64,
     share: f64,
+    /// The largest share seen.
+    largest_share: f64,
 }
 
 #[derive(Debug, Clone, Copy)]
 enum State {
     Counting {
         since: Instant,
-        /// When it was last checked what counting takes, and how many packets had passed then.
+        /// When it was last checked what counting takes.
         checked: Option<Instant>,
-        passed: u64,
     },
     Paused,
 }
@@ -60,20 +59,19 @@ impl SampledWatch {
     /// # Errors
     /// As [`Watch::start`].
     pub fn start(host: &Host, subject: &Subject, interfaces: &[String]) -> Result<Self, TraceError> {
-        let watch = Watch::start(host, subject, interfaces)?;
-        let state =
-            State::Counting { since: Instant::now(), checked: None, passed: watch.look.passed_packets()? };
+        let mut watch = Watch::start(host, subject, interfaces)?;
+        watch.look.end_timing_thread();
         Ok(Self {
             begun: Instant::now(),
             first_drops: watch.first.after.clone(),
             watch,
-            state,
-            ns_per_packet: None,
+            state: State::Counting { since: Instant::now(), checked: None },
             windows: None,
             lap: None,
             has_paused: false,
             taken_seconds: 0.0,
             share: 0.0,
+            largest_share: 0.0,
         })
     }
 
@@ -82,15 +80,12 @@ impl SampledWatch {
     /// # Errors
     /// [`TraceError`] when the kernel's tables cannot be read or programs cannot be attached.
     pub fn turn(&mut self, host: &Host) -> Result<Duration, TraceError> {
-        let State::Counting { since, checked, .. } = self.state else {
+        let State::Counting { since, checked } = self.state else {
             self.watch.resume(host)?;
-            // What was timed in the pause says nothing of the window.
-            self.watch.look.recent_share();
-            let passed = self.watch.look.passed_packets()?;
-            self.state = State::Counting { since: Instant::now(), checked: Some(Instant::now()), passed };
+            self.state = State::Counting { since: Instant::now(), checked: None };
             return Ok(WINDOW);
         };
-        self.check()?;
+        self.check();
         if self.share <= BUDGET {
             return Ok(if checked.is_some() { CHECK } else { WINDOW });
         }
@@ -108,7 +103,7 @@ impl SampledWatch {
     /// [`TraceError`] when the kernel's tables cannot be read.
     pub fn total(mut self, host: &Host) -> Result<Evidence, TraceError> {
         if matches!(self.state, State::Counting { .. }) {
-            self.check()?;
+            self.check();
             self.close(host)?;
         }
         let mut evidence = self.windows.unwrap_or_default();
@@ -117,7 +112,7 @@ impl SampledWatch {
             let drops = self.watch.socket_drops(host).since(&self.first_drops);
             evidence.sampled = Some(Sampled {
                 of_seconds,
-                counting_cpu_share: self.share,
+                counting_cpu_share: self.largest_share,
                 socket_drops_packets: drops.iter().map(|grown| grown.packets).fold(0, u64::saturating_add),
             });
             if let Known::Value(overhead) = &mut evidence.overhead {
@@ -139,28 +134,17 @@ impl SampledWatch {
     }
 
     /// Sees what counting takes.
-    fn check(&mut self) -> Result<(), TraceError> {
-        let now_passed = self.watch.look.passed_packets()?;
-        let State::Counting { since, checked, passed } = &mut self.state else { return Ok(()) };
-        let seconds = checked.unwrap_or(*since).elapsed().as_secs_f64().max(1e-3);
-        let rate = now_passed.saturating_sub(*passed) as f64 / seconds;
-        (*checked, *passed) = (Some(Instant::now()), now_passed);
-        match self.watch.look.recent_share() {
-            Some(share) => {
-                self.share = share;
-                self.ns_per_packet = (rate > 0.0).then(|| share * 1e9 / rate);
-            }
-            None => self.share = self.ns_per_packet.map_or(self.share, |ns| ns * rate / 1e9),
-        }
-        Ok(())
+    fn check(&mut self) {
+        let State::Counting { since, checked } = &mut self.state else { return };
+        self.share = self.watch.look.time_now().unwrap_or(self.share);
+        self.largest_share = self.largest_share.max(self.share);
+        self.taken_seconds += self.share * checked.unwrap_or(*since).elapsed().as_secs_f64();
+        *checked = Some(Instant::now());
     }
 
     /// Ends a window.
     fn close(&mut self, host: &Host) -> Result<(), TraceError> {
         let (window, lap) = self.watch.total_and_lap(host)?;
-        if let State::Counting { since, .. } = self.state {
-            self.taken_seconds += self.share * since.elapsed().as_secs_f64();
-        }
         let joined = |sum: Option<Evidence>, new: Evidence| match sum {
             Some(sum) => sum.joined(&new),
             None => new,
