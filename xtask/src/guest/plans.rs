@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use linerate_tune::Profile;
+use linerate_tune::profile::Wanted;
 use serde_json::Value;
 
 use super::machine::{TO_NIC, TO_VIRTIO, Variant};
@@ -35,9 +37,11 @@ pub(super) fn run(guest: &mut Guest, variant: Variant) -> anyhow::Result<Vec<Str
     for (interface, _) in wires {
         let (changes, findings) = plan(guest, interface, "")?;
         println!("  {interface} without a server: {} changes, doctor finds {findings}", changes.len());
-        if !changes.is_empty() {
-            failed.push(format!("{interface}: changes without a UDP service: {}", shown(&changes)));
-        }
+        // What moves interrupts or slows TCP is left alone while there is nobody whom it helps.
+        let costly = |change: &&Change| ["irq", "offload"].iter().any(|kind| change.setting.contains(kind));
+        let costly = changes.iter().filter(costly);
+        failed.extend(costly.map(|change| format!("{interface}: without a UDP service: {change}")));
+        failed.extend(unexplained(interface, &changes));
     }
     done(guest, SERVER)?;
     for (interface, wire) in wires {
@@ -57,8 +61,7 @@ fn tuned(guest: &mut Guest, interface: &str) -> anyhow::Result<Vec<String>> {
     for change in &changes {
         println!("    {change}");
     }
-    let without_reason = changes.iter().filter(|change| change.reasons.is_empty());
-    failed.extend(without_reason.map(|change| format!("{interface}: no reason for {change}")));
+    failed.extend(unexplained(interface, &changes));
     let apply = format!("linerate tune apply --interface {interface} --watch 3 --yes");
     let applied = guest.ask(&apply, PATIENCE)?;
     if applied.status > 1 {
@@ -98,6 +101,11 @@ impl std::fmt::Display for Change {
     }
 }
 
+fn unexplained(interface: &str, changes: &[Change]) -> Vec<String> {
+    let without_reason = changes.iter().filter(|change| change.reasons.is_empty());
+    without_reason.map(|change| format!("{interface}: no reason for {change}")).collect()
+}
+
 /// The changes planned for an interface, and what doctor leaves to a person.
 fn plan(guest: &mut Guest, interface: &str, options: &str) -> anyhow::Result<(Vec<Change>, String)> {
     let command = format!("linerate tune plan --interface {interface} {options} --json -");
@@ -106,7 +114,9 @@ fn plan(guest: &mut Guest, interface: &str, options: &str) -> anyhow::Result<(Ve
     let plan: Value = serde_json::from_str(&said.output).context("tune plan printed no JSON")?;
     let list = |key: &str| plan[key].as_array().cloned().unwrap_or_default();
     let held = list("held_back");
-    let changes = list("agreements").iter().chain(&list("changes")).map(Change::read).collect();
+    let profile = Profile::named(plan["goal"].as_str().unwrap_or_default())?;
+    let read = |change| Change::read(change, &profile);
+    let changes = list("agreements").iter().chain(&list("changes")).map(read).collect();
     let named = |value: &Value, key: &str| value[key].as_str().unwrap_or_default().to_owned();
     let left: Vec<String> = list("left").iter().map(|left| named(left, "finding")).collect();
     let held: Vec<String> =
@@ -115,9 +125,13 @@ fn plan(guest: &mut Guest, interface: &str, options: &str) -> anyhow::Result<(Ve
 }
 
 impl Change {
-    fn read(change: &Value) -> Self {
+    fn read(change: &Value, profile: &Profile) -> Self {
         let findings = change["findings"].as_array().cloned().unwrap_or_default();
-        let reasons: Vec<String> = findings.iter().filter_map(Value::as_str).map(str::to_owned).collect();
+        let mut reasons: Vec<String> = findings.iter().filter_map(Value::as_str).map(str::to_owned).collect();
+        let is_asked_for = |wanted: &Wanted| change["why"] == wanted.why.as_str();
+        if profile.values.iter().any(is_asked_for) {
+            reasons.push(format!("profile {}", profile.name));
+        }
         let text = |key: &str| change[key].as_str().map_or_else(|| change[key].to_string(), str::to_owned);
         Self { setting: change["setting"].to_string(), from: text("from"), to: text("to"), reasons }
     }
