@@ -114,7 +114,6 @@ pub struct Finding {
     /// What a person would type to mend it; empty while `first` names something.
     pub commands: Vec<String>,
     /// The finding to fix first, because this fix alone would make things worse.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub first: Option<&'static str>,
     /// When not to mend it.
     pub unless: &'static str,
