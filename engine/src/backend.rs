@@ -2,13 +2,11 @@
 
 pub(crate) mod mmsg;
 pub(crate) mod recvfrom;
-pub(crate) mod uring;
 pub(crate) mod xdp;
 
 use std::io;
 use std::sync::Arc;
 
-pub use uring::Uring;
 pub use xdp::{Xdp, XdpInterface, XdpMode, XdpQueue, XdpReport};
 
 pub(crate) use xdp::Addresses;
@@ -39,19 +37,15 @@ pub(crate) struct Job<'a, S> {
 
 /// The backend that was asked for where it can run here, else the one that serves instead.
 pub(crate) fn possible(wanted: Backend, fallbacks: &mut Vec<Fallback>) -> Backend {
-    let (what, probed) = match wanted {
-        Backend::Recvfrom | Backend::Mmsg { .. } => return wanted,
-        Backend::Uring(settings) => {
-            ("io_uring, mmsg is used instead", uring::possible(settings, fallbacks).map(Backend::Uring))
-        }
-        Backend::Xdp(_) => ("AF_XDP, mmsg is used instead", xdp::probe().map(|()| wanted)),
-    };
-    match probed {
-        Ok(possible) => possible,
-        Err(why) => {
-            fallbacks.push(Fallback { what: what.to_owned(), why });
-            Backend::default()
-        }
+    match wanted {
+        Backend::Recvfrom | Backend::Mmsg { .. } => wanted,
+        Backend::Xdp(_) => match xdp::probe() {
+            Ok(()) => wanted,
+            Err(why) => {
+                fallbacks.push(Fallback { what: "AF_XDP, mmsg is used instead".to_owned(), why });
+                Backend::default()
+            }
+        },
     }
 }
 
@@ -143,13 +137,6 @@ impl<'a> Tally<'a> {
     fn send_failed(&mut self, error: &io::Error) {
         self.counts.send_failed.count(error);
         self.rest = true;
-    }
-
-    /// The same for a reply that was counted as answered when it was submitted.
-    #[cold]
-    fn send_refused(&mut self, error: &io::Error) {
-        self.counts.answered -= 1;
-        self.send_failed(error);
     }
 }
 

@@ -45,9 +45,6 @@ pub struct Counts {
     pub restarts: u64,
     /// Failed receive calls, interrupted ones not counted.
     pub receive_errors: u64,
-    /// Times io_uring's receive stopped because all its buffers were taken, and was armed anew. Nothing is lost by that.
-    #[serde(default)]
-    pub starved: u64,
     /// Of the requests received, those that came as frames by AF_XDP and not from the socket.
     #[serde(default)]
     pub frames: u64,
@@ -144,7 +141,6 @@ impl AddAssign for Counts {
         self.panicked += other.panicked;
         self.restarts += other.restarts;
         self.receive_errors += other.receive_errors;
-        self.starved += other.starved;
         self.frames += other.frames;
         self.checksum_errors += other.checksum_errors;
         self.batches += other.batches;
@@ -169,7 +165,6 @@ pub(crate) struct Counters {
     redirected: AtomicU64,
     truncated: AtomicU64,
     receive_errors: AtomicU64,
-    starved: AtomicU64,
     frames: AtomicU64,
     checksum_errors: AtomicU64,
     batches: AtomicU64,
@@ -198,7 +193,6 @@ impl Counters {
         self.redirected.store(counts.redirected, Relaxed);
         self.truncated.store(counts.truncated, Relaxed);
         self.receive_errors.store(counts.receive_errors, Relaxed);
-        self.starved.store(counts.starved, Relaxed);
         self.frames.store(counts.frames, Relaxed);
         self.checksum_errors.store(counts.checksum_errors, Relaxed);
         for (shared, own) in self.send_failed.iter().zip(counts.send_failed.fields()) {
@@ -252,7 +246,6 @@ impl Counters {
             panicked: self.panicked.load(Relaxed),
             restarts: self.restarts.load(Relaxed),
             receive_errors: self.receive_errors.load(Relaxed),
-            starved: self.starved.load(Relaxed),
             frames: self.frames.load(Relaxed),
             checksum_errors: self.checksum_errors.load(Relaxed),
             batches: self.batches.load(Relaxed),

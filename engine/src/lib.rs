@@ -70,7 +70,7 @@ pub mod steer;
 mod sys;
 mod worker;
 
-pub use backend::{Uring, Xdp, XdpInterface, XdpMode, XdpQueue, XdpReport};
+pub use backend::{Xdp, XdpInterface, XdpMode, XdpQueue, XdpReport};
 pub use counters::{Counts, SendFailures};
 pub use deferred::DeferredReply;
 pub use echo::Echo;

@@ -228,8 +228,8 @@ impl Builder {
     /// pass through the stack instead of many where clients send bursts, as QUIC does.
     /// [`Request::datagrams`](crate::Request::datagrams) takes them apart, and the request counts as one. The reply of
     /// [`Action::Echo`](crate::Action::Echo) is cut as the request was;
-    /// [`ReplyOptions::segment_bytes`](crate::ReplyOptions::segment_bytes) cuts others. [`Backend::Uring`] does not have it,
-    /// and AF_XDP delivers single datagrams. Default: false.
+    /// [`ReplyOptions::segment_bytes`](crate::ReplyOptions::segment_bytes) cuts others.
+    /// AF_XDP delivers single datagrams. Default: false.
     pub fn gro(mut self, wanted: bool) -> Self {
         self.options.gro = wanted;
         self
@@ -373,12 +373,7 @@ impl Builder {
 
     /// A backend that cannot do what is asked of it, and what that is.
     fn lacking(&self, backend: Backend) -> Option<(&'static str, &'static str)> {
-        let adopted = !self.adopted.is_empty();
         match backend {
-            Backend::Uring(_) if self.options.gro => {
-                Some(("io_uring", "it has no receive offload (UDP_GRO)"))
-            }
-            Backend::Uring(_) if adopted => Some(("io_uring", "it does not serve adopted sockets")),
             Backend::Xdp(_) if self.addresses.is_empty() => {
                 Some(("AF_XDP", "adopted sockets are served as such: Builder::bind gives it an address"))
             }
@@ -453,9 +448,6 @@ impl Builder {
             && !(1..=1024).contains(&batch)
         {
             return Err(Error::Batch { batch });
-        }
-        if let Backend::Uring(settings) = self.backend {
-            settings.check()?;
         }
         if let Backend::Xdp(Xdp { frames, batch, .. }) = self.backend {
             let limit = "a queue has a power of two of them, 128 to 65,536";

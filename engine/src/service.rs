@@ -64,8 +64,7 @@ pub enum Action {
 
 /// How a reply leaves, where not as a plain one. The default is a plain one.
 ///
-/// [`Backend::Uring`](crate::Backend::Uring) can send neither a traffic class nor segments; such replies are counted in
-/// [`SendFailures::other`](crate::SendFailures::other). By AF_XDP they leave by the worker's UDP socket.
+/// By AF_XDP one with options leaves by the worker's UDP socket.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ReplyOptions {
     /// Another address than the request's sender, as for [`Action::ReplyTo`].

@@ -10,5 +10,4 @@ pub(crate) mod option;
 pub(crate) mod single;
 pub(crate) mod stamp;
 pub(crate) mod thread;
-pub(crate) mod uring;
 pub(crate) mod xsk;

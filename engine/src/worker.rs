@@ -212,7 +212,6 @@ impl<S: Service + 'static> Start<S> {
         match self.backend {
             Backend::Recvfrom => backend::recvfrom::run(job),
             Backend::Mmsg { .. } => backend::mmsg::run(job),
-            Backend::Uring(settings) => backend::uring::run(job, settings),
             Backend::Xdp(_) => backend::xdp::run(job, self.xdp.as_mut()),
         }
     }

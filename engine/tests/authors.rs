@@ -9,11 +9,11 @@ use std::thread;
 use std::time::Duration;
 
 use linerate_engine::{
-    Action, Backend, Builder, DeferredReply, Echo, Error, Fallback, ReplyOptions, Request, Running, Server,
-    Service, Sockets, Uring,
+    Action, Builder, DeferredReply, Echo, Error, Fallback, ReplyOptions, Request, Running, Server, Service,
+    Sockets,
 };
 use socket2::{Domain, Socket, Type};
-use support::{Outcome, PATIENCE, ask, backends, client, lacking, skip};
+use support::{BACKENDS, Outcome, PATIENCE, ask, client, skip};
 
 const ANY: &str = "127.0.0.1:0";
 
@@ -39,7 +39,7 @@ fn hand_over(builder: Builder) -> Result<(Running, Receiver<Job>), Error> {
 
 #[test]
 fn a_reply_may_come_later_and_from_another_thread() -> Outcome {
-    for backend in backends("a_reply_may_come_later_and_from_another_thread") {
+    for backend in BACKENDS {
         for (bind, at) in [(ANY, "127.0.0.1"), ("0.0.0.0:0", "127.0.0.3"), ("[::]:0", "127.0.0.3")] {
             let builder = Server::builder().bind(bind.parse()?).workers(2).backend(backend);
             let (running, requests) = hand_over(builder)?;
@@ -106,10 +106,7 @@ fn a_datagram_to_a_group_comes_to_one_worker() -> Outcome {
 
 #[test]
 fn sockets_that_exist_are_served_and_outlive_the_server() -> Outcome {
-    let test = "sockets_that_exist_are_served_and_outlive_the_server";
-    let here: Vec<Backend> =
-        backends(test).into_iter().filter(|backend| !matches!(backend, Backend::Uring(_))).collect();
-    for backend in here {
+    for backend in BACKENDS {
         let (own, client) = (UdpSocket::bind(ANY)?, client(ANY)?);
         own.set_nonblocking(true)?;
         let stranger = support::client(ANY)?;
@@ -143,7 +140,7 @@ fn sockets_that_exist_are_served_and_outlive_the_server() -> Outcome {
 
 #[test]
 fn several_addresses_have_workers_each() -> Outcome {
-    for backend in backends("several_addresses_have_workers_each") {
+    for backend in BACKENDS {
         for sockets in support::LAYOUTS {
             let running = Server::builder()
                 .bind(ANY.parse()?)
@@ -204,7 +201,7 @@ fn replying(builder: Builder, length: usize, options: ReplyOptions) -> Result<Ru
 fn a_traffic_class_is_received_and_sent() -> Outcome {
     // Expedited forwarding, and ECN's Congestion Experienced.
     let class = 0xbb;
-    for backend in backends("a_traffic_class_is_received_and_sent") {
+    for backend in BACKENDS {
         for bind in [ANY, "0.0.0.0:0", "[::1]:0", "[::]:0"] {
             let at = if bind.starts_with('[') { "[::1]:0" } else { ANY };
             let server = Server::builder().bind(bind.parse()?).workers(1);
@@ -217,16 +214,7 @@ fn a_traffic_class_is_received_and_sent() -> Outcome {
             let sender = replying(server.clone().backend(backend), 9, options)?;
             let through = SocketAddr::new(to.ip(), sender.local_addr().port());
             client(at)?.send_to(b"go", through)?;
-            if matches!(backend, Backend::Uring(_)) {
-                let counted = || sender.total().send_failed.other;
-                let begun = std::time::Instant::now();
-                while counted() == 0 && begun.elapsed() < PATIENCE {
-                    thread::sleep(Duration::from_millis(1));
-                }
-                assert_eq!(counted(), 1, "what it cannot send is counted");
-            } else {
-                assert_eq!(seen.recv_timeout(PATIENCE)?, (Some(class), None, vec![9]), "{backend:?} {bind}");
-            }
+            assert_eq!(seen.recv_timeout(PATIENCE)?, (Some(class), None, vec![9]), "{backend:?} {bind}");
             let (deferring, requests) = hand_over(server.backend(backend))?;
             client(at)?.send_to(b"go", SocketAddr::new(to.ip(), deferring.local_addr().port()))?;
             requests.recv_timeout(PATIENCE)?.1.send_with(b"later", options)?;
@@ -247,8 +235,7 @@ fn a_traffic_class_is_received_and_sent() -> Outcome {
 #[test]
 fn segments_are_received_at_once_and_sent_as_datagrams() -> Outcome {
     let test = "segments_are_received_at_once_and_sent_as_datagrams";
-    let here = backends(test).into_iter().filter(|backend| !matches!(backend, Backend::Uring(_)));
-    for backend in here {
+    for backend in BACKENDS {
         for bind in [ANY, "0.0.0.0:0", "[::1]:0"] {
             let at = if bind.starts_with('[') { "[::1]:0" } else { ANY };
             let server = Server::builder().bind(bind.parse()?).workers(1).backend(backend);
@@ -293,19 +280,7 @@ fn segments_are_received_at_once_and_sent_as_datagrams() -> Outcome {
 }
 
 #[test]
-fn a_backend_that_lacks_something_says_so() -> Outcome {
-    let test = "a_backend_that_lacks_something_says_so";
-    if let Some(why) = lacking(Backend::Uring(Uring::default())) {
-        skip(test, why);
-        return Ok(());
-    }
-    let uring = || Server::builder().workers(1).backend(Backend::Uring(Uring::default()));
-    let offload = uring().bind(ANY.parse()?).gro(true).start(|_| Echo)?;
-    let adopted = uring().adopt(UdpSocket::bind(ANY)?).start(|_| Echo)?;
-    for running in [offload, adopted] {
-        assert_eq!(running.fallbacks().len(), 1, "{:?}", running.fallbacks());
-        assert_eq!(ask(&client(ANY)?, running.local_addr(), b"yet")?.0, b"yet");
-    }
+fn adopted_sockets_are_not_steered() -> Outcome {
     let steered = Sockets::SteeredByCpu(linerate_engine::Program::Cbpf);
     let refused = Server::builder().adopt(UdpSocket::bind(ANY)?).sockets(steered).prepare();
     assert!(matches!(refused, Err(Error::Adopted { .. })), "{refused:?}");

@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant, SystemTime};
 
 use linerate_engine::{Action, Backend, Overload, Request, Server, Shed};
-use support::{Outcome, PATIENCE, ask, backends, client};
+use support::{BACKENDS, Outcome, PATIENCE, ask, client};
 
 /// What a worker saw of a request: its receive time, and the time when it had it in hand.
 type Seen = (Option<SystemTime>, SystemTime);
@@ -84,7 +84,7 @@ fn second(
 
 #[test]
 fn a_wait_in_the_queue_is_after_the_receive_time() -> Outcome {
-    for backend in backends("a_wait_in_the_queue_is_after_the_receive_time") {
+    for backend in BACKENDS {
         for (bind, local, to) in [
             ("127.0.0.1:0", "127.0.0.1:0", "127.0.0.1"),
             ("0.0.0.0:0", "127.0.0.1:0", "127.0.0.7"),
@@ -117,7 +117,7 @@ fn a_wait_in_the_queue_is_after_the_receive_time() -> Outcome {
 
 #[test]
 fn who_does_not_ask_is_told_none() -> Outcome {
-    for backend in backends("who_does_not_ask_is_told_none") {
+    for backend in BACKENDS {
         for bind in ["127.0.0.1:0", "0.0.0.0:0"] {
             let running = Server::builder().bind(bind.parse()?).workers(1).backend(backend).start(|_| {
                 |request: &Request<'_>, _: &mut [u8]| match request.receive_time() {
@@ -138,7 +138,7 @@ fn who_does_not_ask_is_told_none() -> Outcome {
 fn old_requests_are_shed_by_their_receive_times() -> Outcome {
     let shed_after = Duration::from_millis(20);
     let overload = Overload { shed: Shed::Oldest, shed_after, ..Overload::default() };
-    for backend in backends("old_requests_are_shed_by_their_receive_times") {
+    for backend in BACKENDS {
         let (told, in_hand) = channel();
         let (go_on, word) = channel::<()>();
         let mut word = Some(word);

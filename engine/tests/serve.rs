@@ -6,11 +6,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::mpsc;
 
 use linerate_engine::{Action, Backend, Echo, PathMtuDiscovery, Pinning, Request, Server, Sockets, Stray};
-use support::{LAYOUTS, Outcome, PATIENCE, ask, backends, client, cpus, skip};
+use support::{BACKENDS, LAYOUTS, Outcome, PATIENCE, ask, client, cpus, skip};
 
 #[test]
 fn every_backend_and_layout_echoes() -> Outcome {
-    for backend in backends("every_backend_and_layout_echoes") {
+    for backend in BACKENDS {
         for sockets in LAYOUTS {
             let running = Server::builder()
                 .bind("127.0.0.1:0".parse()?)
@@ -34,7 +34,7 @@ fn every_backend_and_layout_echoes() -> Outcome {
 
 #[test]
 fn replies_leave_from_the_address_the_request_came_to() -> Outcome {
-    for backend in backends("replies_leave_from_the_address_the_request_came_to") {
+    for backend in BACKENDS {
         let running =
             Server::builder().bind("0.0.0.0:0".parse()?).workers(2).backend(backend).start(|_| Echo)?;
         let port = running.local_addr().port();
@@ -49,7 +49,7 @@ fn replies_leave_from_the_address_the_request_came_to() -> Outcome {
 
 #[test]
 fn one_dual_stack_server_serves_both_families() -> Outcome {
-    for backend in backends("one_dual_stack_server_serves_both_families") {
+    for backend in BACKENDS {
         let (told, tell) = mpsc::channel();
         let running =
             Server::builder().bind("[::]:0".parse()?).workers(1).backend(backend).start(move |_| {
@@ -86,7 +86,7 @@ fn ipv6_alone_leaves_ipv4_alone() -> Outcome {
 
 #[test]
 fn a_reply_may_go_elsewhere() -> Outcome {
-    for backend in backends("a_reply_may_go_elsewhere") {
+    for backend in BACKENDS {
         for (bind, at) in [("127.0.0.1:0", "127.0.0.1"), ("0.0.0.0:0", "127.0.0.3"), ("[::]:0", "127.0.0.3")]
         {
             let third = client("127.0.0.1:0")?;
@@ -111,7 +111,7 @@ fn a_reply_may_go_elsewhere() -> Outcome {
 
 #[test]
 fn replies_that_cannot_be_sent_are_counted_and_the_others_go() -> Outcome {
-    for backend in backends("replies_that_cannot_be_sent_are_counted_and_the_others_go") {
+    for backend in BACKENDS {
         let six: SocketAddr = "[::1]:9".parse()?;
         let server = Server::builder()
             .bind("127.0.0.1:0".parse()?)
@@ -148,7 +148,7 @@ fn replies_that_cannot_be_sent_are_counted_and_the_others_go() -> Outcome {
 
 #[test]
 fn oversized_requests_are_counted_or_delivered() -> Outcome {
-    for backend in backends("oversized_requests_are_counted_or_delivered") {
+    for backend in BACKENDS {
         for deliver in [false, true] {
             let running = Server::builder()
                 .bind("127.0.0.1:0".parse()?)

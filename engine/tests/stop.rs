@@ -11,11 +11,11 @@ use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use linerate_engine::{Action, Echo, Error, Request, Server};
-use support::{LAYOUTS, Outcome, PATIENCE, ask, backends, client};
+use support::{BACKENDS, LAYOUTS, Outcome, PATIENCE, ask, client};
 
 #[test]
 fn idle_workers_end_at_once() -> Outcome {
-    for backend in backends("idle_workers_end_at_once") {
+    for backend in BACKENDS {
         for sockets in LAYOUTS {
             let running = Server::builder()
                 .bind("127.0.0.1:0".parse()?)
@@ -31,7 +31,7 @@ fn idle_workers_end_at_once() -> Outcome {
 
 #[test]
 fn what_is_queued_is_answered_and_an_empty_datagram_is_no_stop() -> Outcome {
-    for backend in backends("what_is_queued_is_answered_and_an_empty_datagram_is_no_stop") {
+    for backend in BACKENDS {
         for bind in ["127.0.0.1:0", "0.0.0.0:0", "[::1]:0", "[::]:0"] {
             let server = Server::builder()
                 .bind(bind.parse()?)
@@ -60,7 +60,7 @@ fn what_is_queued_is_answered_and_an_empty_datagram_is_no_stop() -> Outcome {
 /// Clients keep sending while the server stops: whatever it counts as answered arrives.
 #[test]
 fn a_stop_under_load_loses_nothing_it_took() -> Outcome {
-    for backend in backends("a_stop_under_load_loses_nothing_it_took") {
+    for backend in BACKENDS {
         for sockets in LAYOUTS {
             let running =
                 Server::builder().bind("127.0.0.1:0".parse()?).sockets(sockets).backend(backend).start(
@@ -172,7 +172,7 @@ fn draining_has_an_end() -> Outcome {
 
 #[test]
 fn a_panic_names_its_worker_and_spares_the_others() -> Outcome {
-    for backend in backends("a_panic_names_its_worker_and_spares_the_others") {
+    for backend in BACKENDS {
         for sockets in LAYOUTS {
             let running = Server::builder()
                 .bind("127.0.0.1:0".parse()?)
@@ -213,7 +213,7 @@ fn a_panic_names_its_worker_and_spares_the_others() -> Outcome {
 /// The service is made anew, the socket and what it has queued stay.
 #[test]
 fn a_worker_that_panics_is_started_anew() -> Outcome {
-    for backend in backends("a_worker_that_panics_is_started_anew") {
+    for backend in BACKENDS {
         let made = Arc::new(AtomicU64::new(0));
         let counting = Arc::clone(&made);
         let running =

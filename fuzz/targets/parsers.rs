@@ -4,9 +4,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use linerate_tune::boost::parse::PARSERS as BOOST;
 use linerate_host::parse::PARSERS as HOST;
 use linerate_trace::parse::PARSERS as TRACE;
+use linerate_tune::boost::parse::PARSERS as BOOST;
 use linerate_tune::parse::PARSERS as TUNE;
 
 fuzz_target!(|input: &[u8]| {

@@ -11,7 +11,7 @@ use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
-use linerate_engine::{Action, Backend, Request, Running, Server, Uring};
+use linerate_engine::{Action, Backend, Request, Running, Server};
 
 /// The longest datagram that UDP over IPv4 carries.
 const LONGEST: usize = 65_507;
@@ -82,9 +82,6 @@ impl Bench {
                 Subject::new("[::]:0", Backend::Mmsg { batch: 3 }, false),
                 Subject::new("127.0.0.1:0", Backend::Recvfrom, true),
                 Subject::new("[::]:0", Backend::Recvfrom, false),
-                // Where there is no io_uring these are served by mmsg.
-                Subject::new("127.0.0.1:0", Backend::Uring(Uring { buffers: 8, ..Uring::default() }), true),
-                Subject::new("[::]:0", Backend::Uring(Uring::default()), false),
             ],
             stranger: client(),
             good: client(),

@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn a_subject_is_started_as_it_was_described() {
-        for side in [bench::Side::Engine, bench::Side::Uring, bench::Side::C] {
+        for side in [bench::Side::Engine, bench::Side::C] {
             for wildcard in [false, true] {
                 let subject = bench::Subject { side, requests: 256, batch: 64, payload: 100, wildcard };
                 let arguments = std::iter::once("xtask".to_owned()).chain(subject.arguments());

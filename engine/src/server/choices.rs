@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::backend::{Uring, Xdp};
+use crate::backend::Xdp;
 #[cfg(doc)]
 use crate::server::{Builder, Server};
 use crate::steer::Program;
@@ -32,9 +32,6 @@ pub enum Backend {
         /// Most messages a call.
         batch: u16,
     },
-    /// io_uring: a receive that stays armed, into buffers that the kernel picks, and sends in batches. Where the kernel
-    /// lacks what it takes (Linux 6.1), the server runs on [`Mmsg`](Self::Mmsg) and says so in [`Server::fallbacks`].
-    Uring(Uring),
     /// AF_XDP (Linux 5.10): requests are taken from the device's queues before the network stack sees them, and answered in place.
     /// What that leaves to the stack, and all of it where AF_XDP cannot run, is served as by [`Mmsg`](Self::Mmsg), which
     /// [`Server::fallbacks`] then tells.
@@ -47,7 +44,7 @@ impl Backend {
         match self {
             Self::Recvfrom => 1,
             Self::Mmsg { batch } => usize::from(batch),
-            Self::Uring(_) | Self::Xdp(_) => usize::from(BATCH),
+            Self::Xdp(_) => usize::from(BATCH),
         }
     }
 }

@@ -9,12 +9,12 @@ use std::process::Command;
 use std::sync::mpsc::{self, Receiver, Sender};
 
 use linerate_engine::{Echo, Server};
-use support::{Outcome, ask, backends, client, skip};
+use support::{BACKENDS, Outcome, ask, client, skip};
 
 /// A broadcast address is no source to answer from.
 #[test]
 fn a_broadcast_is_answered_from_a_proper_address() -> Outcome {
-    for backend in backends("a_broadcast_is_answered_from_a_proper_address") {
+    for backend in BACKENDS {
         for bind in ["0.0.0.0:0", "[::]:0"] {
             let running =
                 Server::builder().bind(bind.parse()?).workers(1).backend(backend).start(|_| Echo)?;
@@ -92,7 +92,7 @@ fn server_host(from_client: &Receiver<Place>, to_client: &Sender<Order>) -> Resu
         "address add fd00::2/64 dev lan0 nodad",
         "address add fe80::5/64 dev lan0 nodad",
     ])?;
-    for backend in backends("every_address_of_an_interface_answers_for_itself") {
+    for backend in BACKENDS {
         for bind in ["0.0.0.0:0", "[::]:0"] {
             let running =
                 Server::builder().bind(bind.parse()?).workers(1).backend(backend).start(|_| Echo)?;

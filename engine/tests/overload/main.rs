@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use linerate_engine::{Action, Backend, Counts, Overload, Request, Server, Service, Shed};
-use support::{Outcome, PATIENCE, ask, backends, client};
+use support::{BACKENDS, Outcome, PATIENCE, ask, client};
 
 /// Answers with the request itself, but none before the other end is dropped.
 #[derive(Clone)]
@@ -111,10 +111,9 @@ fn sheds(backend: Backend) -> Outcome {
 
 #[test]
 fn what_waited_too_long_is_shed_and_what_is_fresh_is_answered() -> Outcome {
-    let backends = backends("what_waited_too_long_is_shed_and_what_is_fresh_is_answered");
     let told = |backend| sheds(backend).map_err(|error| format!("{backend:?}: {error}"));
     std::thread::scope(|scope| {
-        let all: Vec<_> = backends.into_iter().map(|backend| scope.spawn(move || told(backend))).collect();
+        let all: Vec<_> = BACKENDS.into_iter().map(|backend| scope.spawn(move || told(backend))).collect();
         for one in all {
             one.join().map_err(|_| "a backend's server does not shed")??;
         }

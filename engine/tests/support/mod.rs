@@ -5,26 +5,16 @@ use std::io::Write as _;
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
-use linerate_engine::{Backend, Program, Server, Sockets, Uring};
+use linerate_engine::{Backend, Program, Server, Sockets};
 
 pub(crate) type Outcome = Result<(), Box<dyn std::error::Error>>;
 
 /// Long enough that only a lost datagram takes so long.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The backends that run here. For those that do not, `test` is said to skip them.
-pub(crate) fn backends(test: &str) -> Vec<Backend> {
-    let everywhere = [Backend::Recvfrom, Backend::Mmsg { batch: 1 }, Backend::Mmsg { batch: 64 }];
-    let here = [("uring", Backend::Uring(Uring::default()))];
-    let here = here.into_iter().filter(|(name, backend)| match lacking(*backend) {
-        None => true,
-        Some(why) => {
-            skip(&format!("{test} over {name}"), why);
-            false
-        }
-    });
-    everywhere.into_iter().chain(here.map(|(_, backend)| backend)).collect()
-}
+/// Those that run everywhere.
+pub(crate) const BACKENDS: [Backend; 3] =
+    [Backend::Recvfrom, Backend::Mmsg { batch: 1 }, Backend::Mmsg { batch: 64 }];
 
 /// Why a server would not run on `backend` here.
 pub(crate) fn lacking(backend: Backend) -> Option<String> {

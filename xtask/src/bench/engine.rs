@@ -1,8 +1,8 @@
-//! The engine's mmsg backend beside the same loop in C, and its io_uring backend, which is told and not judged.
+//! The engine's mmsg backend beside the same loop in C.
 //!
 //! A queue of requests is served by a thread whose instructions are counted from birth to end. The difference between
 //! a long queue and a short one, divided by the requests between them, is the cost of a transaction: what starting and
-//! ending costs falls out. What the kernel does is in none of the figures: io_uring has it do more of the work.
+//! ending costs falls out. What the kernel does is not counted.
 
 use std::process::ExitCode;
 
@@ -10,7 +10,7 @@ use anyhow::ensure;
 use clap::Args;
 
 use super::meter::Meter;
-use super::subject::{self, Side, Subject};
+use super::subject::{Side, Subject};
 
 #[derive(Debug, Args)]
 pub(crate) struct Engine {
@@ -38,13 +38,6 @@ struct Figure {
     high: f64,
 }
 
-/// What C took.
-struct Measured {
-    batch: u16,
-    wildcard: bool,
-    figure: Figure,
-}
-
 /// What a server is bound to, in words.
 fn bound(wildcard: bool) -> &'static str {
     if wildcard { "wildcard address" } else { "one address" }
@@ -69,7 +62,6 @@ impl Engine {
             self.repeats
         );
         let mut kept = true;
-        let mut of_c = Vec::new();
         for batch in &self.batch {
             for wildcard in [false, true] {
                 let ours = self.measure(meter, Side::Engine, *batch, wildcard)?;
@@ -82,37 +74,14 @@ impl Engine {
                     theirs.show()
                 );
                 kept &= ours.median <= theirs.median;
-                of_c.push(Measured { batch: *batch, wildcard, figure: theirs });
             }
         }
-        self.uring(meter, &of_c);
         if kept {
             println!("ok: the engine costs no more than C");
             Ok(ExitCode::SUCCESS)
         } else {
             println!("FAILED: the engine costs more than C");
             Ok(ExitCode::FAILURE)
-        }
-    }
-
-    /// io_uring beside C at the largest batch. Nothing is promised of it, so that nothing here fails.
-    fn uring(&self, meter: Meter, theirs: &[Measured]) {
-        if let Some(why) = subject::uring_lacks() {
-            println!("  io_uring: not here: {why}");
-            return;
-        }
-        let largest = theirs.iter().map(|measured| measured.batch).max();
-        for Measured { batch, wildcard, figure } in theirs.iter().filter(|one| Some(one.batch) == largest) {
-            match self.measure(meter, Side::Uring, *batch, *wildcard) {
-                Ok(ours) => println!(
-                    "  io_uring, {:16}  engine {}  C {}  ratio {:.3}, of which nothing is promised",
-                    bound(*wildcard),
-                    ours.show(),
-                    figure.show(),
-                    ours.median / figure.median
-                ),
-                Err(why) => println!("  io_uring, {}: could not be counted: {why:#}", bound(*wildcard)),
-            }
         }
     }
 

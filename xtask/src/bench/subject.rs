@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use clap::{Args, ValueEnum};
-use linerate_engine::{Backend, Echo, Server, Uring};
+use linerate_engine::{Backend, Echo, Server};
 use socket2::{Domain, Socket, Type};
 
 use crate::sys::{echo, trace};
@@ -20,8 +20,6 @@ const REQUEST: usize = 2048;
 pub(crate) enum Side {
     /// The engine's mmsg backend.
     Engine,
-    /// The engine's io_uring backend, which takes all that there is a call, whatever the batch.
-    Uring,
     C,
 }
 
@@ -53,12 +51,6 @@ fn prepare(address: SocketAddr, backend: Backend) -> anyhow::Result<Server> {
     }
 }
 
-/// Why there is no io_uring to count here.
-pub(crate) fn uring_lacks() -> Option<String> {
-    let any = (Ipv4Addr::LOCALHOST, 0).into();
-    prepare(any, Backend::Uring(Uring::default())).err().map(|why| format!("{why:#}"))
-}
-
 fn be_traced() -> anyhow::Result<()> {
     trace::be_traced().context("tracing is not possible")
 }
@@ -68,7 +60,6 @@ impl Subject {
     pub(crate) fn arguments(&self) -> Vec<String> {
         let side = match self.side {
             Side::Engine => "engine",
-            Side::Uring => "uring",
             Side::C => "c",
         };
         let mut arguments: Vec<String> = ["bench", "subject", "--side", side].map(str::to_owned).into();
@@ -91,12 +82,11 @@ impl Subject {
     pub(crate) fn run(self) -> anyhow::Result<()> {
         match self.side {
             Side::Engine => self.engine(Backend::Mmsg { batch: self.batch }),
-            Side::Uring => self.engine(Backend::Uring(Uring::default())),
             Side::C => self.c(),
         }
     }
 
-    /// Traced from then on only: a thread asks the kernel for io_uring while a server is prepared, and is not what is counted.
+    /// Traced once the server is prepared, which is not what is counted.
     fn engine(&self, backend: Backend) -> anyhow::Result<()> {
         let server = prepare(self.address(), backend)?;
         be_traced()?;

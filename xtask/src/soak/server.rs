@@ -7,7 +7,7 @@ use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 
 use anyhow::{Context, bail, ensure};
 use clap::ValueEnum;
-use linerate_engine::{Action, Backend, Counts, Pinning, Request, Running, Server, Uring, Xdp};
+use linerate_engine::{Action, Backend, Counts, Pinning, Request, Running, Server, Xdp};
 use linerate_lab::{Lab, LabChild};
 
 /// What makes a worker panic.
@@ -20,7 +20,6 @@ const BUFFER: usize = 4 << 20;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Calls {
     Mmsg,
-    Uring,
     Xdp,
 }
 
@@ -29,7 +28,6 @@ impl Calls {
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Mmsg => "mmsg",
-            Self::Uring => "uring",
             Self::Xdp => "xdp",
         }
     }
@@ -37,7 +35,6 @@ impl Calls {
     fn backend(self) -> Backend {
         match self {
             Self::Mmsg => Backend::default(),
-            Self::Uring => Backend::Uring(Uring::default()),
             Self::Xdp => Backend::Xdp(Xdp::default()),
         }
     }

@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use linerate_engine::{
     Backend, Counts, GuardMode, GuardReport, Overload, Pinning, Program, Running, Server, Service, Shed,
-    Sockets, Uring, XdpReport,
+    Sockets, XdpReport,
 };
 use linerate_host::CpuSet;
 use linerate_networks::Net;
@@ -108,8 +108,6 @@ enum BackendArgument {
     Recvfrom,
     /// recvmmsg and sendmmsg
     Mmsg,
-    /// io_uring
-    Uring,
     /// AF_XDP, sockets for what that leaves
     Xdp,
 }
@@ -272,7 +270,6 @@ impl ServerArguments {
             .backend(match self.backend {
                 BackendArgument::Recvfrom => Backend::Recvfrom,
                 BackendArgument::Mmsg => Backend::Mmsg { batch: self.batch },
-                BackendArgument::Uring => Backend::Uring(Uring::default()),
                 BackendArgument::Xdp => Backend::Xdp(self.xdp.settings()),
             })
             .max_request(self.max_request)

@@ -76,7 +76,6 @@ pub(super) fn all() -> Vec<Candidate> {
         echo(C, Here(Kind::C)),
         echo(MMSG, Here(Kind::Mmsg)),
         echo(MMSG_POLICY, Here(Kind::MmsgPolicy)),
-        echo("uring", Here(Kind::Uring)),
         echo(XDP, Here(Kind::Xdp)),
         echo(XDP_SET, Here(Kind::XdpSet)),
         echo(XDP_WORKING, Here(Kind::XdpWorking)),

@@ -30,7 +30,6 @@ type Serve = fn(UdpSocket) -> io::Result<()>;
 pub(crate) enum Kind {
     Mmsg,
     MmsgPolicy,
-    Uring,
     Xdp,
     XdpSet,
     XdpWorking,
@@ -71,7 +70,6 @@ impl Kind {
         match self {
             Self::Mmsg => "ours on mmsg: recvmmsg and sendmmsg of 64, a socket a thread",
             Self::MmsgPolicy => "the same with Overload::protect: sheds, fair shares, an XDP guard",
-            Self::Uring => "ours on io_uring, a socket a thread",
             Self::Xdp => "ours on AF_XDP, a socket a queue",
             Self::XdpSet => "the same with the settings given",
             Self::XdpWorking => "ours on AF_XDP, with a service that takes 2 us of its own a request",
@@ -94,7 +92,6 @@ impl Program {
             Kind::Quinn => quinn::serve,
             Kind::Mmsg
             | Kind::MmsgPolicy
-            | Kind::Uring
             | Kind::Xdp
             | Kind::XdpSet
             | Kind::XdpWorking

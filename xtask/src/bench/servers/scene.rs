@@ -68,8 +68,7 @@ impl Scene {
         Ok(scene)
     }
 
-    /// Waits until nobody has the port. That of an io_uring server which was killed is its ring's for a moment after the
-    /// process has gone (io_uring/io_uring.c of Linux 6.18, `io_ring_exit_work`).
+    /// Waits until nobody has the port.
     pub(super) fn wait_until_free(&self) -> anyhow::Result<()> {
         let address = self.address();
         let begun = Instant::now();

@@ -5,9 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use linerate_engine::{
-    Action, Backend, Builder, Echo, Overload, Pinning, Request, Running, Server, Service, Uring,
-};
+use linerate_engine::{Action, Backend, Builder, Echo, Overload, Pinning, Request, Running, Server, Service};
 use linerate_services::dns::{Dns, Served, Zones};
 
 use super::super::dns::ZONE;
@@ -31,7 +29,6 @@ impl Service for Working {
 
 pub(super) fn serve(program: &Program) -> anyhow::Result<()> {
     let backend = match program.kind {
-        Kind::Uring => Backend::Uring(Uring::default()),
         Kind::Xdp | Kind::XdpSet | Kind::XdpWorking | Kind::DnsXdp => {
             let settings = program.xdp_settings.as_deref();
             Backend::Xdp(settings.map(serde_json::from_str).transpose()?.unwrap_or_default())
