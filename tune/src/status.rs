@@ -244,6 +244,7 @@ impl Looking<'_> {
                     false => SettingState::Unknown { why },
                 }
             }),
+            Err(why) if places.is_elsewhere => Err(SettingState::Unknown { why: why.clone() }),
             Err(why) => Err(SettingState::Gone { why: why.clone() }),
         };
         let (now, state) = match read {
