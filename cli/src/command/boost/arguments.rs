@@ -90,6 +90,11 @@ impl Asked {
         Ok(Wanted { port: self.port, pid: self.pid, interfaces: self.interfaces.clone() })
     }
 
+    /// Asks for a server by its port from now on: one that was started again has other processes.
+    pub(super) fn look_for(&mut self, port: u16) {
+        (self.port, self.pid) = (Some(port), None);
+    }
+
     /// The interfaces that its packets come by; none where none were named.
     pub(super) fn interfaces(&self) -> &[String] {
         &self.interfaces
