@@ -107,7 +107,7 @@ fn processes() -> io::Result<(u64, u64)> {
 }
 
 /// A bit a port.
-fn bits(ports: &[u16]) -> Vec<u8> {
+pub(super) fn bits(ports: &[u16]) -> Vec<u8> {
     let mut bits = vec![0; 8192];
     for port in ports {
         bits[usize::from(port >> 3)] |= 1 << (port & 7);
@@ -115,12 +115,12 @@ fn bits(ports: &[u16]) -> Vec<u8> {
     bits
 }
 
-fn program<'o>(object: &'o mut Ebpf, name: &str) -> io::Result<&'o mut BtfTracePoint> {
+pub(super) fn program<'o>(object: &'o mut Ebpf, name: &str) -> io::Result<&'o mut BtfTracePoint> {
     object.program_mut(name).ok_or_else(|| missing(name))?.try_into().map_err(chain)
 }
 
 /// Why a program cannot be loaded for a tracepoint.
-fn refused(tracepoint: &str, error: ProgramError) -> io::Error {
+pub(super) fn refused(tracepoint: &str, error: ProgramError) -> io::Error {
     if let ProgramError::Btf(BtfError::UnknownBtfTypeName { .. }) = error {
         let why = format!("the kernel has no tracepoint {tracepoint}: it takes Linux 6.3 or later");
         return io::Error::new(io::ErrorKind::Unsupported, why);
@@ -128,12 +128,12 @@ fn refused(tracepoint: &str, error: ProgramError) -> io::Error {
     chain(error)
 }
 
-fn missing(name: &str) -> io::Error {
+pub(super) fn missing(name: &str) -> io::Error {
     io::Error::other(format!("the BPF object lacks {name}: rebuild it with cargo xtask bpf"))
 }
 
 /// All entries of a table.
-fn entries<K: Pod + Ord, V: Pod>(object: &Ebpf, name: &str) -> io::Result<BTreeMap<K, V>> {
+pub(super) fn entries<K: Pod + Ord, V: Pod>(object: &Ebpf, name: &str) -> io::Result<BTreeMap<K, V>> {
     let Some(map) = object.map(name) else { return Err(missing(name)) };
     let table: HashMap<_, K, V> = map.try_into().map_err(chain)?;
     table.iter().collect::<Result<_, _>>().map_err(chain)

@@ -7,6 +7,7 @@ use anyhow::{Result, bail, ensure};
 use linerate_boost::answers;
 use linerate_boost::plan::Choice;
 use linerate_boost::sight::{Look, Server};
+use linerate_host::landing::FlowWatch;
 use linerate_host::{Host, Known};
 use linerate_tune::journal::record::{UndoReason, Until};
 use linerate_tune::transaction::{self, Begin, Transaction, Undone};
@@ -49,6 +50,8 @@ struct Made<'a> {
     tune: u64,
     carrying: Carrying<'a>,
     broke_off: Option<String>,
+    /// Clients before and after; none where the kernel does not let them be counted.
+    flows: Option<FlowWatch>,
 }
 
 pub(super) fn run(asked: Asked, making: Making) -> Result<ExitCode> {
@@ -152,6 +155,7 @@ impl Applying {
     fn make(&self, sighted: &Sighted) -> Result<Made<'_>> {
         let plan = &sighted.boost.plan;
         let until = self.making.lasting.until();
+        let mut flows = self.watch_flows(&sighted.server)?;
         let store = self.asked.place.store();
         let mut writer = store.lock()?;
         boosts::close_ended(&mut writer, &self.host, &sighted.server)?;
@@ -188,6 +192,8 @@ impl Applying {
         });
         drop(writer);
         drop(guard);
+        // Counts that cannot tell before from after are none.
+        flows = flows.and_then(|mut flows| flows.changed().ok().map(|()| flows));
         let broke_off = ended.map_err(|error| {
             let place = &self.asked.place;
             let (status, undo) = (place.command("status"), place.command(&format!("undo {tune}")));
@@ -195,19 +201,23 @@ impl Applying {
                 "tune {tune} stopped where it is: {error}: {status} tells what was done, {undo} takes it back"
             )
         })?;
-        Ok(Made { tune, carrying, broke_off })
+        Ok(Made { tune, carrying, broke_off, flows })
     }
 
     /// Looks again, undoes what did harm, and tells what was done and what came of it. With the status, whether the boost stays.
     fn report(&self, sighted: &Sighted, made: &Made<'_>) -> Result<(ExitCode, bool)> {
+        let clients = || made.flows.as_ref()?.read().ok();
         // A short look first: clients are without replies for as long as harm is not seen.
         let mut again = self.look_again(SOON.min(self.asked.look().duration));
-        let is_harm = |now: &Server| answers::harm(&sighted.server, now).is_some();
+        let mut flows = clients();
+        let is_harm = |now: &Server| answers::harm(&sighted.server, now, flows.as_ref()).is_some();
         if !again.value().is_some_and(is_harm) {
             again = self.look_again(self.asked.look().duration);
+            flows = clients();
         }
         let boost = &sighted.boost;
-        let verification = Verification::of(&boost.places, &sighted.server, &again, &self.choice);
+        let both = (&sighted.server, &again);
+        let verification = Verification::of(&boost.places, both, flows.as_ref(), &self.choice);
         let undone = match &verification {
             Verification::Harmful { .. } => Some(self.undo(made.tune)?),
             _ => None,
@@ -231,6 +241,16 @@ impl Applying {
             (None, failed) => ExitCode::from(u8::from(failed)),
         };
         Ok((status, stays))
+    }
+
+    /// Sees for a moment which clients are answered before anything is changed.
+    fn watch_flows(&self, server: &Server) -> Result<Option<FlowWatch>> {
+        let look = self.asked.look();
+        let flows = look.datagrams.then(|| FlowWatch::start(&self.host, &server.udp_ports()).ok()).flatten();
+        if flows.is_some() {
+            self.interrupt.wait(Some(SOON.min(look.duration)))?;
+        }
+        Ok(flows)
     }
 
     fn undo(&self, tune: u64) -> Result<Undone> {

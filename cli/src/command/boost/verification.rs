@@ -5,6 +5,7 @@ use linerate_boost::conformity::Conformity;
 use linerate_boost::plan::{Choice, Place};
 use linerate_boost::sight::Server;
 use linerate_host::Known;
+use linerate_host::landing::FlowCounts;
 use serde::Serialize;
 
 /// Of fewer datagrams nothing is said.
@@ -51,8 +52,13 @@ impl Verification {
     }
 
     /// Judges what a second look saw.
-    pub(super) fn of(places: &[Place], before: &Server, again: &Known<Server>, choice: &Choice) -> Self {
-        if let Some(why) = again.value().and_then(|now| answers::harm(before, now)) {
+    pub(super) fn of(
+        places: &[Place],
+        (before, again): (&Server, &Known<Server>),
+        flows: Option<&FlowCounts>,
+        choice: &Choice,
+    ) -> Self {
+        if let Some(why) = again.value().and_then(|now| answers::harm(before, now, flows)) {
             return Verification::Harmful { why };
         }
         if choice.no_steer || choice.no_pin {
