@@ -236,7 +236,7 @@ impl Looking<'_> {
         let here = places.find(&held.setting);
         let read = match &here {
             Ok(here) => here.read(self.host).map_err(|error| {
-                let why = error.to_string();
+                let why = error.reason();
                 match error.is_gone() {
                     // A queue that went with a change of channels comes back with it.
                     true if held.wanted.is_none() => SettingState::Reset,

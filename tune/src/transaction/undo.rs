@@ -331,6 +331,6 @@ fn holds<'a>(tune: &'a Tune, setting: &Setting) -> Option<&'a Held> {
 }
 
 fn failure(error: &SettingError, found: Option<Value>) -> UndoOutcome {
-    let why = error.to_string();
+    let why = error.reason();
     if error.is_gone() { UndoOutcome::Gone { why } } else { UndoOutcome::Failed { why, found } }
 }

@@ -144,7 +144,11 @@ pub(crate) fn chain(error: impl std::error::Error) -> io::Error {
         if let Some(errno) = error.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error) {
             return io::Error::from_raw_os_error(errno);
         }
-        words = format!("{words}: {error}");
+        // Some of the library's errors have the words of their causes in their own.
+        let told = error.to_string();
+        if !words.contains(&told) {
+            words = format!("{words}: {told}");
+        }
         cause = error.source();
     }
     io::Error::other(words.lines().next().unwrap_or_default().to_owned())
