@@ -60,6 +60,7 @@ pub(super) fn judge<'s>(
         return Err(single(server, group));
     }
     if group.protocol == Protocol::Udp
+        && !choice.anyway
         && let Some(why) = client_state(server)
     {
         return Err(Unfit::Because(why));
@@ -100,7 +101,7 @@ fn client_state(server: &Server) -> Option<String> {
     Some(format!(
         "{} keeps each client's state in {}: steering by CPU would send a client's packets to threads \
          that do not know the client. The kernel's hash sends all packets of a flow to one thread, \
-         and stays ({})",
+         and stays ({}). If it is another server, --anyway steers it",
         product.name, state.kept_in, state.source
     ))
 }

@@ -174,6 +174,8 @@ fn servers_with_client_state_in_a_thread_are_not_steered_by_cpu() {
         assert!(plan.plan.changes.is_empty() && plan.places.is_empty(), "{name}: {plan:#?}");
         let why = &plan.refusals[0].why;
         assert!(why.contains("keeps each client's state in") && why.contains("https://"), "{why}");
+        let anyway = make(&server, &Machine::of(2).path(), &Choice { anyway: true, ..Choice::default() });
+        assert!(!anyway.plan.changes.is_empty(), "{name}: {:?}", anyway.refusals);
     }
 }
 
