@@ -10,6 +10,7 @@ use aya::{Btf, Ebpf, EbpfLoader};
 use serde::Serialize;
 
 use super::program::{bits, entries, missing, program, refused};
+use crate::root::pause_after_burst;
 use crate::stage::socket::chain;
 use crate::{Host, HostError};
 
@@ -101,14 +102,18 @@ fn call(source: io::Error) -> HostError {
 
 fn load(ports: &[u16]) -> io::Result<Ebpf> {
     let btf = Btf::from_sys_fs().map_err(chain)?;
+    pause_after_burst();
     let network = u32::try_from(fs::metadata("/proc/thread-self/ns/net")?.ino()).map_err(io::Error::other)?;
-    let mut object = EbpfLoader::new()
+    let mut loader = EbpfLoader::new();
+    pause_after_burst();
+    let mut object = loader
         .btf(Some(&btf))
         .override_global("network", &network, true)
         .override_global("ports", bits(ports).as_slice(), true)
         .load(OBJECT)
         .map_err(chain)?;
     for (name, tracepoint) in PROGRAMS {
+        pause_after_burst();
         program(&mut object, name)?.load(tracepoint, &btf).map_err(|error| refused(tracepoint, error))?;
     }
     for (name, _) in PROGRAMS {

@@ -12,6 +12,7 @@ use aya::programs::{BtfTracePoint, Program as BpfProgram, ProgramError};
 use aya::{Btf, BtfError, Ebpf, EbpfLoader, Pod};
 
 use super::{Arrival, Landing, Landings, Sending};
+use crate::root::pause_after_burst;
 use crate::stage::socket::chain;
 
 static OBJECT: &[u8] =
@@ -44,11 +45,14 @@ impl Program {
     /// Loads and attaches them, for the calling thread's network namespace.
     pub(super) fn start(ports: &[u16]) -> io::Result<Self> {
         let btf = Btf::from_sys_fs().map_err(chain)?;
+        pause_after_burst();
         let network =
             u32::try_from(fs::metadata("/proc/thread-self/ns/net")?.ino()).map_err(io::Error::other)?;
         let (device, inode) = processes()?;
         let bits = bits(ports);
-        let mut object = EbpfLoader::new()
+        let mut loader = EbpfLoader::new();
+        pause_after_burst();
+        let mut object = loader
             .btf(Some(&btf))
             .override_global("network", &network, true)
             .override_global("processes_device", &device, true)
@@ -57,6 +61,7 @@ impl Program {
             .load(OBJECT)
             .map_err(chain)?;
         for (name, tracepoint) in PROGRAMS {
+            pause_after_burst();
             program(&mut object, name)?.load(tracepoint, &btf).map_err(|error| refused(tracepoint, error))?;
         }
         for (name, _) in PROGRAMS {

@@ -59,7 +59,7 @@ pub(super) fn run(asked: Asked, making: Making) -> Result<ExitCode> {
     must_be_root("apply")?;
     making.agreement.check()?;
     let json = Target::wanted(asked.json.as_deref())?;
-    let host = Host::live();
+    let host = Host::live().gently();
     let applying = Applying {
         choice: asked.choice(),
         asked,
