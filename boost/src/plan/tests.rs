@@ -165,7 +165,9 @@ fn landed(server: &mut Server, seen: &[(u64, u32, u32, u64)]) {
 
 #[test]
 fn servers_with_client_state_in_a_thread_are_not_steered_by_cpu() {
-    for (name, port) in [("turnserver", "3478"), ("nginx", "443"), ("unknown", "443"), ("haproxy", "8443")] {
+    for (name, port) in
+        [("turnserver", "3478"), ("nginx", "443"), ("unknown", "443"), ("haproxy", "8443"), ("knotd", "853")]
+    {
         let mut server = server(name, &[(Protocol::Udp, &format!("0.0.0.0:{port}"))], 2, "0-1");
         server.product = server.product.or_else(|| {
             crate::catalog::of_ports(&[port.parse().expect("a port")]).map(|product| product.id.clone())

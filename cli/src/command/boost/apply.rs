@@ -167,10 +167,11 @@ impl Applying {
             plan: Some(plan),
         };
         // Workers that came since belong to the boost that the others have.
-        let mut transaction = match boosts::of_server(&writer, &sighted.server).filter(|_| until.is_none()) {
-            Some(tune) => Transaction::reopen(&mut writer, &self.host, tune, plan)?,
-            None => Transaction::begin(&mut writer, &self.host, begin)?,
-        };
+        let mut transaction =
+            match boosts::of_server(&writer, &self.host, &sighted.server, plan).filter(|_| until.is_none()) {
+                Some(tune) => Transaction::reopen(&mut writer, &self.host, tune, plan)?,
+                None => Transaction::begin(&mut writer, &self.host, begin)?,
+            };
         let tune = transaction.id();
         // Watches before the first change, so that nothing stays that nobody confirmed.
         let guard = match until.map(|_| guard::start(&self.asked.place, tune)).transpose() {

@@ -7,7 +7,8 @@ use linerate_host::{Host, Setting};
 use linerate_tune::journal::record::UndoReason;
 use linerate_tune::journal::tune::Held;
 use linerate_tune::journal::{Journal, Tune, Writer};
-use linerate_tune::transaction;
+use linerate_tune::plan::PlannedChange;
+use linerate_tune::{Plan, transaction};
 
 use super::arguments::Asked;
 use crate::command::tune::apply::carrying::tell;
@@ -42,8 +43,10 @@ pub(super) fn port(tune: &Tune) -> Option<u16> {
     steered.or_else(|| tune.begun.goal.rsplit(' ').next()?.parse().ok())
 }
 
-/// The boost in force of a server, by its threads, sockets and groups.
-pub(super) fn of_server(writer: &Writer, server: &Server) -> Option<u64> {
+/// The boost in force of a server, by its threads, sockets and groups, if this plan can go on with
+/// it: somebody else may have changed what it set.
+pub(super) fn of_server(writer: &Writer, host: &Host, server: &Server, plan: &Plan) -> Option<u64> {
+    let boot = host.read("/proc/sys/kernel/random/boot_id").ok()?;
     let is_own = |held: &Held| match &held.setting {
         Setting::ThreadCpus { pid, .. } => has_process(server, *pid),
         Setting::Socket { socket, .. } => has_process(server, socket.pid),
@@ -54,7 +57,14 @@ pub(super) fn of_server(writer: &Writer, server: &Server) -> Option<u64> {
         _ => false,
     };
     let is_meant = |tune: &&Tune| {
-        tune.is_open() && tune.undo.is_none() && is_boost(&tune.begun.goal) && tune.held.iter().any(is_own)
+        let is_as_left =
+            |change: &PlannedChange| tune.held(&change.setting).is_none_or(|held| held.expects(&change.from));
+        tune.is_open()
+            && tune.undo.is_none()
+            && is_boost(&tune.begun.goal)
+            && tune.begun.is_of_earlier_boot(boot.trim()) == Some(false)
+            && tune.held.iter().any(is_own)
+            && plan.changes.iter().all(is_as_left)
     };
     writer.tunes().iter().rev().find(is_meant).map(|tune| tune.begun.tune)
 }
