@@ -74,6 +74,7 @@ impl Command {
             Command::Cost(cost) => Some(&cost.netns),
             Command::Drops(drops) => Some(&drops.netns),
             Command::Top(top) => Some(&top.netns),
+            Command::Export(export) => Some(&export.netns),
             _ => None,
         }
     }

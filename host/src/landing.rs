@@ -3,6 +3,7 @@
 //! `bpf/landing.bpf.c` looks at each datagram of the ports asked for, for as long as it is asked to: three tracepoints for
 //! one that is answered (Linux 6.3, with BTF), nothing of its content, and nothing of it stays.
 
+mod flows;
 mod program;
 #[cfg(test)]
 mod tests;
@@ -13,6 +14,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Host, HostError};
 use program::Program;
+
+pub use flows::{FlowCounts, FlowWatch};
 
 /// How often `stop` is asked.
 const PATIENCE: Duration = Duration::from_millis(50);

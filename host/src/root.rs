@@ -7,13 +7,16 @@ mod program;
 mod script;
 mod tree;
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::string::FromUtf8Error;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
+use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -31,6 +34,10 @@ use tree::Tree;
 /// No file of /proc or /sys that is read here comes near this; a captured tree might hold anything.
 const LARGEST_FILE: u64 = 16 << 20;
 
+/// CPU time that is used without a pause, and the longest pause.
+const BURST: Duration = Duration::from_millis(1);
+const LONGEST_PAUSE: Duration = Duration::from_millis(20);
+
 /// A host: live, captured in a directory or an archive, or scripted.
 ///
 /// `/proc/sys/net`, `/proc/net` and system calls are about the network namespace of the calling thread.
@@ -38,6 +45,8 @@ const LARGEST_FILE: u64 = 16 << 20;
 pub struct Host {
     source: Source,
     record: Option<Mutex<Recording>>,
+    /// Whether it pauses between reads.
+    gentle: bool,
 }
 
 #[derive(Debug)]
@@ -57,7 +66,20 @@ impl Host {
 
     /// The live host, with sysfs mounted elsewhere than on `/sys`, as for a network namespace.
     pub fn live_with_sys(sys: impl Into<PathBuf>) -> Self {
-        Self { source: Source::Live { sys: sys.into() }, record: None }
+        Self { source: Source::Live { sys: sys.into() }, record: None, gentle: false }
+    }
+
+    /// The same host, read with pauses: a reader that takes a CPU for a tenth of a second keeps a
+    /// server on that CPU waiting, and its buffers fill.
+    #[must_use]
+    pub fn gently(self) -> Self {
+        Self { gentle: true, ..self }
+    }
+
+    fn pause(&self) {
+        if self.gentle {
+            pause_after_burst();
+        }
     }
 
     /// A host captured in a directory that holds its `proc` and `sys`, and in `calls` what the kernel answered.
@@ -67,13 +89,13 @@ impl Host {
 
     /// The same, where it is told aside what the files do not show.
     pub(crate) fn captured_with(directory: impl Into<PathBuf>, aside: Aside) -> Self {
-        Self { source: Source::Directory(Tree::new(directory.into(), aside)), record: None }
+        Self { source: Source::Directory(Tree::new(directory.into(), aside)), record: None, gentle: false }
     }
 
     /// A host of which this was recorded.
     #[must_use]
     pub fn recorded(recording: Recording) -> Self {
-        Self { source: Source::Recorded(recording), record: None }
+        Self { source: Source::Recorded(recording), record: None, gentle: false }
     }
 
     /// A fake host made of the files given: absolute path and content. Writes change it.
@@ -88,7 +110,7 @@ impl Host {
     /// A fake host of which this was recorded. Writes change it, those too that are no files on a live host.
     #[must_use]
     pub fn rehearsal(recording: Recording) -> Self {
-        Self { source: Source::Scripted(Script::new(recording)), record: None }
+        Self { source: Source::Scripted(Script::new(recording)), record: None, gentle: false }
     }
 
     /// The same fake host, on which writes to this path (`/calls/KEY.json` for what is no file) fail with an error number.
@@ -137,6 +159,7 @@ impl Host {
     /// # Errors
     /// [`HostError::Read`] with the path.
     pub fn read(&self, path: &str) -> Result<String, HostError> {
+        self.pause();
         let content = self.once(
             |recording| &mut recording.files,
             path,
@@ -164,6 +187,7 @@ impl Host {
     /// # Errors
     /// [`HostError::Read`] with the path.
     pub fn list(&self, path: &str) -> Result<Vec<String>, HostError> {
+        self.pause();
         let names = self.once(
             |recording| &mut recording.directories,
             path.trim_end_matches('/'),
@@ -182,6 +206,7 @@ impl Host {
     /// # Errors
     /// [`HostError::Read`] with the path.
     pub fn read_link(&self, path: &str) -> Result<String, HostError> {
+        self.pause();
         let target = self.once(
             |recording| &mut recording.links,
             path,
@@ -209,6 +234,7 @@ impl Host {
         what: &str,
         ask: impl FnOnce() -> io::Result<T>,
     ) -> Result<T, HostError> {
+        self.pause();
         let path = format!("/calls/{key}.json");
         let refused = |source| HostError::Call { what: what.to_owned(), source };
         if let Source::Live { .. } = self.source
@@ -386,6 +412,20 @@ impl Host {
             Source::Live { .. } => Ok(()),
             _ => Err(HostError::NotLive { what: what.to_owned() }),
         }
+    }
+}
+
+/// Sleeps for as long as the calling thread has used a CPU since it did so last. A burst of 100 ms, as
+/// to load BPF programs, can keep a server on that CPU waiting until its buffers are full.
+pub(crate) fn pause_after_burst() {
+    thread_local! {
+        static USED: Cell<Duration> = const { Cell::new(Duration::ZERO) };
+    }
+    let used = || Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default();
+    let burst = used().saturating_sub(USED.get());
+    if burst >= BURST {
+        std::thread::sleep(burst.min(LONGEST_PAUSE));
+        USED.set(used());
     }
 }
 

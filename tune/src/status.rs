@@ -236,7 +236,7 @@ impl Looking<'_> {
         let here = places.find(&held.setting);
         let read = match &here {
             Ok(here) => here.read(self.host).map_err(|error| {
-                let why = error.to_string();
+                let why = error.reason();
                 match error.is_gone() {
                     // A queue that went with a change of channels comes back with it.
                     true if held.wanted.is_none() => SettingState::Reset,
@@ -244,6 +244,7 @@ impl Looking<'_> {
                     false => SettingState::Unknown { why },
                 }
             }),
+            Err(why) if places.is_elsewhere => Err(SettingState::Unknown { why: why.clone() }),
             Err(why) => Err(SettingState::Gone { why: why.clone() }),
         };
         let (now, state) = match read {

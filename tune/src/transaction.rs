@@ -3,6 +3,7 @@
 mod due;
 mod error;
 mod inherited;
+mod namespace;
 mod place;
 mod shape;
 mod target;
@@ -19,6 +20,7 @@ use crate::journal::{JournalError, Record, Tune, Writer};
 pub(crate) use due::is_pending;
 pub use due::{boot_seconds, confirm, due, undo_overdue};
 pub use error::TuneError;
+pub use namespace::TuneNamespace;
 pub(crate) use place::Places;
 pub use target::Target;
 pub(crate) use undo::later_holder;
@@ -83,6 +85,7 @@ impl<'w> Transaction<'w> {
             goal: begin.goal,
             devices: begin.devices,
             until: begin.until,
+            namespace: namespace::own(target.host()),
         });
         if let Some(plan) = begin.plan {
             let all = plan.agreements.iter().chain(&plan.changes);
@@ -119,6 +122,7 @@ impl<'w> Transaction<'w> {
         if found.begun.is_of_earlier_boot(&target.boot()?) == Some(true) {
             return Err(TuneError::EarlierBoot { tune: id });
         }
+        TuneNamespace::of(target.host(), &found.begun).must_not_be_elsewhere(id)?;
         let plan = writer.store().plan(id)?.ok_or(TuneError::NoPlan { tune: id })?;
         writer.append(Record::Resumed { tune: id })?;
         Ok((Self { writer, id }, plan))

@@ -5,6 +5,7 @@ mod arguments;
 mod boosts;
 mod document;
 mod plan;
+mod restart;
 mod sighting;
 mod status;
 mod undo;
@@ -54,7 +55,7 @@ impl Boost {
                 self.making.must_be_unused("plan")?;
                 plan::run(&self.asked)
             }
-            Verb::Apply => apply::run(&self.asked, self.making),
+            Verb::Apply => apply::run(self.asked, self.making),
             Verb::Status => {
                 self.making.must_be_unused("status")?;
                 status::run(&self.asked)

@@ -12,6 +12,7 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, ValueEnum};
 use linerate_host::{Capture, Host};
 
+use crate::command::netns::NetnsArgs;
 use crate::interrupt::Interrupt;
 use crate::output;
 
@@ -23,6 +24,8 @@ const EVERY: Duration = Duration::from_secs(15);
 
 #[derive(Debug, Args)]
 pub(crate) struct Export {
+    #[command(flatten)]
+    pub(super) netns: NetnsArgs,
     /// Serve /metrics here; port 0 takes a free one [default: 127.0.0.1:9853, or nowhere with --textfile]
     #[arg(long, value_name = "ADDR:PORT")]
     listen: Option<SocketAddr>,

@@ -4,6 +4,9 @@ use std::fs::File;
 
 use anyhow::{Context as _, Result};
 use clap::Args;
+use linerate_host::Host;
+use linerate_tune::journal::Journal;
+use linerate_tune::transaction::TuneNamespace;
 
 /// The network namespace that a command looks at.
 #[derive(Debug, Default, Args)]
@@ -24,6 +27,23 @@ impl NetnsArgs {
     pub(super) fn enter(&self) -> Result<()> {
         let file = self.netns.as_deref().map(open).transpose()?;
         Ok(linerate_lab::visit::enter(file.as_ref())?)
+    }
+}
+
+/// Enters the namespace that a tune was made in: undone elsewhere, it would meet interfaces and sysctls
+/// of the same names that are others. The tune is the latest that is in force, unless told which.
+///
+/// # Errors
+/// As [`NetnsArgs::enter`].
+pub(super) fn enter_that_of(journal: &Journal, tune: Option<u64>) -> Result<()> {
+    let tunes = journal.tunes();
+    let found = match tune {
+        Some(number) => tunes.iter().find(|known| known.begun.tune == number),
+        None => tunes.iter().rev().find(|known| known.is_open()),
+    };
+    match found.map(|tune| TuneNamespace::of(&Host::live(), &tune.begun)) {
+        Some(TuneNamespace::Elsewhere { path }) => Ok(linerate_lab::visit::enter(Some(&open(&path)?))?),
+        _ => Ok(()),
     }
 }
 

@@ -143,7 +143,10 @@ fn line(setting: &SettingStatus, column: Column) -> Vec<String> {
     let (label, text) = match &setting.state {
         SettingState::InForce => ("in force", format!("{name}: {now}, was {from}")),
         SettingState::NotMade { why } => {
-            let why = why.as_ref().map_or_else(String::new, |why| format!(": {why}"));
+            let why = why.as_ref().map_or_else(String::new, |why| {
+                // The host's words name the setting.
+                format!(": {}", why.strip_prefix(&format!("{name}: ")).unwrap_or(why))
+            });
             ("not made", format!("{name}: {now}{why}"))
         }
         SettingState::Reset => ("reset", format!("{name}: {now}, was {from}")),

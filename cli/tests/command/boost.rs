@@ -212,3 +212,48 @@ fn steering_of_its_own_is_left_to_the_server() {
     one_line(&output, 1, "nothing can be done from outside");
     assert_eq!(expect(&scene, 0, &["status"]).0, "No boost is in force.\n");
 }
+
+#[test]
+fn a_server_that_is_started_again_is_boosted_again() {
+    let test = "a_server_that_is_started_again_is_boosted_again";
+    let Some(scene) = Scene::up(test) else { return };
+    let boosts = || {
+        let (out, _) = said(&boost(&scene, &["status", "--json", "-"]));
+        document(&out)["boosts"].as_array().expect("boosts").clone()
+    };
+    let echo = Echo::plain(&scene);
+    let (out, err) = said(&boost(&scene, &["apply", "--port", PORT, "--yes"]));
+    if !out.contains("Tune 1: ") {
+        return skip(test, err.trim());
+    }
+    drop(echo);
+    let echo = Echo::plain(&scene);
+    let mut command = scene.on_host(program());
+    command.args(["boost", "apply", "--port", PORT, "--yes", "--watch", "--look", "0.5", "--state-dir"]);
+    command.arg(scene.state()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut watch = command.spawn().expect("the command starts");
+    let mut lines = BufReader::new(watch.stderr.take().expect("piped")).lines().map_while(Result::ok);
+    let mut seen = |words: &str| assert!(lines.any(|line| line.contains(words)), "no '{words}'");
+    seen("tune 1 is closed: its server has ended");
+    seen("Tune 2 is watched");
+    let in_force = boosts();
+    assert_eq!((in_force.len(), &in_force[0]["tune"]), (1, &Value::from(2)), "{in_force:?}");
+
+    drop(echo);
+    seen("waiting for it to start again");
+    let _echo = Echo::plain(&scene);
+    seen("tune 2 is closed: its server has ended");
+    seen("Tune 3 is watched");
+    rustix::process::kill_process(
+        rustix::process::Pid::from_raw(watch.id().cast_signed()).expect("a process"),
+        rustix::process::Signal::INT,
+    )
+    .expect("sent");
+    assert!(watch.wait().expect("it ends").success());
+    let in_force = boosts();
+    assert_eq!((in_force.len(), &in_force[0]["tune"]), (1, &Value::from(3)), "{in_force:?}");
+    let settings = in_force[0]["settings"].as_array().expect("settings");
+    assert!(settings.iter().all(|setting| setting["state"] == "in-force"), "{settings:#?}");
+    expect(&scene, 0, &["undo", "--port", PORT]);
+    assert_eq!(expect(&scene, 0, &["status"]).0, "No boost is in force.\n");
+}

@@ -12,6 +12,7 @@ use aya::programs::{BtfTracePoint, Program as BpfProgram, ProgramError};
 use aya::{Btf, BtfError, Ebpf, EbpfLoader, Pod};
 
 use super::{Arrival, Landing, Landings, Sending};
+use crate::root::pause_after_burst;
 use crate::stage::socket::chain;
 
 static OBJECT: &[u8] =
@@ -44,11 +45,14 @@ impl Program {
     /// Loads and attaches them, for the calling thread's network namespace.
     pub(super) fn start(ports: &[u16]) -> io::Result<Self> {
         let btf = Btf::from_sys_fs().map_err(chain)?;
+        pause_after_burst();
         let network =
             u32::try_from(fs::metadata("/proc/thread-self/ns/net")?.ino()).map_err(io::Error::other)?;
         let (device, inode) = processes()?;
         let bits = bits(ports);
-        let mut object = EbpfLoader::new()
+        let mut loader = EbpfLoader::new();
+        pause_after_burst();
+        let mut object = loader
             .btf(Some(&btf))
             .override_global("network", &network, true)
             .override_global("processes_device", &device, true)
@@ -57,6 +61,7 @@ impl Program {
             .load(OBJECT)
             .map_err(chain)?;
         for (name, tracepoint) in PROGRAMS {
+            pause_after_burst();
             program(&mut object, name)?.load(tracepoint, &btf).map_err(|error| refused(tracepoint, error))?;
         }
         for (name, _) in PROGRAMS {
@@ -107,7 +112,7 @@ fn processes() -> io::Result<(u64, u64)> {
 }
 
 /// A bit a port.
-fn bits(ports: &[u16]) -> Vec<u8> {
+pub(super) fn bits(ports: &[u16]) -> Vec<u8> {
     let mut bits = vec![0; 8192];
     for port in ports {
         bits[usize::from(port >> 3)] |= 1 << (port & 7);
@@ -115,12 +120,12 @@ fn bits(ports: &[u16]) -> Vec<u8> {
     bits
 }
 
-fn program<'o>(object: &'o mut Ebpf, name: &str) -> io::Result<&'o mut BtfTracePoint> {
+pub(super) fn program<'o>(object: &'o mut Ebpf, name: &str) -> io::Result<&'o mut BtfTracePoint> {
     object.program_mut(name).ok_or_else(|| missing(name))?.try_into().map_err(chain)
 }
 
 /// Why a program cannot be loaded for a tracepoint.
-fn refused(tracepoint: &str, error: ProgramError) -> io::Error {
+pub(super) fn refused(tracepoint: &str, error: ProgramError) -> io::Error {
     if let ProgramError::Btf(BtfError::UnknownBtfTypeName { .. }) = error {
         let why = format!("the kernel has no tracepoint {tracepoint}: it takes Linux 6.3 or later");
         return io::Error::new(io::ErrorKind::Unsupported, why);
@@ -128,12 +133,12 @@ fn refused(tracepoint: &str, error: ProgramError) -> io::Error {
     chain(error)
 }
 
-fn missing(name: &str) -> io::Error {
+pub(super) fn missing(name: &str) -> io::Error {
     io::Error::other(format!("the BPF object lacks {name}: rebuild it with cargo xtask bpf"))
 }
 
 /// All entries of a table.
-fn entries<K: Pod + Ord, V: Pod>(object: &Ebpf, name: &str) -> io::Result<BTreeMap<K, V>> {
+pub(super) fn entries<K: Pod + Ord, V: Pod>(object: &Ebpf, name: &str) -> io::Result<BTreeMap<K, V>> {
     let Some(map) = object.map(name) else { return Err(missing(name)) };
     let table: HashMap<_, K, V> = map.try_into().map_err(chain)?;
     table.iter().collect::<Result<_, _>>().map_err(chain)

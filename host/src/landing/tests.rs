@@ -194,3 +194,39 @@ fn what_waited_before_the_look_began_came_before() {
     read.sort_unstable();
     assert_eq!(read, [(cookie, None, 5), (cookie, Some(1), 3)]);
 }
+
+#[test]
+fn clients_are_told_apart_by_whether_they_are_answered_after_a_change() {
+    let test = "clients_are_told_apart_by_whether_they_are_answered_after_a_change";
+    let (server, port, _) = bound("127.0.0.1:0");
+    let mut watch = match FlowWatch::start(&Host::live(), &[port]) {
+        Ok(watch) => watch,
+        Err(error) if error.is_denied() || error.is_unsupported() => return skip(test, &error.to_string()),
+        Err(error) => panic!("{error}"),
+    };
+    let clients: Vec<UdpSocket> = (0..3)
+        .map(|_| {
+            let client = bound("127.0.0.1:0").0;
+            client.connect(("127.0.0.1", port)).expect("connected");
+            client
+        })
+        .collect();
+    let ask = |client: &UdpSocket, answer: bool| {
+        let mut request = [0; 8];
+        client.send(b"request").expect("sent");
+        let (length, from) = server.recv_from(&mut request).expect("received");
+        if answer {
+            server.send_to(&request[..length], from).expect("sent");
+            client.recv(&mut request).expect("answered");
+        }
+    };
+    for _ in 0..3 {
+        clients.iter().for_each(|client| ask(client, true));
+    }
+    watch.changed().expect("noted");
+    ask(&clients[0], true);
+    ask(&clients[1], false);
+    let counts = watch.read().expect("read");
+    // The third sends nothing any more.
+    assert_eq!(counts, FlowCounts { silenced: 1, answered: 1, waiting: 1, served: 1 });
+}

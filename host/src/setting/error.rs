@@ -6,7 +6,7 @@ use crate::HostError;
 #[derive(Debug, thiserror::Error)]
 pub enum SettingError {
     /// The host refused.
-    #[error("{setting}: {source}")]
+    #[error("{setting}: {}", without(setting, source))]
     Host {
         /// The knob.
         setting: String,
@@ -81,6 +81,20 @@ impl SettingError {
         matches!(self, SettingError::Host { source, .. } if source.is_denied())
     }
 
+    /// The same for who names the knob itself: without its name before it.
+    #[must_use]
+    pub fn reason(&self) -> String {
+        let whole = self.to_string();
+        let (SettingError::Host { setting, .. }
+        | SettingError::BadValue { setting, .. }
+        | SettingError::BadName { setting, .. }
+        | SettingError::Refused { setting, .. }
+        | SettingError::Ignored { setting, .. }
+        | SettingError::Partly { setting, .. }) = self;
+        let reason = whole.strip_prefix(setting.as_str()).and_then(|rest| rest.strip_prefix(": "));
+        reason.map_or_else(|| whole.clone(), str::to_owned)
+    }
+
     /// What the knob reads after the write that failed, where that is known.
     #[must_use]
     pub fn found(&self) -> Option<&str> {
@@ -88,5 +102,37 @@ impl SettingError {
             SettingError::Ignored { found, .. } | SettingError::Partly { found, .. } => Some(found),
             _ => None,
         }
+    }
+}
+
+/// What the host refused, without the name of a knob that is told already: "steering of udp
+/// 0.0.0.0:53", and not "steering udp 0.0.0.0:53" after it again.
+fn without(setting: &str, source: &HostError) -> String {
+    match source {
+        HostError::Call { what, source }
+            if setting.split(' ').all(|word| word == "of" || what.contains(word)) =>
+        {
+            source.to_string()
+        }
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_knob_is_named_once() {
+        let error = |setting: &str, what: &str| SettingError::Host {
+            setting: setting.to_owned(),
+            source: HostError::Call { what: what.to_owned(), source: std::io::Error::other("no") },
+        };
+        let steering = error("steering of udp 0.0.0.0:53", "steering udp 0.0.0.0:53");
+        assert_eq!(steering.to_string(), "steering of udp 0.0.0.0:53: no");
+        assert_eq!(steering.reason(), "no");
+        let other = error("CPUs of thread 7", "asking the kernel");
+        assert_eq!(other.to_string(), "CPUs of thread 7: asking the kernel: no");
+        assert_eq!(other.reason(), "asking the kernel: no");
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use linerate_host::landing::FlowCounts;
 use linerate_host::stage::socket::Protocol;
 use serde::Serialize;
 
@@ -17,6 +18,8 @@ const REPLIES: f64 = 0.1;
 const KEPT: f64 = 0.9;
 /// The replies per second, as a share of those before, that a boosted server has to send.
 const RATE: f64 = 0.5;
+/// This share of the clients that were answered before may be without a reply: their last request was lost.
+const SILENCED: f64 = 0.05;
 /// By this much less may be read on the CPU of arrival than before, as a share of all datagrams.
 const LANDING: f64 = 0.05;
 
@@ -66,14 +69,18 @@ impl Answers {
 
 /// Why a boost has to be undone: the server answers less than before, or datagrams are read further
 /// from where they arrive.
+///
+/// `flows` are the clients right after the changes; without them, replies that stop are taken for harm, although the load
+/// may have ended.
 #[must_use]
-pub fn harm(before: &Server, after: &Server) -> Option<String> {
+pub fn harm(before: &Server, after: &Server, flows: Option<&FlowCounts>) -> Option<String> {
     let answers = |server| Answers::of(server).unwrap_or_default();
     let landed = |server: &Server| {
         let seen = Agreement::of(server, server.landings.value()?);
         (seen.packets >= ENOUGH).then(|| seen.share()).flatten()
     };
-    unanswered(&answers(before), &answers(after)).or_else(|| {
+    let unanswered = || unanswered(&answers(before), &answers(after), flows);
+    flows.and_then(silenced).or_else(unanswered).or_else(|| {
         let (then, now) = (landed(before)?, landed(after)?);
         (now < then - LANDING).then(|| {
             format!(
@@ -85,7 +92,19 @@ pub fn harm(before: &Server, after: &Server) -> Option<String> {
     })
 }
 
-fn unanswered(before: &Answers, after: &Answers) -> Option<String> {
+/// Clients that are answered no more.
+fn silenced(flows: &FlowCounts) -> Option<String> {
+    let known = flows.silenced + flows.answered;
+    (flows.silenced > 0 && flows.silenced as f64 >= known as f64 * SILENCED).then(|| {
+        format!(
+            "{} of {known} clients (address and port) that got replies before wait for one now: their packets may \
+             come to threads that do not know them",
+            flows.silenced
+        )
+    })
+}
+
+fn unanswered(before: &Answers, after: &Answers, flows: Option<&FlowCounts>) -> Option<String> {
     if !before.tells() {
         return None;
     }
@@ -95,6 +114,10 @@ fn unanswered(before: &Answers, after: &Answers) -> Option<String> {
             "it sent {then:.2} replies per request before, and {now:.2} now: a client's packets may come to \
              threads that do not know the client"
         ));
+    }
+    if flows.is_some_and(|flows| flows.waiting <= flows.served) {
+        // Nobody is kept waiting: clients send less than before.
+        return None;
     }
     let expected = before.rate() * after.seconds;
     (expected >= ENOUGH as f64 / 2.0 && after.rate() < before.rate() * RATE).then(|| {
@@ -117,7 +140,7 @@ mod tests {
 
     #[test]
     fn replies_that_stop_are_harm() {
-        let why = |before, after| unanswered(&before, &after);
+        let why = |before, after| unanswered(&before, &after, None);
         assert_eq!(why(answers(2_000, 2_000), answers(3_000, 2_950)), None);
         // What coturn did: a third of the packets came to the thread that did not know their client.
         let fewer = why(answers(2_000, 2_000), answers(2_700, 1_760)).expect("harm");
@@ -132,7 +155,20 @@ mod tests {
     #[test]
     fn who_is_idle_or_never_replies_is_not_judged() {
         for before in [answers(0, 0), answers(499, 499), answers(100_000, 9_000)] {
-            assert_eq!(unanswered(&before, &answers(50_000, 0)), None, "{before:?}");
+            assert_eq!(unanswered(&before, &answers(50_000, 0), None), None, "{before:?}");
         }
+    }
+
+    #[test]
+    fn a_load_that_ends_is_no_harm_and_a_client_without_replies_is() {
+        let counts = |silenced, answered, waiting, served| FlowCounts { silenced, answered, waiting, served };
+        let why = |flows| unanswered(&answers(2_000, 2_000), &answers(20, 20), Some(&flows));
+        assert_eq!(why(counts(0, 0, 0, 0)), None, "nobody asks any more");
+        assert_eq!(why(counts(0, 4, 1, 9)), None, "fewer ask");
+        assert!(why(counts(0, 0, 8, 1)).is_some(), "clients with a port for each request wait");
+        assert_eq!(silenced(&counts(0, 100, 40, 100)), None);
+        assert_eq!(silenced(&counts(1, 60, 1, 60)), None, "a request was lost");
+        let why = silenced(&counts(2, 2, 2, 2)).expect("harm");
+        assert!(why.starts_with("2 of 4 clients"), "{why}");
     }
 }

@@ -46,6 +46,8 @@ pub struct Choice {
     pub no_steer: bool,
     /// Choose by SO_INCOMING_CPU instead of a program.
     pub by_incoming_cpu: bool,
+    /// Steer a server that the catalogue says keeps the state of a client in one thread.
+    pub anyway: bool,
 }
 
 /// A plan for a server.

@@ -163,11 +163,14 @@ pub struct Begun {
     pub devices: Vec<Device>,
     /// When it is undone without being asked; none for never.
     pub until: Option<Until>,
+    /// Inode of the network namespace it was made in; none where that was not noted (before 0.2).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<u64>,
 }
 
 impl Begun {
     /// What is known of a tune's start whose record is damaged.
-    pub(super) fn lost(tune: u64, unix_seconds: u64) -> Self {
+    pub(crate) fn lost(tune: u64, unix_seconds: u64) -> Self {
         Self {
             tune,
             unix_seconds,
@@ -177,6 +180,7 @@ impl Begun {
             goal: "unknown (the record of its start is damaged)".to_owned(),
             devices: Vec::new(),
             until: None,
+            namespace: None,
         }
     }
 

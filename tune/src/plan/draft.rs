@@ -85,7 +85,7 @@ impl<'a> Draft<'a> {
     pub(super) fn read(&self, setting: &Setting) -> Result<Value, String> {
         match self.changes.iter().find(|planned| planned.setting == *setting) {
             Some(planned) => Ok(planned.to.clone()),
-            None => setting.read(self.host).map_err(|error| error.to_string()),
+            None => setting.read(self.host).map_err(|error| error.reason()),
         }
     }
 

@@ -44,10 +44,11 @@ fn add_one(draft: &mut Draft<'_>, setting: &Setting, wanted: &Wanted) {
         Err(why) => return leave(draft, setting, why),
     };
     if let Err(error) = setting.check(&to) {
-        return leave(draft, setting, error.to_string());
+        return leave(draft, setting, error.reason());
     }
     match draft.add(setting, None, &to, &reason) {
         Added::Unread(error) => {
+            let error = error.strip_prefix(&format!("{setting}: ")).unwrap_or(&error);
             leave(draft, setting, format!("what it is now cannot be read: {error}"));
         }
         Added::Fixed(why) => {

@@ -2,7 +2,7 @@
 
 use rustix::time::{ClockId, clock_gettime};
 
-use super::{Target, TuneError, Undone, undo};
+use super::{Target, TuneError, TuneNamespace, Undone, undo};
 use crate::journal::record::{UndoReason, Until};
 use crate::journal::{Record, Tune, Writer};
 
@@ -33,7 +33,8 @@ pub fn due(tune: &Tune, boot: &str, boot_seconds: u64, maker_runs: bool) -> Opti
     (unfinished && !maker_runs).then_some(UndoReason::Died)
 }
 
-/// Undoes all tunes that should have undone themselves by now, the latest first: what waits for that was killed.
+/// Undoes all tunes that should have undone themselves by now, the latest first: what waits for that was killed. Those of
+/// other network namespaces are left to who undoes them there.
 ///
 /// # Errors
 /// As [`undo`].
@@ -44,6 +45,10 @@ pub fn undo_overdue<T: Target>(writer: &mut Writer, target: &T) -> Result<Vec<Un
         .tunes()
         .iter()
         .rev()
+        .filter(|tune| {
+            let place = TuneNamespace::of(target.host(), &tune.begun);
+            place.must_not_be_elsewhere(tune.begun.tune).is_ok()
+        })
         // This process holds the lock, and makes no tune yet.
         .filter_map(|tune| due(tune, &boot, now, false).map(|why| (tune.begun.tune, why)))
         .collect();

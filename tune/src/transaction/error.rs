@@ -78,4 +78,15 @@ pub enum TuneError {
         /// Its number.
         tune: u64,
     },
+    /// A tune of another network namespace, where names of interfaces, sysctls and addresses mean others.
+    #[error(
+        "tune {tune} was made in another network namespace, and nothing was changed: run the command there, \
+         with --netns {path}"
+    )]
+    OtherNamespace {
+        /// Its number.
+        tune: u64,
+        /// A file of the namespace.
+        path: String,
+    },
 }

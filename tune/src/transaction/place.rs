@@ -2,6 +2,7 @@
 
 use linerate_host::{Host, Setting};
 
+use super::namespace::{self, TuneNamespace};
 use crate::device::Whereabouts;
 use crate::journal::Tune;
 
@@ -11,6 +12,10 @@ pub(crate) struct Places<'h> {
     host: &'h Host,
     /// Interfaces that are not there under their name.
     moved: Vec<(String, Place)>,
+    /// Why nothing of the tune's network namespace can be reached; none where it can be.
+    unreachable: Option<String>,
+    /// Whether that is for being another namespace than the calling thread's.
+    pub(crate) is_elsewhere: bool,
 }
 
 #[derive(Debug)]
@@ -36,7 +41,10 @@ impl<'h> Places<'h> {
             };
             Some((name, place))
         };
-        Self { host, moved: tune.begun.devices.iter().filter_map(place).collect() }
+        let namespace = TuneNamespace::of(host, &tune.begun);
+        let is_elsewhere = matches!(namespace, TuneNamespace::Elsewhere { .. });
+        let moved = tune.begun.devices.iter().filter_map(place).collect();
+        Self { host, moved, unreachable: namespace.why_not(), is_elsewhere }
     }
 
     /// The setting under the name that its interface has now.
@@ -44,6 +52,9 @@ impl<'h> Places<'h> {
     /// # Errors
     /// Why it is gone, in words.
     pub(crate) fn find(&self, setting: &Setting) -> Result<Setting, String> {
+        if let Some(why) = self.unreachable.as_ref().filter(|_| namespace::is_of_namespace(setting)) {
+            return Err(why.clone());
+        }
         if let Setting::IrqAffinity { irq, action } = setting {
             return self.find_interrupt(*irq, action);
         }

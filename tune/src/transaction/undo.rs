@@ -4,7 +4,7 @@ use linerate_host::{Setting, SettingError, Value};
 use serde::Serialize;
 
 use super::place::Places;
-use super::{Target, TuneError, undo_room};
+use super::{Target, TuneError, TuneNamespace, undo_room};
 use crate::journal::record::{UndoOutcome, UndoReason};
 use crate::journal::tune::Held;
 use crate::journal::{JournalError, Record, Tune, Writer};
@@ -63,8 +63,9 @@ impl Undone {
 /// Undoes a tune, the latest that is in force unless told which. It may be ended at any point and be done again.
 ///
 /// # Errors
-/// [`TuneError::NoSuchTune`], [`TuneError::NothingToUndo`], [`TuneError::UndoneAlready`]; [`TuneError::Journal`] where what
-/// is about to be done cannot be written down: then it is not done. A setting that is refused is no error.
+/// [`TuneError::NoSuchTune`], [`TuneError::NothingToUndo`], [`TuneError::UndoneAlready`], [`TuneError::OtherNamespace`];
+/// [`TuneError::Journal`] where what is about to be done cannot be written down: then it is not done. A setting that is
+/// refused is no error.
 pub fn undo<T: Target>(
     writer: &mut Writer,
     target: &T,
@@ -73,6 +74,7 @@ pub fn undo<T: Target>(
 ) -> Result<Undone, TuneError> {
     let tune = choose(writer, id)?;
     let boot = target.boot().ok();
+    TuneNamespace::of(target.host(), &tune.begun).must_not_be_elsewhere(tune.begun.tune)?;
     let records: Vec<Record> =
         tune.held.iter().flat_map(|held| undo_room(tune.begun.tune, &held.setting, &held.first)).collect();
     writer.reserve(&records)?;
@@ -329,6 +331,6 @@ fn holds<'a>(tune: &'a Tune, setting: &Setting) -> Option<&'a Held> {
 }
 
 fn failure(error: &SettingError, found: Option<Value>) -> UndoOutcome {
-    let why = error.to_string();
+    let why = error.reason();
     if error.is_gone() { UndoOutcome::Gone { why } } else { UndoOutcome::Failed { why, found } }
 }

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
+use linerate_host::landing::FlowWatch;
 use linerate_host::{Host, Known};
 use linerate_tune::boost::answers;
 use linerate_tune::boost::plan::Choice;
@@ -12,10 +13,12 @@ use linerate_tune::journal::record::{UndoReason, Until};
 use linerate_tune::transaction::{self, Begin, Transaction, Undone};
 
 use super::arguments::{Asked, Making};
+use super::boosts;
 use super::document::{self, Applied, Planned};
+use super::restart::KnownServer;
 use super::sighting::{self, Sighted};
 use super::verification::Verification;
-use super::{boosts, watching};
+use super::watching::{self, Watched};
 use crate::command::tune::apply::carrying::{Carrying, tell};
 use crate::command::tune::apply::confirming::{self, Answer};
 use crate::command::tune::apply::must_be_free;
@@ -28,9 +31,12 @@ use crate::render::{boost_apply, boost_plan, tune_plan, tune_undo};
 /// How soon after the changes it is first seen whether they did harm.
 const SOON: Duration = Duration::from_millis(500);
 
+/// How often it is looked whether a server that ended runs again.
+const RESTART: Duration = Duration::from_secs(1);
+
 /// A boost that is made.
-struct Applying<'a> {
-    asked: &'a Asked,
+struct Applying {
+    asked: Asked,
     making: Making,
     choice: Choice,
     host: Host,
@@ -44,18 +50,20 @@ struct Made<'a> {
     tune: u64,
     carrying: Carrying<'a>,
     broke_off: Option<String>,
+    /// Clients before and after; none where the kernel does not let them be counted.
+    flows: Option<FlowWatch>,
 }
 
-pub(super) fn run(asked: &Asked, making: Making) -> Result<ExitCode> {
+pub(super) fn run(asked: Asked, making: Making) -> Result<ExitCode> {
     asked.wanted()?;
     must_be_root("apply")?;
     making.agreement.check()?;
     let json = Target::wanted(asked.json.as_deref())?;
-    let host = Host::live();
+    let host = Host::live().gently();
     let applying = Applying {
+        choice: asked.choice(),
         asked,
         making,
-        choice: asked.choice(),
         host_name: host_name(&host),
         host,
         interrupt: Interrupt::between_changes()?,
@@ -74,11 +82,11 @@ pub(super) fn must_be_root(verb: &str) -> Result<()> {
     Ok(())
 }
 
-impl Applying<'_> {
-    fn run(&self) -> Result<ExitCode> {
+impl Applying {
+    fn run(mut self) -> Result<ExitCode> {
         let store = self.asked.place.store();
         must_be_free(&store, &self.host, &self.asked.place, false)?;
-        let sighted = sighting::look(&self.host, self.asked, &self.interrupt)?;
+        let sighted = sighting::look(&self.host, &self.asked, &self.interrupt)?;
         if sighted.boost.plan.changes.is_empty() {
             return self.nothing_to_do(&sighted);
         }
@@ -90,15 +98,18 @@ impl Applying<'_> {
         }
         let made = self.make(&sighted)?;
         let (status, stays) = self.report(&sighted, &made)?;
-        if !stays {
+        if !stays || made.broke_off.is_some() {
             return Ok(status);
         }
-        match (made.carrying.until, made.broke_off.is_some()) {
-            (_, true) => Ok(status),
-            (Some(Until::Confirmed { boot_seconds }), false) if !self.making.watch => {
+        match made.carrying.until {
+            _ if self.making.watch => {
+                let tune = made.tune;
+                drop(made);
+                self.watch(tune, &sighted.server).map(|()| status)
+            }
+            Some(Until::Confirmed { boot_seconds }) => {
                 Ok(self.await_answer(made.tune, boot_seconds)?.unwrap_or(status))
             }
-            _ if self.making.watch => self.watch(made.tune).map(|()| status),
             _ => Ok(status),
         }
     }
@@ -117,7 +128,7 @@ impl Applying<'_> {
     }
 
     /// It is so already, which is fine, or nothing can be done.
-    fn nothing_to_do(&self, sighted: &Sighted) -> Result<ExitCode> {
+    fn nothing_to_do(&mut self, sighted: &Sighted) -> Result<ExitCode> {
         let planned = self.planned(sighted);
         let why = boost_plan::nothing(&sighted.boost);
         let verification = Verification::not_judged("nothing was changed");
@@ -133,8 +144,8 @@ impl Applying<'_> {
         if self.json != Some(Target::Stdout) {
             output::print_if_read(&boost_plan::verdict_line(&planned, Style::stdout()))?;
         }
-        match boosts::latest(&self.asked.place.store().read()?, self.asked) {
-            Some(tune) if self.making.watch => self.watch(tune)?,
+        match boosts::latest(&self.asked.place.store().read()?, &self.asked) {
+            Some(tune) if self.making.watch => self.watch(tune, &sighted.server)?,
             None if self.making.watch => bail!("there is no boost in force to watch"),
             _ => {}
         }
@@ -144,8 +155,10 @@ impl Applying<'_> {
     fn make(&self, sighted: &Sighted) -> Result<Made<'_>> {
         let plan = &sighted.boost.plan;
         let until = self.making.lasting.until();
+        let mut flows = self.watch_flows(&sighted.server)?;
         let store = self.asked.place.store();
         let mut writer = store.lock()?;
+        boosts::close_ended(&mut writer, &self.host, &sighted.server)?;
         let begin = Begin {
             goal: plan.goal.clone(),
             argv: output::argv(),
@@ -153,7 +166,12 @@ impl Applying<'_> {
             until,
             plan: Some(plan),
         };
-        let mut transaction = Transaction::begin(&mut writer, &self.host, begin)?;
+        // Workers that came since belong to the boost that the others have.
+        let mut transaction =
+            match boosts::of_server(&writer, &self.host, &sighted.server, plan).filter(|_| until.is_none()) {
+                Some(tune) => Transaction::reopen(&mut writer, &self.host, tune, plan)?,
+                None => Transaction::begin(&mut writer, &self.host, begin)?,
+            };
         let tune = transaction.id();
         // Watches before the first change, so that nothing stays that nobody confirmed.
         let guard = match until.map(|_| guard::start(&self.asked.place, tune)).transpose() {
@@ -175,6 +193,8 @@ impl Applying<'_> {
         });
         drop(writer);
         drop(guard);
+        // Counts that cannot tell before from after are none.
+        flows = flows.and_then(|mut flows| flows.changed().ok().map(|()| flows));
         let broke_off = ended.map_err(|error| {
             let place = &self.asked.place;
             let (status, undo) = (place.command("status"), place.command(&format!("undo {tune}")));
@@ -182,19 +202,23 @@ impl Applying<'_> {
                 "tune {tune} stopped where it is: {error}: {status} tells what was done, {undo} takes it back"
             )
         })?;
-        Ok(Made { tune, carrying, broke_off })
+        Ok(Made { tune, carrying, broke_off, flows })
     }
 
     /// Looks again, undoes what did harm, and tells what was done and what came of it. With the status, whether the boost stays.
     fn report(&self, sighted: &Sighted, made: &Made<'_>) -> Result<(ExitCode, bool)> {
+        let clients = || made.flows.as_ref()?.read().ok();
         // A short look first: clients are without replies for as long as harm is not seen.
         let mut again = self.look_again(SOON.min(self.asked.look().duration));
-        let is_harm = |now: &Server| answers::harm(&sighted.server, now).is_some();
+        let mut flows = clients();
+        let is_harm = |now: &Server| answers::harm(&sighted.server, now, flows.as_ref()).is_some();
         if !again.value().is_some_and(is_harm) {
             again = self.look_again(self.asked.look().duration);
+            flows = clients();
         }
         let boost = &sighted.boost;
-        let verification = Verification::of(&boost.places, &sighted.server, &again, &self.choice);
+        let both = (&sighted.server, &again);
+        let verification = Verification::of(&boost.places, both, flows.as_ref(), &self.choice);
         let undone = match &verification {
             Verification::Harmful { .. } => Some(self.undo(made.tune)?),
             _ => None,
@@ -218,6 +242,16 @@ impl Applying<'_> {
             (None, failed) => ExitCode::from(u8::from(failed)),
         };
         Ok((status, stays))
+    }
+
+    /// Sees for a moment which clients are answered before anything is changed.
+    fn watch_flows(&self, server: &Server) -> Result<Option<FlowWatch>> {
+        let look = self.asked.look();
+        let flows = look.datagrams.then(|| FlowWatch::start(&self.host, &server.udp_ports()).ok()).flatten();
+        if flows.is_some() {
+            self.interrupt.wait(Some(SOON.min(look.duration)))?;
+        }
+        Ok(flows)
     }
 
     fn undo(&self, tune: u64) -> Result<Undone> {
@@ -278,7 +312,51 @@ impl Applying<'_> {
         Ok(None)
     }
 
-    fn watch(&self, tune: u64) -> Result<()> {
-        watching::watch(&self.host, self.asked, tune, &self.choice, &self.interrupt)
+    /// Watches, and boosts the server again when it was started again.
+    fn watch(&mut self, mut tune: u64, server: &Server) -> Result<()> {
+        let server = KnownServer::of(&self.host, server);
+        while watching::watch(&self.host, &self.asked, tune, &self.choice, &self.interrupt)? == Watched::Ended
+        {
+            self.asked.look_for(server.port());
+            tell(&format!(
+                "The server has ended; waiting for it to start again on port {} (Ctrl-C ends that).\n",
+                server.port()
+            ));
+            let Some(sighted) = self.await_restart(&server)? else { return Ok(()) };
+            let made = self.make(&sighted)?;
+            let (_, stays) = self.report(&sighted, &made)?;
+            if !stays || made.broke_off.is_some() {
+                return Ok(());
+            }
+            tune = made.tune;
+        }
+        Ok(())
+    }
+
+    /// The server, when it runs again and has something to be changed; none where a signal came first.
+    fn await_restart(&self, server: &KnownServer) -> Result<Option<Sighted>> {
+        let mut told = None;
+        while !self.interrupt.raised() {
+            if server.is_there(&self.host, &self.asked) {
+                let sighted = sighting::look(&self.host, &self.asked, &self.interrupt);
+                match sighted {
+                    Ok(sighted) if !sighted.boost.plan.changes.is_empty() => return Ok(Some(sighted)),
+                    Ok(sighted) => {
+                        let why = boost_plan::nothing(&sighted.boost);
+                        if why != told {
+                            tell(&format!(
+                                "It runs again, and is not boosted yet: {}\n",
+                                why.as_deref().unwrap_or("nothing is to be changed")
+                            ));
+                            told = why;
+                        }
+                    }
+                    // It has ended again.
+                    Err(_) => {}
+                }
+            }
+            self.interrupt.wait(Some(RESTART))?;
+        }
+        Ok(None)
     }
 }

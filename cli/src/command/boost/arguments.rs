@@ -51,6 +51,9 @@ struct Wishes {
     /// Have the kernel choose sockets by SO_INCOMING_CPU instead of a BPF program (Linux 6.2)
     #[arg(long)]
     by_incoming_cpu: bool,
+    /// Steer a server that is taken for one that keeps the state of a client in one thread
+    #[arg(long, conflicts_with = "no_steer")]
+    anyway: bool,
     /// Receive buffers of at least this many bytes, as the kernel counts them
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(1..=i32::MAX as u64))]
     receive_buffer: Option<u64>,
@@ -90,6 +93,11 @@ impl Asked {
         Ok(Wanted { port: self.port, pid: self.pid, interfaces: self.interfaces.clone() })
     }
 
+    /// Asks for a server by its port from now on: one that was started again has other processes.
+    pub(super) fn look_for(&mut self, port: u16) {
+        (self.port, self.pid) = (Some(port), None);
+    }
+
     /// The interfaces that its packets come by; none where none were named.
     pub(super) fn interfaces(&self) -> &[String] {
         &self.interfaces
@@ -110,6 +118,7 @@ impl Asked {
             no_pin: wishes.no_pin,
             no_steer: wishes.no_steer,
             by_incoming_cpu: wishes.by_incoming_cpu,
+            anyway: wishes.anyway,
         }
     }
 }

@@ -1,9 +1,17 @@
 //! The boosts among the tunes of a journal.
 
-use linerate_host::Setting;
-use linerate_tune::journal::{Journal, Tune};
+use anyhow::Result;
+use linerate_host::{Host, Setting};
+use linerate_tune::boost::Server;
+use linerate_tune::boost::sight::Group;
+use linerate_tune::journal::record::UndoReason;
+use linerate_tune::journal::tune::Held;
+use linerate_tune::journal::{Journal, Tune, Writer};
+use linerate_tune::plan::PlannedChange;
+use linerate_tune::{Plan, transaction};
 
 use super::arguments::Asked;
+use crate::command::tune::apply::carrying::tell;
 
 /// What the goal of each begins with.
 const GOAL: &str = "boost";
@@ -33,6 +41,58 @@ pub(super) fn latest(journal: &Journal, asked: &Asked) -> Option<u64> {
 pub(super) fn port(tune: &Tune) -> Option<u16> {
     let steered = tune.held.iter().find_map(|held| port_of(&held.setting));
     steered.or_else(|| tune.begun.goal.rsplit(' ').next()?.parse().ok())
+}
+
+/// The boost in force of a server, by its threads, sockets and groups, if this plan can go on with
+/// it: somebody else may have changed what it set.
+pub(super) fn of_server(writer: &Writer, host: &Host, server: &Server, plan: &Plan) -> Option<u64> {
+    let boot = host.read("/proc/sys/kernel/random/boot_id").ok()?;
+    let is_own = |held: &Held| match &held.setting {
+        Setting::ThreadCpus { pid, .. } => has_process(server, *pid),
+        Setting::Socket { socket, .. } => has_process(server, socket.pid),
+        Setting::Steering { namespace, protocol, local } => {
+            let is_it = |group: &Group| (group.protocol, group.local) == (*protocol, *local);
+            *namespace == server.namespace && server.groups.iter().any(is_it)
+        }
+        _ => false,
+    };
+    let is_meant = |tune: &&Tune| {
+        let is_as_left =
+            |change: &PlannedChange| tune.held(&change.setting).is_none_or(|held| held.expects(&change.from));
+        tune.is_open()
+            && tune.undo.is_none()
+            && is_boost(&tune.begun.goal)
+            && tune.begun.is_of_earlier_boot(boot.trim()) == Some(false)
+            && tune.held.iter().any(is_own)
+            && plan.changes.iter().all(is_as_left)
+    };
+    writer.tunes().iter().rev().find(is_meant).map(|tune| tune.begun.tune)
+}
+
+fn has_process(server: &Server, pid: u32) -> bool {
+    server.processes.iter().any(|process| process.pid == pid)
+}
+
+/// Closes the boosts of a server that ran on these ports before and has ended: nothing of them is left.
+pub(super) fn close_ended(writer: &mut Writer, host: &Host, server: &Server) -> Result<()> {
+    let has_ended = |held: &Held| match held.setting.read(host) {
+        Err(error) => error.is_gone(),
+        // The group of the server that was started in its place, by the same address.
+        Ok(now) => matches!(held.setting, Setting::Steering { .. }) && !held.expects(&now),
+    };
+    let is_over = |tune: &&Tune| {
+        tune.is_open()
+            && is_boost(&tune.begun.goal)
+            && tune.begun.namespace.is_none_or(|namespace| namespace == server.namespace)
+            && port(tune).is_some_and(|port| server.udp_ports().contains(&port))
+            && tune.held.iter().all(has_ended)
+    };
+    let over: Vec<u64> = writer.tunes().iter().filter(is_over).map(|tune| tune.begun.tune).collect();
+    for tune in over {
+        transaction::undo(writer, host, Some(tune), UndoReason::Finished)?;
+        tell(&format!("tune {tune} is closed: its server has ended\n"));
+    }
+    Ok(())
 }
 
 fn port_of(setting: &Setting) -> Option<u16> {

@@ -15,7 +15,7 @@ use crate::render::style::Style;
 
 pub(super) fn run(asked: &Asked) -> Result<ExitCode> {
     let json = Target::wanted(asked.json.as_deref())?;
-    let host = Host::live();
+    let host = Host::live().gently();
     let sighted = sighting::look(&host, asked, &Interrupt::install()?)?;
     let name = host_name(&host);
     let planned = sighted.planned(&name);

@@ -21,7 +21,7 @@ use crate::render::style::Style;
 
 pub(super) fn run(asked: &Asked) -> Result<ExitCode> {
     let json = Target::wanted(asked.json.as_deref())?;
-    let (host, interrupt) = (Host::live(), Interrupt::install()?);
+    let (host, interrupt) = (Host::live().gently(), Interrupt::install()?);
     let journal = asked.place.existing()?.read()?;
     let Status { journal: file, trouble, holder, tunes, .. } = Status::of(&journal, &host);
     let meant = |status: &TuneStatus| is_meant(&journal, status.tune, asked);

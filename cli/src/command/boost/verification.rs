@@ -1,6 +1,7 @@
 //! Whether a boost did what it was to, and whether the server answers as before.
 
 use linerate_host::Known;
+use linerate_host::landing::FlowCounts;
 use linerate_tune::boost::answers::{self, Answers};
 use linerate_tune::boost::conformity::Conformity;
 use linerate_tune::boost::plan::{Choice, Place};
@@ -51,8 +52,13 @@ impl Verification {
     }
 
     /// Judges what a second look saw.
-    pub(super) fn of(places: &[Place], before: &Server, again: &Known<Server>, choice: &Choice) -> Self {
-        if let Some(why) = again.value().and_then(|now| answers::harm(before, now)) {
+    pub(super) fn of(
+        places: &[Place],
+        (before, again): (&Server, &Known<Server>),
+        flows: Option<&FlowCounts>,
+        choice: &Choice,
+    ) -> Self {
+        if let Some(why) = again.value().and_then(|now| answers::harm(before, now, flows)) {
             return Verification::Harmful { why };
         }
         if choice.no_steer || choice.no_pin {

@@ -10,6 +10,15 @@ use crate::command::tune::apply::carrying::tell;
 use crate::interrupt::Interrupt;
 use crate::render::boost_apply;
 
+/// How watching came to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Watched {
+    /// The server is gone.
+    Ended,
+    /// A signal came, or somebody undid the boost.
+    Over,
+}
+
 /// Watches until the server is gone, the boost undone, or a signal comes.
 pub(super) fn watch(
     host: &Host,
@@ -17,7 +26,7 @@ pub(super) fn watch(
     tune: u64,
     choice: &Choice,
     interrupt: &Interrupt,
-) -> Result<()> {
+) -> Result<Watched> {
     let (store, wanted) = (asked.place.store(), asked.wanted()?);
     let undo = asked.place.command(&format!("undo {tune}"));
     tell(&format!(
@@ -32,5 +41,5 @@ pub(super) fn watch(
     if ended.is_none() {
         tell(&format!("Tune {tune} stays in force and is not watched any more.\n"));
     }
-    Ok(())
+    Ok(if ended == Some(Event::Ended) { Watched::Ended } else { Watched::Over })
 }

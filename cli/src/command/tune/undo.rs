@@ -12,6 +12,7 @@ use serde::Serialize;
 use super::apply::carrying::tell;
 use super::arguments::{Place, must_be_root};
 use super::planning;
+use crate::command::netns;
 use crate::interrupt::Interrupt;
 use crate::origin;
 use crate::output::{self, Target};
@@ -56,6 +57,7 @@ impl Undo {
 /// Undoes a tune, and tells what became of it.
 pub(crate) fn take_back(place: &Place, id: Option<u64>, full: bool, json: Option<&str>) -> Result<ExitCode> {
     let json = Target::wanted(json)?;
+    netns::enter_that_of(&place.existing()?.read()?, id)?;
     // A terminal that goes away with a link that is reset ends nothing.
     let _interrupt = Interrupt::between_changes()?;
     let mut writer = place.existing()?.lock()?;

@@ -101,3 +101,24 @@ fn a_saved_plan_that_has_it_makes_its_other_changes() {
     scene.expect(0, "undo", &[]);
     assert_eq!(now("net/ipv4/udp_early_demux"), demux);
 }
+
+#[test]
+fn a_tune_is_undone_in_the_namespace_that_it_was_made_in() {
+    let Some(scene) = Scene::up("a_tune_is_undone_in_the_namespace_that_it_was_made_in") else { return };
+    let demux = "/proc/sys/net/ipv4/udp_early_demux";
+    let now = || scene.shell(&format!("cat {demux}"));
+    let (before, here) = (now(), fs::read_to_string(demux).expect("a value"));
+    let other = if before == "0" { "1" } else { "0" };
+    let change = (json!({ "sysctl": "net.ipv4.udp_early_demux" }), before.as_str(), other);
+    let file = scene.save("plan.json", &scene.plan_of(&[change]));
+    scene.expect(0, "apply", &["--plan", &file, "--yes"]);
+    assert_eq!(now(), other);
+    let state = scene.state();
+    let state = state.to_str().expect("UTF-8");
+    let status = linerate(&["tune", "status", "--state-dir", state]);
+    assert!(said(&status).0.contains("it is in another network namespace"), "{status:?}");
+    // The test's own namespace has a setting of the same name.
+    let undone = linerate(&["tune", "undo", "--state-dir", state]);
+    assert_eq!(undone.status.code(), Some(0), "{undone:?}");
+    assert_eq!((now(), fs::read_to_string(demux).expect("a value")), (before, here));
+}

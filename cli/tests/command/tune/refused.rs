@@ -68,7 +68,7 @@ fn a_change_that_is_refused_stops_the_tune_and_says_how_to_go_on() {
     let file = scene.save("plan.json", &plan);
     let before = scene.values();
     let (out, err) = scene.expect(2, "apply", &["--plan", &file, "--yes"]);
-    assert!(err.contains("refused: net.ipv4.conf.eth0.rp_filter"), "{err}");
+    assert!(err.contains("rp_filter: 0 -> nonsense ... refused: cannot write 'nonsense' to "), "{err}");
     assert!(out.contains(&format!("broke off with {position} changes made")), "{out}");
     assert!(out.contains("to go on") && out.contains("apply --resume"), "{out}");
     let (out, _) = scene.expect(1, "status", &[]);

@@ -9,6 +9,7 @@ use aya::programs::{SkReuseport, loaded_programs};
 use aya::{Ebpf, EbpfLoader};
 
 use super::placed::Entry;
+use crate::root::pause_after_burst;
 use crate::stage::socket::{ChoosingProgram, chain};
 use crate::sys::socket_array;
 use crate::{CpuSet, Host};
@@ -33,11 +34,14 @@ pub(super) struct Loaded(Ebpf);
 impl Program {
     /// Loads a program for so many sockets, with none in it and no table.
     pub(super) fn load(places: u32) -> io::Result<(Loaded, Self)> {
-        let mut object = EbpfLoader::new()
+        let mut loader = EbpfLoader::new();
+        pause_after_burst();
+        let mut object = loader
             .map_max_entries("steer_sockets", places)
             .map_max_entries("steer_chosen", places)
             .load(OBJECT)
             .map_err(chain)?;
+        pause_after_burst();
         loaded(&mut object)?.load().map_err(chain)?;
         let mut maps = Maps::default();
         for name in Maps::NAMES {

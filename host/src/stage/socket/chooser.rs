@@ -15,6 +15,7 @@ use aya::{Btf, Ebpf, EbpfLoader};
 use serde::{Deserialize, Serialize};
 
 use super::Protocol;
+use crate::root::pause_after_burst;
 use crate::{Host, HostError};
 
 static OBJECT: &[u8] =
@@ -122,7 +123,11 @@ pub(crate) fn ask(protocol: Protocol) -> io::Result<Vec<Member>> {
 
 fn load(protocol: Protocol) -> io::Result<Ebpf> {
     let btf = Btf::from_sys_fs().map_err(io::Error::other)?;
-    let mut object = EbpfLoader::new().btf(Some(&btf)).load(OBJECT).map_err(chain)?;
+    pause_after_burst();
+    let mut loader = EbpfLoader::new();
+    pause_after_burst();
+    let mut object = loader.btf(Some(&btf)).load(OBJECT).map_err(chain)?;
+    pause_after_burst();
     iterator(&mut object, protocol)?.load(protocol.name(), &btf).map_err(chain)?;
     Ok(object)
 }
@@ -144,7 +149,11 @@ pub(crate) fn chain(error: impl std::error::Error) -> io::Error {
         if let Some(errno) = error.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error) {
             return io::Error::from_raw_os_error(errno);
         }
-        words = format!("{words}: {error}");
+        // Some of the library's errors have the words of their causes in their own.
+        let told = error.to_string();
+        if !words.contains(&told) {
+            words = format!("{words}: {told}");
+        }
         cause = error.source();
     }
     io::Error::other(words.lines().next().unwrap_or_default().to_owned())

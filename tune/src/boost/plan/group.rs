@@ -60,7 +60,8 @@ pub(super) fn judge<'s>(
         return Err(single(server, group));
     }
     if group.protocol == Protocol::Udp
-        && let Some(why) = client_state(server)
+        && !choice.anyway
+        && let Some(why) = client_state(server, group)
     {
         return Err(Unfit::Because(why));
     }
@@ -94,13 +95,16 @@ pub(super) fn judge<'s>(
 }
 
 /// Why a server that keeps state of its clients in threads is not steered.
-fn client_state(server: &Server) -> Option<String> {
-    let product = server.product.as_deref().and_then(catalog::product)?;
+fn client_state(server: &Server, group: &Group) -> Option<String> {
+    let named = server.product.as_deref().and_then(catalog::product);
+    // A server of one protocol may have QUIC on another port, as Knot has DNS over QUIC.
+    let by_port = catalog::of_ports(&[group.local.port()]);
+    let product = [named, by_port].into_iter().flatten().find(|product| product.client_state.is_some())?;
     let state = product.client_state.as_ref()?;
     Some(format!(
         "{} keeps each client's state in {}: steering by CPU would send a client's packets to threads \
          that do not know the client. The kernel's hash sends all packets of a flow to one thread, \
-         and stays ({})",
+         and stays ({}). If it is another server, --anyway steers it",
         product.name, state.kept_in, state.source
     ))
 }

@@ -165,7 +165,9 @@ fn landed(server: &mut Server, seen: &[(u64, u32, u32, u64)]) {
 
 #[test]
 fn servers_with_client_state_in_a_thread_are_not_steered_by_cpu() {
-    for (name, port) in [("turnserver", "3478"), ("nginx", "443"), ("unknown", "443"), ("haproxy", "8443")] {
+    for (name, port) in
+        [("turnserver", "3478"), ("nginx", "443"), ("unknown", "443"), ("haproxy", "8443"), ("knotd", "853")]
+    {
         let mut server = server(name, &[(Protocol::Udp, &format!("0.0.0.0:{port}"))], 2, "0-1");
         server.product = server.product.or_else(|| {
             crate::boost::catalog::of_ports(&[port.parse().expect("a port")])
@@ -175,6 +177,8 @@ fn servers_with_client_state_in_a_thread_are_not_steered_by_cpu() {
         assert!(plan.plan.changes.is_empty() && plan.places.is_empty(), "{name}: {plan:#?}");
         let why = &plan.refusals[0].why;
         assert!(why.contains("keeps each client's state in") && why.contains("https://"), "{why}");
+        let anyway = make(&server, &Machine::of(2).path(), &Choice { anyway: true, ..Choice::default() });
+        assert!(!anyway.plan.changes.is_empty(), "{name}: {:?}", anyway.refusals);
     }
 }
 

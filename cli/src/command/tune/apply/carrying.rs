@@ -128,7 +128,7 @@ impl<'a> Carrying<'a> {
                 (Outcome::Refused { .. }, Some(why)) => (Outcome::Refused { why: why.to_owned() }, true),
                 (outcome, _) => (outcome, false),
             };
-            tell(&format!("{}\n", outcome.words()));
+            tell(&format!("{}\n", outcome.words(&change.setting.to_string())));
             let refused = match &outcome {
                 Outcome::Refused { why } => Some(why.clone()),
                 Outcome::Made | Outcome::Already => None,
@@ -212,11 +212,15 @@ impl<'a> Carrying<'a> {
 }
 
 impl Outcome {
-    fn words(&self) -> String {
+    fn words(&self, name: &str) -> String {
         match self {
             Outcome::Made => "done".to_owned(),
             Outcome::Already => "already so".to_owned(),
-            Outcome::Refused { why } => format!("refused: {why}"),
+            // The setting is told before it.
+            Outcome::Refused { why } => {
+                let reason = why.strip_prefix(name).and_then(|rest| rest.strip_prefix(": "));
+                format!("refused: {}", reason.unwrap_or(why))
+            }
         }
     }
 }

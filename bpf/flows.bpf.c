@@ -1,0 +1,169 @@
+// Counts the requests and replies of each client of a server's UDP ports, before and after a change, so that a client that
+// is not answered any more is seen. Looks at addresses and ports of packets alone, and changes nothing.
+//
+// The tracepoints are those of include/trace/events/net.h, Linux 5.10 to 6.18: netif_receive_skb, with the data at the network
+// header, which is not noted yet; and net_dev_queue, with it noted.
+
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/types.h>
+
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#define INLINE static __always_inline
+
+struct ns_common {
+    unsigned int inum;
+} __attribute__((preserve_access_index));
+
+struct net {
+    struct ns_common ns;
+} __attribute__((preserve_access_index));
+
+typedef struct {
+    struct net *net;
+} __attribute__((preserve_access_index)) possible_net_t;
+
+struct net_device {
+    possible_net_t nd_net;
+} __attribute__((preserve_access_index));
+
+struct sk_buff {
+    struct net_device *dev;
+    unsigned char *head;
+    unsigned char *data;
+    __u16 network_header;
+    __be16 protocol;
+} __attribute__((preserve_access_index));
+
+struct ipv4 {
+    __u8 version_ihl;
+    __u8 tos;
+    __be16 length;
+    __be16 id;
+    __be16 fragment;
+    __u8 ttl;
+    __u8 protocol;
+    __be16 check;
+    __be32 addresses[2];
+};
+
+struct ipv6 {
+    __be32 version;
+    __be16 length;
+    __u8 next;
+    __u8 hops;
+    __be32 addresses[2][4];
+};
+
+// Set before the programs are loaded: inode of the network namespace, and a bit a port.
+const volatile __u32 network = 0;
+const volatile __u8 ports[8192] = {};
+
+// 0 before the change, 1 after it.
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, 1);
+    __type(key, __u32);
+    __type(value, __u32);
+} phase SEC(".maps");
+
+struct client {
+    __be32 address[4];
+    __be16 port;
+    __u16 server;
+};
+
+// By phase. What the table has no room for is not looked at.
+struct flow {
+    __u32 requests[2];
+    __u32 replies[2];
+    // Requests since the last reply.
+    __u32 waiting;
+    __u32 unused;
+};
+
+struct {
+    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(max_entries, 16384);
+    __type(key, struct client);
+    __type(value, struct flow);
+} flows SEC(".maps");
+
+INLINE void count(const struct client *client, int is_reply) {
+    __u32 only = 0;
+    __u32 *now = bpf_map_lookup_elem(&phase, &only);
+    __u32 at = now && *now ? 1 : 0;
+    struct flow *flow = bpf_map_lookup_elem(&flows, client);
+    if (!flow) {
+        struct flow zero = {};
+        if (is_reply || bpf_map_update_elem(&flows, client, &zero, BPF_NOEXIST))
+            return;
+        flow = bpf_map_lookup_elem(&flows, client);
+        if (!flow)
+            return;
+    }
+    if (is_reply) {
+        __sync_fetch_and_add(&flow->replies[at], 1);
+        flow->waiting = 0;
+    } else {
+        __sync_fetch_and_add(&flow->requests[at], 1);
+        __sync_fetch_and_add(&flow->waiting, 1);
+    }
+}
+
+// `at` is the network header.
+INLINE void look(struct sk_buff *skb, const unsigned char *at, int is_outgoing) {
+    struct client client = {};
+    __be16 found[2];
+    const unsigned char *next;
+    int far = is_outgoing ? 1 : 0;
+    if (BPF_CORE_READ(skb, dev, nd_net.net, ns.inum) != network)
+        return;
+    __be16 protocol = BPF_CORE_READ(skb, protocol);
+    if (protocol == bpf_htons(ETH_P_IP)) {
+        struct ipv4 ip;
+        if (bpf_probe_read_kernel(&ip, sizeof(ip), at) || ip.protocol != IPPROTO_UDP ||
+            ip.fragment & bpf_htons(0x1fff))
+            return;
+        client.address[2] = bpf_htonl(0xffff);
+        client.address[3] = far ? ip.addresses[1] : ip.addresses[0];
+        next = at + (ip.version_ihl & 15) * 4;
+    } else if (protocol == bpf_htons(ETH_P_IPV6)) {
+        struct ipv6 ip;
+        if (bpf_probe_read_kernel(&ip, sizeof(ip), at) || ip.next != IPPROTO_UDP)
+            return;
+        if (far)
+            __builtin_memcpy(client.address, ip.addresses[1], sizeof(client.address));
+        else
+            __builtin_memcpy(client.address, ip.addresses[0], sizeof(client.address));
+        next = at + sizeof(ip);
+    } else {
+        return;
+    }
+    if (bpf_probe_read_kernel(found, sizeof(found), next))
+        return;
+    client.server = bpf_ntohs(far ? found[0] : found[1]);
+    client.port = far ? found[1] : found[0];
+    if (ports[client.server >> 3] >> (client.server & 7) & 1)
+        count(&client, is_outgoing);
+}
+
+SEC("tp_btf/netif_receive_skb")
+int comes(__u64 *arguments) {
+    struct sk_buff *skb = (void *)arguments[0];
+    look(skb, BPF_CORE_READ(skb, data), 0);
+    return 0;
+}
+
+SEC("tp_btf/net_dev_queue")
+int goes(__u64 *arguments) {
+    struct sk_buff *skb = (void *)arguments[0];
+    look(skb, BPF_CORE_READ(skb, head) + BPF_CORE_READ(skb, network_header), 1);
+    return 0;
+}
+
+char _license[] SEC("license") = "Dual MIT/GPL";

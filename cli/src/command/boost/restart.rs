@@ -1,0 +1,55 @@
+//! A server that ended, and how it is known when it is started again.
+
+use linerate_host::Host;
+use linerate_tune::boost::Server;
+use linerate_tune::boost::sight::Look;
+use std::time::Duration;
+
+use super::arguments::Asked;
+
+/// A server, by what stays when it is started again: its port, its unit and its program.
+pub(super) struct KnownServer {
+    port: u16,
+    unit: Option<String>,
+    program: Option<String>,
+}
+
+impl KnownServer {
+    pub(super) fn of(host: &Host, server: &Server) -> Self {
+        let pid = server.processes.first().map(|process| process.pid).unwrap_or_default();
+        Self {
+            port: server.udp_ports().first().copied().unwrap_or_default(),
+            unit: unit(host, pid),
+            program: program(host, pid),
+        }
+    }
+
+    pub(super) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Whether a server of the same unit or program is on its port.
+    pub(super) fn is_there(&self, host: &Host, asked: &Asked) -> bool {
+        let glance = Look { duration: Duration::ZERO, datagrams: false };
+        let found =
+            asked.wanted().ok().and_then(|wanted| Server::observe(host, &wanted, glance, &|| false).ok());
+        found.is_some_and(|(server, _)| {
+            let now = Self::of(host, &server);
+            let same = |before: &Option<String>, now: &Option<String>| before.is_some() && before == now;
+            same(&self.unit, &now.unit) || same(&self.program, &now.program)
+        })
+    }
+}
+
+/// The systemd unit of a process: the last service in the path of its control group.
+fn unit(host: &Host, pid: u32) -> Option<String> {
+    let groups = host.read(&format!("/proc/{pid}/cgroup")).ok()?;
+    let path = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
+    path.rsplit('/').find(|part| part.ends_with(".service") && !part.starts_with("user@")).map(str::to_owned)
+}
+
+/// The file of its program, also where a newer one was installed in its place.
+fn program(host: &Host, pid: u32) -> Option<String> {
+    let file = host.read_link(&format!("/proc/{pid}/exe")).ok()?;
+    Some(file.trim_end_matches(" (deleted)").to_owned())
+}

@@ -1,0 +1,135 @@
+//! The network namespace of a tune: names of interfaces, sysctls and addresses mean others in another one.
+
+use linerate_host::{Host, Setting};
+
+use super::TuneError;
+use crate::journal::record::Begun;
+
+/// Where the network namespace of a tune is, seen from the calling thread.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TuneNamespace {
+    /// It is that of the thread, or not known to be another.
+    Here,
+    /// It is another, which this file leads to.
+    Elsewhere {
+        /// The file, for setns(2).
+        path: String,
+    },
+    /// No thread is in it, and no file has it: its interfaces and sockets went with it.
+    Gone {
+        /// Its inode.
+        inode: u64,
+    },
+}
+
+impl TuneNamespace {
+    /// Looks for it. After another boot there is none to look for.
+    #[must_use]
+    pub fn of(host: &Host, begun: &Begun) -> Self {
+        let boot = host.read("/proc/sys/kernel/random/boot_id");
+        let (Some(inode), Some(own), Ok(boot)) = (begun.namespace, own(host), boot) else {
+            return Self::Here;
+        };
+        if inode == own || begun.is_of_earlier_boot(boot.trim()) == Some(true) {
+            return Self::Here;
+        }
+        let path = of_process(host, inode, "task", "/ns/net")
+            .or_else(|| mounted(host, inode))
+            .or_else(|| of_process(host, inode, "fd", ""));
+        path.map_or(Self::Gone { inode }, |path| Self::Elsewhere { path })
+    }
+
+    pub(super) fn must_not_be_elsewhere(self, tune: u64) -> Result<(), TuneError> {
+        match self {
+            Self::Elsewhere { path } => Err(TuneError::OtherNamespace { tune, path }),
+            Self::Here | Self::Gone { .. } => Ok(()),
+        }
+    }
+
+    /// Why nothing in it can be read from here; none where it can.
+    pub(super) fn why_not(self) -> Option<String> {
+        match self {
+            Self::Here => None,
+            Self::Elsewhere { path } => Some(format!("it is in another network namespace (--netns {path})")),
+            Self::Gone { inode } => Some(format!("its network namespace ({inode}) is gone")),
+        }
+    }
+}
+
+/// Whether a setting is another one in another network namespace.
+pub(super) fn is_of_namespace(setting: &Setting) -> bool {
+    let of_machine = matches!(
+        setting,
+        Setting::ThreadCpus { .. } | Setting::IrqAffinity { .. } | Setting::Governor { .. } | Setting::Audit
+    );
+    !of_machine
+}
+
+/// Inode of the network namespace of the calling thread.
+pub(super) fn own(host: &Host) -> Option<u64> {
+    inode(&host.read_link("/proc/thread-self/ns/net").ok()?)
+}
+
+/// From `net:[4026531840]`.
+fn inode(link: &str) -> Option<u64> {
+    link.strip_prefix("net:[")?.strip_suffix(']')?.parse().ok()
+}
+
+/// A thread in it, or a process that has it open: a file in a directory of a process.
+fn of_process(host: &Host, wanted: u64, directory: &str, file: &str) -> Option<String> {
+    let numbers = |path: &str| {
+        let names = host.list(path).unwrap_or_default();
+        names.into_iter().filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()))
+    };
+    let mut files = numbers("/proc").flat_map(|pid| {
+        let path = format!("/proc/{pid}/{directory}");
+        numbers(&path).map(|number| format!("{path}/{number}{file}")).collect::<Vec<_>>()
+    });
+    files.find(|file| host.read_link(file).is_ok_and(|link| inode(&link) == Some(wanted)))
+}
+
+/// A file that it is mounted on, as `ip netns add` does.
+fn mounted(host: &Host, wanted: u64) -> Option<String> {
+    let table = host.read("/proc/thread-self/mountinfo").ok()?;
+    let mut mounts = table.lines().filter_map(|line| {
+        let mut words = line.split(' ').skip(3);
+        Some((words.next()?, words.next()?))
+    });
+    mounts.find(|(root, _)| inode(root) == Some(wanted)).map(|(_, point)| point.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use linerate_host::Recording;
+    use linerate_host::recording::Entry;
+
+    use super::*;
+
+    fn place(inode: u64, boot: &str) -> TuneNamespace {
+        let mut recording = Recording::new();
+        let mut file = |path: &str, text: &str| {
+            recording.insert(path, Entry::File(text.as_bytes().to_vec()));
+        };
+        file("/proc/sys/kernel/random/boot_id", "now\n");
+        let mount = "40 30 0:4 net:[3] /run/netns/blue rw shared:1 - nsfs nsfs rw\n";
+        file("/proc/thread-self/mountinfo", mount);
+        for (path, own) in
+            [("/proc/thread-self/ns/net", 1), ("/proc/50/task/51/ns/net", 2), ("/proc/52/fd/6", 5)]
+        {
+            recording.insert(path, Entry::Link(format!("net:[{own}]")));
+        }
+        let begun = Begun { boot: boot.to_owned(), namespace: Some(inode), ..Begun::lost(1, 0) };
+        TuneNamespace::of(&Host::recorded(recording), &begun)
+    }
+
+    #[test]
+    fn a_namespace_is_found_by_its_threads_and_mounts() {
+        let elsewhere = |path: &str| TuneNamespace::Elsewhere { path: path.to_owned() };
+        assert_eq!(place(1, "now"), TuneNamespace::Here);
+        assert_eq!(place(2, "now"), elsewhere("/proc/50/task/51/ns/net"));
+        assert_eq!(place(3, "now"), elsewhere("/run/netns/blue"));
+        assert_eq!(place(5, "now"), elsewhere("/proc/52/fd/6"));
+        assert_eq!(place(4, "now"), TuneNamespace::Gone { inode: 4 });
+        assert_eq!(place(4, "before"), TuneNamespace::Here);
+    }
+}
