@@ -7,7 +7,7 @@
 //!
 //! ```
 //! use std::net::UdpSocket;
-//! use crate::reflector::Reflector;
+//! use linerate_testkit::reflector::Reflector;
 //!
 //! let service = Reflector::builder().drop_every(10).start()?;
 //! let client = UdpSocket::bind("127.0.0.1:0")?;

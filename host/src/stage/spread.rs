@@ -144,7 +144,7 @@ impl Spread {
         }
         let without: CpuSet = cpus.iter().filter(|cpu| !takes_packets(path, &all, *cpu)).collect();
         for spread in &mut all {
-            spread.receive = receive::receive(path, spread, &without, policy.handing);
+            spread.receive = receive::receive(path, spread, &cpus, &without, policy.handing);
             spread.transmit = transmit::transmit(path, &spread.interface, &spread.transmit_interrupts);
         }
         Some(all)

@@ -75,22 +75,26 @@ pub(in crate::stage) fn with_own(mut cpus: BTreeSet<u32>, own: Option<u32>) -> C
 pub(super) fn receive(
     path: &PacketPath,
     spread: &Spread,
+    cpus: &CpuSet,
     without: &CpuSet,
     handing: Handing,
 ) -> BTreeMap<u32, CpuSet> {
     let queues = path.softirq.rps_queues(&spread.interface);
     let sources = sources(path, spread);
+    // The kernel takes no isolated CPU into a mask (`rps_cpumask_housekeeping`, net/core/net-sysfs.c,
+    // Linux 6.18), also where the interrupt of the queue comes to one.
+    let own_of = |queue: &u32| sources.get(queue).copied().filter(|own| cpus.contains(*own));
     let now: Option<BTreeMap<u32, &CpuSet>> =
         queues.iter().map(|item| Some((item.queue, item.cpus.value()?))).collect();
     let (Some(now), false) = (now, sources.is_empty()) else { return BTreeMap::new() };
     let extra = handed_on(&path.machine, &sources, without, handing);
-    let already = extra_of(&now, &sources);
+    let already = extra_of(&now, &sources, own_of);
     if already.as_ref().is_some_and(|now| is_as_even(&path.machine, &sources, now, &extra)) {
         return now.into_iter().map(|(queue, cpus)| (queue, cpus.clone())).collect();
     }
     let of = |queue: &u32| {
         let extra = extra.get(queue).filter(|extra| !extra.is_empty());
-        extra.map_or_else(CpuSet::new, |extra| with_own(extra.clone(), sources.get(queue).copied()))
+        extra.map_or_else(CpuSet::new, |extra| with_own(extra.clone(), own_of(queue)))
     };
     now.keys().map(|queue| (*queue, of(queue))).collect()
 }
@@ -100,12 +104,13 @@ pub(super) fn receive(
 fn extra_of(
     now: &BTreeMap<u32, &CpuSet>,
     sources: &BTreeMap<u32, u32>,
+    own_of: impl Fn(&u32) -> Option<u32>,
 ) -> Option<BTreeMap<u32, BTreeSet<u32>>> {
     let set = now.iter().filter(|(_, cpus)| !cpus.is_empty());
     set.map(|(queue, cpus)| {
         let own = *sources.get(queue)?;
         let extra: BTreeSet<u32> = cpus.iter().filter(|cpu| *cpu != own).collect();
-        let well = !extra.is_empty() && with_own(extra.clone(), Some(own)) == **cpus;
+        let well = !extra.is_empty() && with_own(extra.clone(), own_of(queue)) == **cpus;
         well.then_some((*queue, extra))
     })
     .collect()

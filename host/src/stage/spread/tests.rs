@@ -36,6 +36,15 @@ fn isolated_cpus_get_none_and_more_queues_than_cpus_go_round() {
 }
 
 #[test]
+fn rps_hands_no_packets_to_an_isolated_cpu_that_has_the_interrupt() {
+    let machine = Sample { isolated: "2-3", vectors: &[2], rps: &[""], ..Sample::default() };
+    let policy = Policy { interrupts_stay: true, ..Policy::default() };
+    let spread = Spread::of(&path(&machine), &policy).expect("CPUs").remove(0);
+    assert_eq!(spread.receive_interrupts[&0], 2);
+    assert_eq!(spread.receive[&0].to_string(), "0-1");
+}
+
+#[test]
 fn what_is_spread_stays_where_it_is() {
     let machine = Sample { vectors: &[2, 0], hints: Some(&[0, 1]), ..Sample::default() };
     assert_eq!(shown(settled(&path(&machine), "eth0")), [2, 0]);

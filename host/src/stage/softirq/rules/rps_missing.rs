@@ -185,10 +185,12 @@ fn title(queues: &Queues<'_>, usable: &CpuSet, left_out: &CpuSet) -> String {
 /// core, beside what RPS does already.
 fn plan(path: &PacketPath, queues: &Queues<'_>, left_out: &CpuSet) -> BTreeMap<u32, CpuSet> {
     let Some(cpus) = &queues.cpus else { return BTreeMap::new() };
+    let usable = spread::usable_cpus(path).unwrap_or_default();
+    let own_of = |queue: u32| cpus.get(&queue).copied().filter(|own| usable.contains(*own));
     let extra = spread::handed_on(&path.machine, cpus, left_out, Handing::OwnNode);
     let with_own = |(queue, mut set): (u32, BTreeSet<u32>)| {
         set.extend(path.softirq.rps_cpus(queues.interface, queue).into_iter().flat_map(CpuSet::iter));
-        (queue, spread::with_own(set, cpus.get(&queue).copied()))
+        (queue, spread::with_own(set, own_of(queue)))
     };
     extra.into_iter().map(with_own).collect()
 }
