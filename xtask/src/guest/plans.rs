@@ -56,18 +56,18 @@ pub(super) fn run(guest: &mut Guest, variant: Variant) -> anyhow::Result<Vec<Str
 fn tuned(guest: &mut Guest, interface: &str) -> anyhow::Result<Vec<String>> {
     let mut failed = Vec::new();
     let before = State::of(guest, interface)?;
-    let (changes, findings) = plan(guest, interface, "--watch 3")?;
+    let (changes, findings) = plan(guest, interface, "--port 4000 --watch 3")?;
     println!("  {interface} under load: {} changes, doctor finds {findings}", changes.len());
     for change in &changes {
         println!("    {change}");
     }
     failed.extend(unexplained(interface, &changes));
-    let apply = format!("linerate tune apply --interface {interface} --watch 3 --yes");
+    let apply = format!("linerate tune apply --interface {interface} --port 4000 --watch 3 --yes");
     let applied = guest.ask(&apply, PATIENCE)?;
     if applied.status > 1 {
         failed.push(format!("{interface}: tune apply ended with {}: {}", applied.status, words(&applied)));
     }
-    let (again, _) = plan(guest, interface, "--watch 3")?;
+    let (again, _) = plan(guest, interface, "--port 4000 --watch 3")?;
     if !again.is_empty() {
         failed.push(format!("{interface}: planned again after apply: {}", shown(&again)));
     }

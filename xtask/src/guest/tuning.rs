@@ -55,9 +55,10 @@ find /proc/sys/net /proc/sys/kernel/numa_balancing /proc/irq /sys/class/net/NIC/
     grep -vE '/proc/irq/.*/effective_' | sort | while read -r file; do
     [ -r "$file" ] && printf '%s = ' "$file" && { cat "$file" 2>&1 || echo; } && echo
 done
-# Others than those of queues take effect with their next interrupt, which may be meanwhile.
+# Others than those of queues take effect with their next interrupt, which may be meanwhile. Of several CPUs the kernel chooses.
 for irq in $(sed -n 's/^ *\([0-9]*\):.* NIC-.*/\1/p' /proc/interrupts); do
-    echo "$irq goes to $(cat /proc/irq/$irq/effective_affinity)"
+    grep -q '[-,]' /proc/irq/$irq/smp_affinity_list ||
+        echo "$irq goes to $(cat /proc/irq/$irq/effective_affinity)"
 done
 for option in -k -c -g -l -x -a -n; do
     echo "ethtool $option:"

@@ -32,11 +32,6 @@ fn with_vectors(sighting: Sighting, vectors: &[&Vector]) -> Sighting {
     sighting.evidence("CPUs by vector", shown, "/proc/irq/*/effective_affinity_list or smp_affinity")
 }
 
-/// Whether irqbalance runs, which puts the interrupts of an interface without traffic on few CPUs.
-fn is_balanced(path: &PacketPath) -> bool {
-    path.irq.owners.value().is_some_and(|owners| owners.iter().any(|owner| owner.name == "irqbalance"))
-}
-
 /// Adds to a sighting the changes that put each vector where `plan` has its queue, and says first who else sets them.
 fn mend(mut sighting: Sighting, path: &PacketPath, interface: &str, plan: &BTreeMap<u32, u32>) -> Sighting {
     let moved: Vec<(&Vector, u32)> = path

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::super::Vector;
 use crate::finding::{Rule, Severity, Sighting};
+use crate::stage::softirq::traffic;
 use crate::stage::{PacketPath, View, spread};
 
 pub(super) const RULE: Rule = Rule {
@@ -45,6 +46,7 @@ fn of_interface(view: &View<'_>, interface: &str) -> Option<Sighting> {
     }
     let severity = match threads_beyond(path, node) {
         Some(0) => return None,
+        _ if traffic::is_quiet(view, interface) => Severity::Note,
         // One thread is its own limit.
         Some(1) => Severity::Low,
         Some(_) => Severity::High,
@@ -160,6 +162,10 @@ mod tests {
         assert_eq!(found(&path)[0].severity, Severity::Low);
         path.thread.serving = Known::Value(vec![serving("0-1", 7), serving("0", 8)]);
         assert!(found(&path).is_empty());
+        let quiet =
+            [("/proc/uptime", "1000.00 1.00\n"), ("/sys/class/net/eth0/statistics/rx_packets", "99000\n")];
+        let path = crate::stage::irq::sample::path(&Machine { files: &quiet, ..TWO });
+        assert_eq!(found(&path)[0].severity, Severity::Note);
     }
 
     #[test]

@@ -38,7 +38,7 @@ fn of_interface(view: &View<'_>, interface: &str) -> Option<Sighting> {
         return None;
     }
     let best = vectors.len().min(usable.len());
-    let severity = if super::is_balanced(path) && traffic::is_quiet(view, interface) {
+    let severity = if traffic::is_quiet(view, interface) {
         Severity::Note
     } else if by_cpu.len() * 2 <= best {
         Severity::High
@@ -109,17 +109,12 @@ mod tests {
     }
 
     #[test]
-    fn what_irqbalance_packs_without_traffic_is_only_noted() {
-        let running = [
-            ("/proc/9/comm", "irqbalance\n"),
-            ("/proc/9/cmdline", "irqbalance\0"),
-            ("/proc/uptime", "1000.00 1.00\n"),
-            ("/sys/class/net/eth0/statistics/rx_packets", "99000\n"),
-        ];
-        let machine = Machine { vectors: &[0; 4], files: &running, ..Machine::default() };
+    fn queues_that_share_a_cpu_without_traffic_are_only_noted() {
+        let quiet =
+            [("/proc/uptime", "1000.00 1.00\n"), ("/sys/class/net/eth0/statistics/rx_packets", "99000\n")];
+        let machine = Machine { vectors: &[0; 4], files: &quiet, ..Machine::default() };
         assert_eq!(found(&machine)[0].severity, Severity::Note);
-        let busy =
-            [running[0], running[1], running[2], ("/sys/class/net/eth0/statistics/rx_packets", "9900000\n")];
+        let busy = [quiet[0], ("/sys/class/net/eth0/statistics/rx_packets", "9900000\n")];
         assert_eq!(found(&Machine { files: &busy, ..machine.clone() })[0].severity, Severity::High);
     }
 
