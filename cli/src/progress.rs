@@ -15,7 +15,7 @@ pub(crate) struct Progress {
     plain: bool,
     quiet: bool,
     budget: Duration,
-    rung: &'static str,
+    step: &'static str,
     place: String,
 }
 
@@ -38,16 +38,16 @@ impl Progress {
                 .unwrap_or_else(|_| ProgressStyle::default_bar())
                 .progress_chars("━╸─"),
         );
-        Self { bar, plain, quiet, budget, rung: "", place: String::new() }
+        Self { bar, plain, quiet, budget, step: "", place: String::new() }
     }
 
     /// Takes note of what happens.
     pub(crate) fn event(&mut self, event: &Event<'_>) {
         match event {
-            Event::Rung { index, of, rung } => {
-                self.rung = rung.id;
+            Event::Rung { index, of, step } => {
+                self.step = step.id;
                 self.place = format!("{}/{of}", index + 1);
-                self.bar.set_message(format!("{} {}", self.place, self.rung));
+                self.bar.set_message(format!("{} {}", self.place, self.step));
             }
             Event::Probing { per_second, left } => {
                 let done = self.budget.saturating_sub(*left);
@@ -55,7 +55,7 @@ impl Progress {
                 self.bar.set_message(format!(
                     "{} {}  offering {}/s  {} s left",
                     self.place,
-                    self.rung,
+                    self.step,
                     format::rate(*per_second),
                     left.as_secs()
                 ));

@@ -126,9 +126,9 @@ mod tests {
                 }
                 assert!(!rule.title.ends_with('.'), "{}: a title has no full stop", rule.id);
                 assert!(rule.why.ends_with('.'), "{}: {}", rule.id, rule.why);
-                for text in [rule.effect, rule.remedy, rule.unless] {
+                for text in [rule.effect, rule.remedy, rule.caveats] {
                     let capital = |letter: char| letter.is_uppercase() || letter.is_ascii_digit();
-                    // The last of them is read after the word "unless".
+                    // The last of them is read after the word "not if".
                     let well = text.starts_with(capital) && text.ends_with('.') && !text.starts_with("Not ");
                     assert!(well, "{}: {text}", rule.id);
                 }

@@ -22,7 +22,7 @@ pub enum Severity {
     High,
 }
 
-/// Something a stage looks for: what it is, what mending it gave, and when not to mend it.
+/// Something a stage looks for: what it is, what fixing it gave, and when not to fix it.
 #[derive(Debug, Clone, Copy)]
 pub struct Rule {
     /// `stage.name`, such as `rss.hash-without-ports`.
@@ -31,18 +31,18 @@ pub struct Rule {
     pub title: &'static str,
     /// How it comes about and what it does to packets: a paragraph for a person.
     pub why: &'static str,
-    /// The effect to expect from mending it, with figures where there are any.
+    /// The effect to expect from fixing it, with figures where there are any.
     pub effect: &'static str,
-    /// By how much mending it multiplied throughput, where somebody published it.
+    /// By how much fixing it multiplied throughput, where somebody published it.
     pub published_ratio: Option<f64>,
     /// Where effect and mechanism are from.
     pub source: &'static str,
     /// The kernels for which that holds, such as `4.6 and later`.
     pub kernels: &'static str,
-    /// How to mend it, in general: a sentence or two.
+    /// How to fix it, in general: a sentence or two.
     pub remedy: &'static str,
-    /// When not to mend it.
-    pub unless: &'static str,
+    /// When not to fix it.
+    pub caveats: &'static str,
     /// Looks for it.
     pub check: fn(&View<'_>) -> Vec<Sighting>,
 }
@@ -56,11 +56,11 @@ pub struct Sighting {
     pub title: String,
     /// The very values that say so.
     pub evidence: Vec<Evidence>,
-    /// The settings that would mend it; empty where no setting does.
+    /// The settings that would fix it; empty where no setting does.
     pub changes: Vec<Change>,
     /// Commands that have to come before the changes, such as those that have somebody else not take them back.
     pub first: Vec<String>,
-    /// Commands that mend what no [`Setting`] covers, as a person would type them.
+    /// Commands that fix what no [`Setting`] covers, as a person would type them.
     pub commands: Vec<String>,
 }
 
@@ -99,24 +99,24 @@ pub struct Finding {
     pub title: String,
     /// The very values that say so.
     pub evidence: Vec<Evidence>,
-    /// The effect to expect from mending it.
+    /// The effect to expect from fixing it.
     pub effect: &'static str,
-    /// By how much mending it multiplied throughput, where somebody published it.
+    /// By how much fixing it multiplied throughput, where somebody published it.
     pub published_ratio: Option<f64>,
     /// Where that is from.
     pub source: &'static str,
     /// The kernels for which that holds.
     pub kernels: &'static str,
-    /// How to mend it, in a sentence or two.
+    /// How to fix it, in a sentence or two.
     pub remedy: &'static str,
-    /// The settings that would mend it.
+    /// The settings that would fix it.
     pub changes: Vec<Change>,
-    /// What a person would type to mend it; empty while `first` names something.
+    /// What a person would type to fix it; empty while `first` names something.
     pub commands: Vec<String>,
     /// The finding to fix first, because this fix alone would make things worse.
     pub first: Option<&'static str>,
-    /// When not to mend it.
-    pub unless: &'static str,
+    /// When not to fix it.
+    pub caveats: &'static str,
 }
 
 impl Rule {
@@ -150,7 +150,7 @@ impl Rule {
             changes: sighting.changes,
             commands,
             first: None,
-            unless: self.unless,
+            caveats: self.caveats,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The ladder: rungs climbed one at a time, each measured against the one before.
+//! The ladder: steps climbed one at a time, each measured against the one before.
 //!
 //! Puts `engine`, `host`, `lab` and `measure` together. Prints nothing: progress goes to an
 //! observer, the result is a [`report::Report`].
@@ -15,5 +15,5 @@ pub mod lab_climb;
 pub mod published;
 pub mod remote;
 pub mod report;
-pub mod rung;
+pub mod step;
 mod summary;

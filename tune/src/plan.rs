@@ -60,7 +60,7 @@ pub struct Plan {
     /// Changes that have to wait until something else is fixed; `--anyway` plans them all the same.
     #[serde(default)]
     pub held_back: Vec<HeldBack>,
-    /// What doctor found that this plan does not mend, and why.
+    /// What doctor found that this plan does not fix, and why.
     pub left: Vec<Left>,
 }
 
@@ -128,7 +128,7 @@ pub struct PlannedChange {
     pub to: Value,
     /// Why: a sentence.
     pub why: String,
-    /// Ids of the findings that it mends.
+    /// Ids of the findings that it fixes.
     pub findings: Vec<String>,
     /// The effect to expect; none where nobody published one.
     pub effect: Option<String>,
@@ -157,7 +157,7 @@ pub enum Interrupts {
     Link,
 }
 
-/// A finding that is not mended.
+/// A finding that is not fixed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Left {
@@ -185,7 +185,7 @@ impl Plan {
         Some(first)
     }
 
-    /// Takes changes out and leaves what they would have mended, for the reason that is given for each.
+    /// Takes changes out and leaves what they would have fixed, for the reason that is given for each.
     pub fn leave_out(&mut self, why: impl Fn(&PlannedChange) -> Option<String>) {
         let changes = std::mem::take(&mut self.changes);
         for change in changes {

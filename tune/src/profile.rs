@@ -1,4 +1,4 @@
-//! What to tune a host for: which findings are mended, which are left and why, which CPUs take packets, and values that no
+//! What to tune a host for: which findings are fixed, which are left and why, which CPUs take packets, and values that no
 //! finding asks for. A profile is a file of TOML that a person can read, copy and change.
 
 mod read;
@@ -26,9 +26,9 @@ pub struct Profile {
     pub needs_udp_service: bool,
     /// Which CPUs take packets, and by what they are given them.
     pub cpus: Cpus,
-    /// Findings that are mended, from this severity on, by id or as `stage.*`.
-    pub mend: BTreeMap<String, Severity>,
-    /// Findings that a person has to decide about, and why, by id or as `stage.*`: they are left, with the commands that mend
+    /// Findings that are fixed, from this severity on, by id or as `stage.*`.
+    pub fix: BTreeMap<String, Severity>,
+    /// Findings that a person has to decide about, and why, by id or as `stage.*`: they are left, with the commands that fix
     /// them.
     pub ask: BTreeMap<String, String>,
     /// Findings that are left, and why, by id or as `stage.*`.
@@ -123,8 +123,8 @@ pub enum Condition {
 /// What a profile does about a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict<'a> {
-    /// It is mended from this severity on.
-    Mend(Severity),
+    /// It is fixed from this severity on.
+    Fix(Severity),
     /// It is left for a person to decide, for this reason.
     Ask(&'a str),
     /// It is left, for this reason.
@@ -197,8 +197,8 @@ impl Profile {
         let stage = id.split_once('.').map(|(stage, _)| format!("{stage}.*"));
         let keys = [Some(id), stage.as_deref()];
         for key in keys.into_iter().flatten() {
-            if let Some(severity) = self.mend.get(key) {
-                return Verdict::Mend(*severity);
+            if let Some(severity) = self.fix.get(key) {
+                return Verdict::Fix(*severity);
             }
             if let Some(why) = self.ask.get(key) {
                 return Verdict::Ask(why);

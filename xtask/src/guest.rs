@@ -66,7 +66,7 @@ pub(crate) enum GuestChore {
         #[arg(last = true, required = true)]
         command: Vec<String>,
     },
-    /// Boot one variant after the other, and check what doctor finds there before and after it is mended; says SKIP
+    /// Boot one variant after the other, and check what doctor finds there before and after it is fixed; says SKIP
     /// where there is no QEMU or no kernel for it
     Test {
         #[command(flatten)]

@@ -9,7 +9,7 @@ use linerate_host::CpuSet;
 use linerate_lab::ladder::ascent::Terms;
 use linerate_lab::ladder::climb::Policy;
 use linerate_lab::ladder::report::{Report, WarningKind};
-use linerate_lab::ladder::rung::{self, RUNGS};
+use linerate_lab::ladder::step::{self, RUNGS};
 use serde::Serialize;
 
 use crate::output::{self, Target};
@@ -18,7 +18,7 @@ use crate::render::{ladder_html, ladder_text, style::Style};
 
 /// How much time to take for what.
 pub(crate) struct Pace {
-    rung: Duration,
+    step: Duration,
     slot: Duration,
     overhead: Duration,
     resolution: f64,
@@ -34,14 +34,14 @@ pub(crate) struct Paces {
 /// Where the generator is of this process.
 pub(crate) const IN_A_LAB: Paces = Paces {
     quick: Pace {
-        rung: Duration::from_secs(5),
+        step: Duration::from_secs(5),
         slot: Duration::from_millis(80),
         overhead: Duration::ZERO,
         resolution: 1.06,
         samples: 4,
     },
     full: Pace {
-        rung: Duration::from_secs(23),
+        step: Duration::from_secs(23),
         slot: Duration::from_millis(120),
         overhead: Duration::ZERO,
         resolution: 1.04,
@@ -52,14 +52,14 @@ pub(crate) const IN_A_LAB: Paces = Paces {
 /// Where each probe is ordered from other hosts.
 pub(crate) const OVER_SSH: Paces = Paces {
     quick: Pace {
-        rung: Duration::from_secs(24),
+        step: Duration::from_secs(24),
         slot: Duration::from_millis(150),
         overhead: Duration::from_millis(250),
         resolution: 1.06,
         samples: 4,
     },
     full: Pace {
-        rung: Duration::from_secs(60),
+        step: Duration::from_secs(60),
         slot: Duration::from_millis(250),
         overhead: Duration::from_millis(250),
         resolution: 1.04,
@@ -76,10 +76,10 @@ pub(crate) struct Climbing {
     /// Take about so many seconds for the whole climb, but not less than it needs
     #[arg(long, value_name = "S")]
     time: Option<f64>,
-    /// Climb only these rungs (the baseline always): comma-separated identifiers
+    /// Climb only these steps (the baseline always): comma-separated identifiers
     #[arg(long, value_name = "A,B,C", value_delimiter = ',')]
-    rungs: Option<Vec<String>>,
-    /// List the rungs and end
+    steps: Option<Vec<String>>,
+    /// List the steps and end
     #[arg(long)]
     list: bool,
     /// Also change settings of the whole machine (audit), and put them back at the end
@@ -111,9 +111,9 @@ pub(crate) struct Climbing {
 /// What stays in place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum PolicyArgument {
-    /// Every rung that could be applied
+    /// Every step that could be applied
     KeepAll,
-    /// Only rungs shown to be better
+    /// Only steps shown to be better
     KeepBetter,
 }
 
@@ -138,7 +138,7 @@ impl Climbing {
         Ok(Outputs { json, html })
     }
 
-    /// The rungs instead of a climb, where they were asked for.
+    /// The steps instead of a climb, where they were asked for.
     pub(crate) fn listed(&self, outputs: &Outputs) -> Result<Option<ExitCode>> {
         self.list.then(|| list(outputs.json.as_ref())).transpose()
     }
@@ -150,15 +150,15 @@ impl Climbing {
 
     /// How to climb, for the library.
     pub(crate) fn terms(&self, policy: Policy, paces: &Paces) -> Result<Terms> {
-        let rungs = match &self.rungs {
-            Some(names) => rung::select(names.iter().map(String::as_str))?,
+        let steps = match &self.steps {
+            Some(names) => step::select(names.iter().map(String::as_str))?,
             None => RUNGS.iter().collect(),
         };
         let pace = if self.quick { &paces.quick } else { &paces.full };
-        let each = pace.rung * u32::try_from(rungs.len()).unwrap_or(u32::MAX);
+        let each = pace.step * u32::try_from(steps.len()).unwrap_or(u32::MAX);
         let budget = self.time.map_or(Ok(each), Duration::try_from_secs_f64).context("--time")?;
         Ok(Terms {
-            rungs,
+            steps,
             policy,
             budget,
             slot: pace.slot,
@@ -197,13 +197,13 @@ impl Outputs {
     }
 }
 
-/// The rungs: schema `linerate.rungs/1`.
+/// The steps: schema `linerate.steps/1`.
 #[derive(Serialize)]
 struct Rungs {
     schema: &'static str,
     version: &'static str,
     argv: Vec<String>,
-    rungs: Vec<RungLine>,
+    steps: Vec<RungLine>,
 }
 
 #[derive(Serialize)]
@@ -215,14 +215,14 @@ struct RungLine {
 
 fn list(json: Option<&Target>) -> Result<ExitCode> {
     if let Some(target) = json {
-        let line = |rung: &rung::Rung| RungLine { id: rung.id, title: rung.title, what: rung.what };
-        let rungs = RUNGS.iter().map(line).collect();
-        let (schema, version) = ("linerate.rungs/1", env!("CARGO_PKG_VERSION"));
-        target.json(&Rungs { schema, version, argv: output::argv(), rungs })?;
+        let line = |step: &step::Rung| RungLine { id: step.id, title: step.title, what: step.what };
+        let steps = RUNGS.iter().map(line).collect();
+        let (schema, version) = ("linerate.steps/1", env!("CARGO_PKG_VERSION"));
+        target.json(&Rungs { schema, version, argv: output::argv(), steps })?;
         return Ok(ExitCode::SUCCESS);
     }
-    let width = RUNGS.iter().map(|rung| rung.id.len()).max().unwrap_or(0);
-    let text: String = RUNGS.iter().map(|rung| format!("{:width$}  {}\n", rung.id, rung.what)).collect();
+    let width = RUNGS.iter().map(|step| step.id.len()).max().unwrap_or(0);
+    let text: String = RUNGS.iter().map(|step| format!("{:width$}  {}\n", step.id, step.what)).collect();
     output::print(&text)?;
     Ok(ExitCode::SUCCESS)
 }

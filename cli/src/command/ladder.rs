@@ -27,7 +27,7 @@ use crate::render::style::Style;
 
 /// Climb the ladder on a real interface of this host, with generators on other hosts, and report.
 ///
-/// A climb takes about a minute a rung, 24 seconds with --quick.
+/// A climb takes about a minute a step, 24 seconds with --quick.
 #[derive(Debug, Args)]
 pub(crate) struct Ladder {
     /// The interface that the load comes in by
@@ -44,7 +44,7 @@ pub(crate) struct Ladder {
     goal: String,
     #[command(flatten)]
     climbing: Climbing,
-    /// What stays in place for the rungs above
+    /// What stays in place for the steps above
     #[arg(long, value_enum, default_value_t = PolicyArgument::KeepAll)]
     policy: PolicyArgument,
     /// Leave the settings that proved better in place at the end, as a tune to be undone like any other

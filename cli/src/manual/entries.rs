@@ -74,7 +74,7 @@ const ENTRIES: &[Entry] = &[
         fine: "climbed, or listed",
         failed: "an error; or the climb was interrupted, or something could not be put back, and what was measured is reported",
         examples: &[
-            ("linerate lab --quick --rungs reuseport,steer-by-cpu", "Two rungs, in half of the time."),
+            ("linerate lab --quick --steps reuseport,steer-by-cpu", "Two steps, in half of the time."),
             (
                 "linerate lab --html ladder.html --json ladder.json",
                 "The whole climb, with the report in two files.",
@@ -193,7 +193,7 @@ const ENTRIES: &[Entry] = &[
                 "linerate doctor --port 53 --watch 5",
                 "The service on port 53, with the rates of five seconds.",
             ),
-            ("linerate doctor --explain rss.queues", "What a finding means, and what mends it."),
+            ("linerate doctor --explain rss.queues", "What a finding means, and what fixes it."),
         ],
         see: &["tune", "drops", "flame"],
         ..PLAIN
@@ -234,7 +234,7 @@ const ENTRIES: &[Entry] = &[
     Entry {
         words: "tune apply",
         fine: "all changes made",
-        found: "made, and something of what they were to mend is still found above note; or the answer was no; or it was undone \
+        found: "made, and something of what they were to fix is still found above note; or the answer was no; or it was undone \
                 while it waited for a confirmation",
         failed: "refused or broken off, nothing or a part made: `linerate tune status` tells",
         files: &[JOURNAL],

@@ -99,17 +99,17 @@ pub(crate) struct Badge {
     pub(crate) against: String,
 }
 
-/// The ladder: capacity of each rung with its interval; skipped rungs with their reason.
+/// The ladder: capacity of each step with its interval; skipped steps with their reason.
 pub(crate) fn ladder(report: &Report) -> Chart {
-    let rates = || report.rungs.iter().filter_map(|rung| rung.transactions_per_second);
+    let rates = || report.steps.iter().filter_map(|step| step.transactions_per_second);
     let ends: Vec<f64> = rates().flat_map(|rate| [rate.low, rate.median, rate.high]).collect();
     let axis = Axis::fitting(&ends);
-    let mut rows: Vec<Row> = report.rungs.iter().map(|rung| ladder_row(report, rung, &axis)).collect();
+    let mut rows: Vec<Row> = report.steps.iter().map(|step| ladder_row(report, step, &axis)).collect();
     let points: Vec<Option<f64>> = report
-        .rungs
+        .steps
         .iter()
-        .map(|rung| {
-            rung.transactions_per_second.filter(|_| rung.applied).map(|rate| axis.position(rate.median))
+        .map(|step| {
+            step.transactions_per_second.filter(|_| step.applied).map(|rate| axis.position(rate.median))
         })
         .collect();
     link(&mut rows, &points);
@@ -120,20 +120,20 @@ pub(crate) fn ladder(report: &Report) -> Chart {
     }
 }
 
-/// Latency percentiles of each measured rung.
+/// Latency percentiles of each measured step.
 pub(crate) fn latency(report: &Report) -> Option<Chart> {
     let measured: Vec<_> =
-        report.rungs.iter().filter_map(|rung| rung.latency_ns.map(|latency| (rung, latency))).collect();
+        report.steps.iter().filter_map(|step| step.latency_ns.map(|latency| (step, latency))).collect();
     if measured.is_empty() {
         return None;
     }
     let axis = Axis::log(measured.iter().flat_map(|(_, latency)| [latency.p50 as f64, latency.p999 as f64]));
-    let rows = measured.iter().map(|(rung, latency)| {
+    let rows = measured.iter().map(|(step, latency)| {
         let [p50, p99, p999] = [latency.p50, latency.p99, latency.p999];
         let [a, b, c] = [p50, p99, p999].map(format::microseconds);
         Row {
-            label: rung.id.clone(),
-            told: format!("{}: half within {a} us, 99 % within {b} us, 99.9 % within {c} us", rung.id),
+            label: step.id.clone(),
+            told: format!("{}: half within {a} us, 99 % within {b} us, 99.9 % within {c} us", step.id),
             skipped: None,
             span: Some((at(&axis, p50 as f64), at(&axis, p999 as f64))),
             marks: vec![
@@ -155,13 +155,13 @@ pub(crate) fn latency(report: &Report) -> Option<Chart> {
     })
 }
 
-/// Share of capacity still answered under overload, of each rung where it is known.
+/// Share of capacity still answered under overload, of each step where it is known.
 pub(crate) fn goodput(report: &Report) -> Option<Chart> {
-    let share = |rung: &RungReport, factor: &str| rung.goodput_at_overload.get(factor).copied().flatten();
+    let share = |step: &RungReport, factor: &str| step.goodput_at_overload.get(factor).copied().flatten();
     let measured: Vec<_> = report
-        .rungs
+        .steps
         .iter()
-        .map(|rung| (rung, share(rung, "2"), share(rung, "5")))
+        .map(|step| (step, share(step, "2"), share(step, "5")))
         .filter(|(_, twice, five)| twice.is_some() || five.is_some())
         .collect();
     if measured.is_empty() {
@@ -169,14 +169,14 @@ pub(crate) fn goodput(report: &Report) -> Option<Chart> {
     }
     let shares = measured.iter().flat_map(|&(_, twice, five)| [twice, five]).flatten();
     let axis = Axis::linear(shares.chain([1.0]));
-    let rows = measured.iter().map(|&(rung, twice, five)| {
+    let rows = measured.iter().map(|&(step, twice, five)| {
         let read = |share: Option<f64>| share.map_or_else(|| format::UNKNOWN.to_owned(), format::percent);
         let mark = |share: Option<f64>, shape| share.map(|share| Mark { at: at(&axis, share), shape });
         Row {
-            label: rung.id.clone(),
+            label: step.id.clone(),
             told: format!(
                 "{}: {} of capacity answered at twice the load it holds, {} at five times",
-                rung.id,
+                step.id,
                 read(twice),
                 read(five)
             ),
@@ -233,15 +233,15 @@ pub(crate) fn published(ladders: &[PublishedLadder]) -> Vec<(&PublishedLadder, C
         .collect()
 }
 
-/// A rung's verdict against the rung it was compared with.
-pub(crate) fn badge(report: &Report, rung: &RungReport) -> Option<Badge> {
-    let versus = rung.versus_previous.as_ref()?;
+/// A step's verdict against the step it was compared with.
+pub(crate) fn badge(report: &Report, step: &RungReport) -> Option<Badge> {
+    let versus = step.versus_previous.as_ref()?;
     let (class, sign) = match versus.verdict {
         Verdict::Better => ("better", "▲"),
         Verdict::Worse => ("worse", "▼"),
         Verdict::NoDifferenceShown => ("same", "≈"),
     };
-    let reverted = if summary::was_reverted(report, rung) { ", undone" } else { "" };
+    let reverted = if summary::was_reverted(report, step) { ", undone" } else { "" };
     Some(Badge {
         class,
         sign,
@@ -252,9 +252,9 @@ pub(crate) fn badge(report: &Report, rung: &RungReport) -> Option<Badge> {
     })
 }
 
-fn ladder_row(report: &Report, rung: &RungReport, axis: &Axis) -> Row {
+fn ladder_row(report: &Report, step: &RungReport, axis: &Axis) -> Row {
     let mut row = Row {
-        label: rung.id.clone(),
+        label: step.id.clone(),
         told: String::new(),
         skipped: None,
         span: None,
@@ -262,19 +262,19 @@ fn ladder_row(report: &Report, rung: &RungReport, axis: &Axis) -> Row {
         links: Links::default(),
         value: format::UNKNOWN.to_owned(),
         aside: String::new(),
-        badge: badge(report, rung),
+        badge: badge(report, step),
     };
-    if !rung.applied {
-        let reason = rung.skipped_because.as_deref().unwrap_or("no reason recorded");
-        row.told = format!("{}: skipped, {reason}", rung.id);
+    if !step.applied {
+        let reason = step.skipped_because.as_deref().unwrap_or("no reason recorded");
+        row.told = format!("{}: skipped, {reason}", step.id);
         row.skipped = Some(reason.to_owned());
         return row;
     }
-    let Some(rate) = rung.transactions_per_second else {
-        row.told = format!("{}: capacity unknown", rung.id);
+    let Some(rate) = step.transactions_per_second else {
+        row.told = format!("{}: capacity unknown", step.id);
         return row;
     };
-    let bound = if summary::is_lower_bound(rung) { "≥" } else { "" };
+    let bound = if summary::is_lower_bound(step) { "≥" } else { "" };
     row.value = format!("{bound}{}", format::rate(rate.median));
     row.aside = match rate.samples {
         0 | 1 => "n=1".to_owned(),
@@ -284,7 +284,7 @@ fn ladder_row(report: &Report, rung: &RungReport, axis: &Axis) -> Row {
     row.marks.push(Mark { at: at(axis, rate.median), shape: "dot" });
     row.told = format!(
         "{}: {} transactions a second, interval {}{}",
-        rung.id,
+        step.id,
         row.value,
         format::rate_range(rate.low, rate.high),
         row.badge

@@ -18,7 +18,7 @@ pub(crate) fn rule(rule: &Rule, style: Style) -> String {
         ("source", rule.source),
         ("kernels", rule.kernels),
         ("remedy", rule.remedy),
-        ("unless", rule.unless),
+        ("not if", rule.caveats),
     ];
     for (name, text) in parts {
         lines.push(String::new());

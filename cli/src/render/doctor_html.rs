@@ -59,7 +59,7 @@ struct Finding {
     /// The finding to fix first.
     #[serde(default)]
     first: Option<String>,
-    unless: String,
+    caveats: String,
 }
 
 #[derive(Template)]
@@ -164,7 +164,7 @@ impl From<&linerate_host::Finding> for Finding {
             remedy: finding.remedy.to_owned(),
             commands: finding.commands.clone(),
             first: finding.first.map(ToOwned::to_owned),
-            unless: finding.unless.to_owned(),
+            caveats: finding.caveats.to_owned(),
         }
     }
 }

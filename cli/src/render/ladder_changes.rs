@@ -7,7 +7,7 @@ use super::format;
 use super::style::{Style, Tone, wrap};
 use super::tune_plan;
 
-/// What is going to be done, rung by rung.
+/// What is going to be done, step by step.
 pub(crate) fn before(prepared: &Prepared, host: &str, from: &[String], style: Style) -> String {
     let mut text = String::new();
     let mut paragraph = |tone: Tone, words: &str| {
@@ -23,8 +23,8 @@ pub(crate) fn before(prepared: &Prepared, host: &str, from: &[String], style: St
         from.join(", ")
     );
     paragraph(Tone::Strong, &first);
-    let rungs = prepared.by_rung();
-    if rungs.is_empty() {
+    let steps = prepared.by_step();
+    if steps.is_empty() {
         paragraph(Tone::Plain, "No setting of the host is changed: only the server's options are.");
     } else {
         paragraph(
@@ -32,8 +32,8 @@ pub(crate) fn before(prepared: &Prepared, host: &str, from: &[String], style: St
             "These settings go back and forth while it lasts, each change journalled, and are put back at the end:",
         );
     }
-    for (rung, changes) in rungs {
-        text.push_str(&block(rung.id, changes.into_iter()));
+    for (step, changes) in steps {
+        text.push_str(&block(step.id, changes.into_iter()));
     }
     if !prepared.agreements().is_empty() {
         text.push_str("So that others leave them alone, for as long as it lasts:\n");
@@ -67,7 +67,7 @@ pub(crate) fn after(finished: &Finished, command: &dyn Fn(&str) -> String, style
     lines.collect()
 }
 
-/// A rung's settings, a line each, its name beside the first.
+/// A step's settings, a line each, its name beside the first.
 fn block<'c>(label: &str, changes: impl Iterator<Item = &'c PlannedChange>) -> String {
     let labels = std::iter::once(label).chain(std::iter::repeat(""));
     changes

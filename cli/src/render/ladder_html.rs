@@ -32,7 +32,7 @@ pub(crate) fn part(report: &Report, place: &Place) -> Result<Part> {
         goodput: chart::goodput(report),
         link: format::link(report.method.link_bits_per_second),
         sources: summary::published_sources(report).join(", "),
-        lines: report.rungs.iter().map(|rung| Line::new(report, rung)).collect(),
+        lines: report.steps.iter().map(|step| Line::new(report, step)).collect(),
         doubts: summary::doubts(report)
             .into_iter()
             .map(|doubt| (summary::kind_name(doubt.kind), unbroken(&doubt.detail), doubt.scope()))
@@ -97,9 +97,9 @@ struct Aside<'a> {
     to: String,
 }
 
-/// One rung in the table and in the list of changes.
+/// One step in the table and in the list of changes.
 struct Line<'a> {
-    rung: &'a RungReport,
+    step: &'a RungReport,
     skipped: Option<&'a str>,
     figures: Vec<String>,
     badge: Option<Badge>,
@@ -108,18 +108,18 @@ struct Line<'a> {
 }
 
 impl<'a> Line<'a> {
-    fn new(report: &Report, rung: &'a RungReport) -> Self {
+    fn new(report: &Report, step: &'a RungReport) -> Self {
         let read = |value: Option<f64>, show: fn(f64) -> String| {
             value.map_or_else(|| format::UNKNOWN.to_owned(), show)
         };
         let latency = |pick: fn(&linerate_lab::ladder::report::LatencyNs) -> u64| {
-            rung.latency_ns
+            step.latency_ns
                 .as_ref()
                 .map_or_else(|| format::UNKNOWN.to_owned(), |latency| format::microseconds(pick(latency)))
         };
-        let goodput = |factor| read(rung.goodput_at_overload.get(factor).copied().flatten(), format::percent);
-        let rate = rung.transactions_per_second;
-        let bound = if summary::is_lower_bound(rung) { "≥" } else { "" };
+        let goodput = |factor| read(step.goodput_at_overload.get(factor).copied().flatten(), format::percent);
+        let rate = step.transactions_per_second;
+        let bound = if summary::is_lower_bound(step) { "≥" } else { "" };
         let figures = vec![
             format!("{bound}{}", read(rate.map(|rate| rate.median), format::rate)),
             rate.map_or_else(
@@ -129,26 +129,26 @@ impl<'a> Line<'a> {
                     _ => format::rate_range(rate.low, rate.high),
                 },
             ),
-            read(rung.wire_bits_per_second, format::megabits),
-            read(rung.line_rate_ratio, format::percent),
-            read(rung.loss_ratio, format::percent),
+            read(step.wire_bits_per_second, format::megabits),
+            read(step.line_rate_ratio, format::percent),
+            read(step.loss_ratio, format::percent),
             latency(|latency| latency.p50),
             latency(|latency| latency.p99),
             latency(|latency| latency.p999),
-            read(rung.cycles_per_transaction, format::rate),
-            read(rung.instructions_per_transaction, format::rate),
+            read(step.cycles_per_transaction, format::rate),
+            read(step.instructions_per_transaction, format::rate),
             goodput("2"),
             goodput("5"),
         ];
         let skipped =
-            (!rung.applied).then(|| rung.skipped_because.as_deref().unwrap_or("no reason recorded"));
+            (!step.applied).then(|| step.skipped_because.as_deref().unwrap_or("no reason recorded"));
         Self {
-            rung,
+            step,
             skipped,
             figures,
-            badge: chart::badge(report, rung),
-            published: rung.published_ratio.map_or_else(String::new, format::ratio),
-            kinds: rung
+            badge: chart::badge(report, step),
+            published: step.published_ratio.map_or_else(String::new, format::ratio),
+            kinds: step
                 .warnings
                 .iter()
                 .map(|warning| (summary::kind_name(warning.kind), warning.detail.as_str()))

@@ -30,7 +30,7 @@ pub(crate) fn ladder(report: &Report, style: Style) -> String {
     text
 }
 
-/// A column beside the rung's name.
+/// A column beside the step's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Column {
     Rate,
@@ -119,8 +119,8 @@ const NARROWEST_TEXT: usize = 32;
 
 /// The tables in the roomiest layout that fits, and that layout.
 fn tables(report: &Report, style: Style) -> (String, Layout) {
-    if !report.rungs.iter().any(|rung| rung.applied) {
-        return (with_skipped_rungs(report, Vec::new(), true, style), &[]);
+    if !report.steps.iter().any(|step| step.applied) {
+        return (with_skipped_steps(report, Vec::new(), true, style), &[]);
     }
     let mut chosen = (Vec::new(), LAYOUTS[0]);
     for layout in LAYOUTS {
@@ -136,16 +136,16 @@ fn tables(report: &Report, style: Style) -> (String, Layout) {
     let texts: Vec<String> = tables
         .into_iter()
         .enumerate()
-        .map(|(index, lines)| with_skipped_rungs(report, lines, index == 0, style))
+        .map(|(index, lines)| with_skipped_steps(report, lines, index == 0, style))
         .collect();
     (texts.join("\n"), layout)
 }
 
 fn name_width(report: &Report) -> usize {
-    report.rungs.iter().map(|rung| rung.id.chars().count()).max().unwrap_or(0).max("rung".len())
+    report.steps.iter().map(|step| step.id.chars().count()).max().unwrap_or(0).max("step".len())
 }
 
-/// The heading, a rule, and one line a measured rung.
+/// The heading, a rule, and one line a measured step.
 fn table_lines(report: &Report, columns: &[Column], style: Style) -> Vec<String> {
     let name_width = name_width(report);
     let mut table = Table::new();
@@ -157,13 +157,13 @@ fn table_lines(report: &Report, columns: &[Column], style: Style) -> Vec<String>
     }
     let name = |name: &str, tone| cell(format!("{name:name_width$}"), tone);
     let headings = columns.iter().map(|&column| cell(heading_of(report, column), Tone::Faint));
-    table.set_header(std::iter::once(name("rung", Tone::Faint)).chain(headings));
-    for rung in report.rungs.iter().filter(|rung| rung.applied) {
+    table.set_header(std::iter::once(name("step", Tone::Faint)).chain(headings));
+    for step in report.steps.iter().filter(|step| step.applied) {
         let figures = columns.iter().map(|&column| {
-            let (text, tone) = figure(report, rung, column);
+            let (text, tone) = figure(report, step, column);
             cell(text, tone)
         });
-        table.add_row(std::iter::once(name(&rung.id, Tone::Plain)).chain(figures));
+        table.add_row(std::iter::once(name(&step.id, Tone::Plain)).chain(figures));
     }
     for (index, column) in table.column_iter_mut().enumerate() {
         column.set_padding((if index == 0 { 0 } else { GAP as u16 - 1 }, 0));
@@ -173,21 +173,21 @@ fn table_lines(report: &Report, columns: &[Column], style: Style) -> Vec<String>
     table.lines().map(|line| line.trim_end().to_owned()).collect()
 }
 
-/// Puts the skipped rungs where they belong in the climb: in the first table only.
-fn with_skipped_rungs(report: &Report, lines: Vec<String>, wanted: bool, style: Style) -> String {
+/// Puts the skipped steps where they belong in the climb: in the first table only.
+fn with_skipped_steps(report: &Report, lines: Vec<String>, wanted: bool, style: Style) -> String {
     let indent = name_width(report) + GAP;
     let mut lines = lines.into_iter();
     let mut text = String::new();
     for line in lines.by_ref().take(2) {
         push_line(&mut text, &line);
     }
-    for rung in &report.rungs {
-        if rung.applied {
+    for step in &report.steps {
+        if step.applied {
             push_line(&mut text, &lines.next().unwrap_or_default());
         } else if wanted {
             let reason =
-                format!("skipped: {}", rung.skipped_because.as_deref().unwrap_or("no reason recorded"));
-            for line in labelled(&rung.id, &reason, indent, style.width) {
+                format!("skipped: {}", step.skipped_because.as_deref().unwrap_or("no reason recorded"));
+            for line in labelled(&step.id, &reason, indent, style.width) {
                 push_line(&mut text, &style.paint(Tone::Faint, &line));
             }
         }
@@ -256,28 +256,28 @@ fn heading_of(report: &Report, column: Column) -> String {
 }
 
 /// A figure and how it is to be read; what is not known is a question mark.
-fn figure(report: &Report, rung: &RungReport, column: Column) -> (String, Tone) {
-    let rate = rung.transactions_per_second;
+fn figure(report: &Report, step: &RungReport, column: Column) -> (String, Tone) {
+    let rate = step.transactions_per_second;
     let known = |value: Option<String>| value.unwrap_or_else(|| format::UNKNOWN.to_owned());
     let goodput =
-        |factor: &str| known(rung.goodput_at_overload.get(factor).copied().flatten().map(format::percent));
-    let versus = rung.versus_previous.as_ref();
+        |factor: &str| known(step.goodput_at_overload.get(factor).copied().flatten().map(format::percent));
+    let versus = step.versus_previous.as_ref();
     let text = match column {
         Column::Rate => {
-            let bound = if summary::is_lower_bound(rung) { "≥" } else { "" };
+            let bound = if summary::is_lower_bound(step) { "≥" } else { "" };
             return (known(rate.map(|rate| format!("{bound}{}", format::rate(rate.median)))), Tone::Strong);
         }
         Column::RateDoubt => known(rate.map(|rate| match rate.samples {
             0 | 1 => "n=1".to_owned(),
             _ => format::plus_minus(rate.median, rate.low, rate.high),
         })),
-        Column::Wire => known(rung.wire_bits_per_second.map(format::megabits)),
-        Column::LineShare => known(rung.line_rate_ratio.map(format::percent)),
-        Column::Loss => known(rung.loss_ratio.map(format::percent)),
-        Column::P50 => known(rung.latency_ns.map(|latency| format::microseconds(latency.p50))),
-        Column::P99 => known(rung.latency_ns.map(|latency| format::microseconds(latency.p99))),
-        Column::Cycles => known(rung.cycles_per_transaction.map(format::rate)),
-        Column::Instructions => known(rung.instructions_per_transaction.map(format::rate)),
+        Column::Wire => known(step.wire_bits_per_second.map(format::megabits)),
+        Column::LineShare => known(step.line_rate_ratio.map(format::percent)),
+        Column::Loss => known(step.loss_ratio.map(format::percent)),
+        Column::P50 => known(step.latency_ns.map(|latency| format::microseconds(latency.p50))),
+        Column::P99 => known(step.latency_ns.map(|latency| format::microseconds(latency.p99))),
+        Column::Cycles => known(step.cycles_per_transaction.map(format::rate)),
+        Column::Instructions => known(step.instructions_per_transaction.map(format::rate)),
         Column::GoodputAt2 => goodput("2"),
         Column::GoodputAt5 => goodput("5"),
         Column::Ratio => versus.map_or_else(String::new, |versus| format::ratio(versus.ratio.median)),
@@ -285,16 +285,16 @@ fn figure(report: &Report, rung: &RungReport, column: Column) -> (String, Tone) 
             let interval = versus.and_then(|versus| summary::ratio_interval(&versus.ratio));
             return (interval.unwrap_or_default(), Tone::Faint);
         }
-        Column::Verdict => return verdict(report, rung),
+        Column::Verdict => return verdict(report, step),
         Column::Published => {
-            return (rung.published_ratio.map_or_else(String::new, format::ratio), Tone::Faint);
+            return (step.published_ratio.map_or_else(String::new, format::ratio), Tone::Faint);
         }
     };
     (text, Tone::Plain)
 }
 
-fn verdict(report: &Report, rung: &RungReport) -> (String, Tone) {
-    let Some(versus) = &rung.versus_previous else {
+fn verdict(report: &Report, step: &RungReport) -> (String, Tone) {
+    let Some(versus) = &step.versus_previous else {
         return (String::new(), Tone::Plain);
     };
     let tone = match versus.verdict {
@@ -302,7 +302,7 @@ fn verdict(report: &Report, rung: &RungReport) -> (String, Tone) {
         Verdict::Worse => Tone::Bad,
         Verdict::NoDifferenceShown => Tone::Faint,
     };
-    let reverted = if summary::was_reverted(report, rung) { ", undone" } else { "" };
+    let reverted = if summary::was_reverted(report, step) { ", undone" } else { "" };
     (format!("{}{reverted}", summary::verdict_name(versus.verdict)), tone)
 }
 
@@ -311,7 +311,7 @@ fn legend(report: &Report, layout: Layout, style: Style) -> String {
     let shown = |column| layout.iter().any(|columns| columns.contains(&column));
     let mut words = Vec::new();
     if shown(Column::Ratio) {
-        words.push("ratio: rate against the rung compared with, by alternation".to_owned());
+        words.push("ratio: rate against the step compared with, by alternation".to_owned());
     }
     if shown(Column::Cycles) {
         words.push("cycles, instr.: of the whole machine a transaction".to_owned());

@@ -2,16 +2,16 @@
 
 use linerate_lab::ladder::report::{Report, Warning, WarningKind};
 
-/// A climb with every kind of rung: better, worse, neither, skipped, bounded by the generator, noisy.
+/// A climb with every kind of step: better, worse, neither, skipped, bounded by the generator, noisy.
 pub(crate) fn climb() -> Report {
     serde_json::from_str(include_str!("made_up.json")).expect("the fixture is a report")
 }
 
-/// A climb in which no rung could be measured.
+/// A climb in which no step could be measured.
 pub(crate) fn all_skipped() -> Report {
     let mut report = climb();
-    for rung in &mut report.rungs {
-        *rung = linerate_lab::ladder::report::RungReport {
+    for step in &mut report.steps {
+        *step = linerate_lab::ladder::report::RungReport {
             applied: false,
             kept: false,
             skipped_because: Some("needs root: made-up reason".to_owned()),
@@ -26,7 +26,7 @@ pub(crate) fn all_skipped() -> Report {
             goodput_at_overload: [("2".to_owned(), None), ("5".to_owned(), None)].into(),
             versus_previous: None,
             warnings: Vec::new(),
-            ..rung.clone()
+            ..step.clone()
         };
     }
     report
@@ -39,19 +39,19 @@ pub(crate) fn little_known() -> Report {
     report.host.numa_nodes = None;
     report.host.hypervisor = None;
     report.published.clear();
-    report.rungs.truncate(4);
-    for rung in &mut report.rungs {
-        rung.latency_ns = None;
-        rung.loss_ratio = None;
-        rung.cycles_per_transaction = None;
-        rung.instructions_per_transaction = None;
-        rung.goodput_at_overload.clear();
-        rung.published_ratio = None;
-        if let Some(versus) = &mut rung.versus_previous {
+    report.steps.truncate(4);
+    for step in &mut report.steps {
+        step.latency_ns = None;
+        step.loss_ratio = None;
+        step.cycles_per_transaction = None;
+        step.instructions_per_transaction = None;
+        step.goodput_at_overload.clear();
+        step.published_ratio = None;
+        if let Some(versus) = &mut step.versus_previous {
             versus.ratio.low = None;
             versus.ratio.high = None;
         }
-        rung.warnings = vec![Warning {
+        step.warnings = vec![Warning {
             kind: WarningKind::Unknown,
             detail: "cycles and instructions: this machine has no hardware counters".to_owned(),
         }];
@@ -59,17 +59,17 @@ pub(crate) fn little_known() -> Report {
     report
 }
 
-/// A climb that was stopped after three rungs.
+/// A climb that was stopped after three steps.
 pub(crate) fn interrupted() -> Report {
     let mut report = climb();
     let stopped = all_skipped();
-    for (rung, stopped) in report.rungs.iter_mut().zip(stopped.rungs).skip(3) {
-        *rung = stopped;
-        rung.skipped_because = Some("interrupted before its turn".to_owned());
+    for (step, stopped) in report.steps.iter_mut().zip(stopped.steps).skip(3) {
+        *step = stopped;
+        step.skipped_because = Some("interrupted before its turn".to_owned());
     }
     report.warnings.push(Warning {
         kind: WarningKind::Interrupted,
-        detail: "stopped by SIGINT after 3 of 14 rungs".to_owned(),
+        detail: "stopped by SIGINT after 3 of 14 steps".to_owned(),
     });
     report
 }
@@ -82,15 +82,15 @@ pub(crate) fn hostile() -> Report {
     report.host.cpu_model = Some(attack.to_owned());
     report.host.kernel = attack.to_owned();
     report.method.server_address = attack.to_owned();
-    for rung in &mut report.rungs {
-        rung.id = format!("{}{attack}", rung.id);
-        rung.title = attack.to_owned();
-        rung.what = attack.to_owned();
-        rung.skipped_because = rung.skipped_because.as_ref().map(|_| attack.to_owned());
-        for change in &mut rung.changes {
+    for step in &mut report.steps {
+        step.id = format!("{}{attack}", step.id);
+        step.title = attack.to_owned();
+        step.what = attack.to_owned();
+        step.skipped_because = step.skipped_because.as_ref().map(|_| attack.to_owned());
+        for change in &mut step.changes {
             change.to = attack.to_owned();
         }
-        for warning in &mut rung.warnings {
+        for warning in &mut step.warnings {
             warning.detail = attack.to_owned();
         }
     }

@@ -7,7 +7,7 @@ use linerate_load::stats::Verdict;
 
 use super::format;
 
-/// One doubt, and the rungs it applies to.
+/// One doubt, and the steps it applies to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Doubt {
     /// Which kind, for ordering.
@@ -15,7 +15,7 @@ pub(crate) struct Doubt {
     /// The evidence, as first given.
     pub(crate) detail: String,
     /// Rungs with exactly this evidence.
-    pub(crate) rungs: Vec<String>,
+    pub(crate) steps: Vec<String>,
     /// Rungs whose evidence differs in its figures only.
     pub(crate) alike: Vec<String>,
     /// Whether it applies to the climb as a whole.
@@ -25,12 +25,12 @@ pub(crate) struct Doubt {
 /// Every warning once, ordered by kind, then by first appearance.
 pub(crate) fn doubts(report: &Report) -> Vec<Doubt> {
     let of_climb = report.warnings.iter().map(|warning| (None, warning));
-    let of_rungs = report
-        .rungs
+    let of_steps = report
+        .steps
         .iter()
-        .flat_map(|rung| rung.warnings.iter().map(move |warning| (Some(rung.id.as_str()), warning)));
+        .flat_map(|step| step.warnings.iter().map(move |warning| (Some(step.id.as_str()), warning)));
     let mut found: Vec<Doubt> = Vec::new();
-    for (rung, warning) in of_climb.chain(of_rungs) {
+    for (step, warning) in of_climb.chain(of_steps) {
         let key = without_figures(&warning.detail);
         let known = found
             .iter_mut()
@@ -41,7 +41,7 @@ pub(crate) fn doubts(report: &Report) -> Vec<Doubt> {
                 found.push(Doubt {
                     kind: warning.kind,
                     detail: warning.detail.clone(),
-                    rungs: Vec::new(),
+                    steps: Vec::new(),
                     alike: Vec::new(),
                     whole_climb: false,
                 });
@@ -49,13 +49,13 @@ pub(crate) fn doubts(report: &Report) -> Vec<Doubt> {
                 &mut found[last]
             }
         };
-        match rung {
+        match step {
             None => doubt.whole_climb = true,
-            Some(rung) => {
+            Some(step) => {
                 let exact = doubt.detail == warning.detail;
-                let known = doubt.rungs.iter().chain(&doubt.alike).any(|known| known == rung);
+                let known = doubt.steps.iter().chain(&doubt.alike).any(|known| known == step);
                 if !known {
-                    if exact { &mut doubt.rungs } else { &mut doubt.alike }.push(rung.to_owned());
+                    if exact { &mut doubt.steps } else { &mut doubt.alike }.push(step.to_owned());
                 }
             }
         }
@@ -65,16 +65,16 @@ pub(crate) fn doubts(report: &Report) -> Vec<Doubt> {
 }
 
 impl Doubt {
-    /// Where it applies: `whole climb`, `rungs baseline, xps`.
+    /// Where it applies: `whole climb`, `steps baseline, xps`.
     pub(crate) fn scope(&self) -> String {
         let mut parts = Vec::new();
         if self.whole_climb {
             parts.push("the whole climb".to_owned());
         }
-        match self.rungs.as_slice() {
+        match self.steps.as_slice() {
             [] => {}
-            [one] => parts.push(format!("rung {one}")),
-            many => parts.push(format!("rungs {}", many.join(", "))),
+            [one] => parts.push(format!("step {one}")),
+            many => parts.push(format!("steps {}", many.join(", "))),
         }
         if !self.alike.is_empty() {
             parts.push(format!("with other figures {}", self.alike.join(", ")));
@@ -116,14 +116,14 @@ pub(crate) fn ratio_interval(ratio: &RatioInterval) -> Option<String> {
     Some(format!("{low:.2}–{high:.2}"))
 }
 
-/// Whether the generator, not the server, was the limit of a rung's rate.
-pub(crate) fn is_lower_bound(rung: &RungReport) -> bool {
-    rung.warnings.iter().any(|warning| warning.kind == WarningKind::GeneratorBound)
+/// Whether the generator, not the server, was the limit of a step's rate.
+pub(crate) fn is_lower_bound(step: &RungReport) -> bool {
+    step.warnings.iter().any(|warning| warning.kind == WarningKind::GeneratorBound)
 }
 
-/// Whether a rung was measured and then taken back by the policy.
-pub(crate) fn was_reverted(report: &Report, rung: &RungReport) -> bool {
-    rung.applied && !rung.kept && report.method.policy != "keep-all"
+/// Whether a step was measured and then taken back by the policy.
+pub(crate) fn was_reverted(report: &Report, step: &RungReport) -> bool {
+    step.applied && !step.kept && report.method.policy != "keep-all"
 }
 
 /// Whether the climb was stopped before its end.
@@ -131,26 +131,26 @@ pub(crate) fn was_interrupted(report: &Report) -> bool {
     report.warnings.iter().any(|warning| warning.kind == WarningKind::Interrupted)
 }
 
-/// The first rung with a rate: what the others are held against.
+/// The first step with a rate: what the others are held against.
 pub(crate) fn first_measured(report: &Report) -> Option<(&RungReport, Estimate)> {
     measured(report).next()
 }
 
-/// The rung with the highest rate; of equals the lower one.
+/// The step with the highest rate; of equals the lower one.
 pub(crate) fn fastest(report: &Report) -> Option<(&RungReport, Estimate)> {
     measured(report).reduce(|best, next| if next.1.median > best.1.median { next } else { best })
 }
 
-/// The best rung against the first one measured, one or two sentences.
+/// The best step against the first one measured, one or two sentences.
 pub(crate) fn best(report: &Report) -> String {
     let Some(((first, first_rate), (best, best_rate))) = first_measured(report).zip(fastest(report)) else {
-        return "No rung was measured.".to_owned();
+        return "No step was measured.".to_owned();
     };
     if measured(report).count() == 1 {
         return format!("Only {} was measured: {} tps.", first.id, format::rate(first_rate.median));
     }
     if std::ptr::eq(first, best) {
-        return format!("No rung did better than {}: {} tps.", first.id, format::rate(first_rate.median));
+        return format!("No step did better than {}: {} tps.", first.id, format::rate(first_rate.median));
     }
     let at_least = if is_lower_bound(best) { "at least " } else { "" };
     let (best_text, first_text) = (format::rate(best_rate.median), format::rate(first_rate.median));
@@ -165,7 +165,7 @@ pub(crate) fn best(report: &Report) -> String {
         );
     }
     let mut sentence = format!(
-        "Best: {at_least}{best_text} tps with the rungs up to {}, {} times the {first_text} of {}.",
+        "Best: {at_least}{best_text} tps with the steps up to {}, {} times the {first_text} of {}.",
         best.id,
         format::significant(best_rate.median / first_rate.median),
         first.id,
@@ -176,7 +176,7 @@ pub(crate) fn best(report: &Report) -> String {
     sentence
 }
 
-/// The gain of the fastest rung over the first: by alternation where the two were compared so, else of their
+/// The gain of the fastest step over the first: by alternation where the two were compared so, else of their
 /// medians.
 pub(crate) fn gain(report: &Report) -> Option<(&RungReport, f64)> {
     let ((first, first_rate), (best, best_rate)) = first_measured(report).zip(fastest(report))?;
@@ -192,9 +192,9 @@ fn alternated<'a>(first: &RungReport, best: &'a RungReport) -> Option<&'a Versus
 
 fn measured(report: &Report) -> impl Iterator<Item = (&RungReport, Estimate)> {
     report
-        .rungs
+        .steps
         .iter()
-        .filter_map(|rung| rung.transactions_per_second.map(|rate| (rung, rate)))
+        .filter_map(|step| step.transactions_per_second.map(|rate| (step, rate)))
         .filter(|(_, rate)| rate.median.is_finite())
 }
 
@@ -223,10 +223,10 @@ pub(crate) fn caveat(report: &Report) -> Option<String> {
 /// The published ladders that the ratios shown beside the measured ones come from.
 pub(crate) fn published_sources(report: &Report) -> Vec<&str> {
     let shown: Vec<&str> = report
-        .rungs
+        .steps
         .iter()
-        .filter(|rung| rung.published_ratio.is_some())
-        .map(|rung| rung.id.as_str())
+        .filter(|step| step.published_ratio.is_some())
+        .map(|step| step.id.as_str())
         .collect();
     report
         .published
@@ -320,25 +320,25 @@ mod tests {
     }
 
     #[test]
-    fn a_doubt_is_told_once_and_names_its_rungs() {
+    fn a_doubt_is_told_once_and_names_its_steps() {
         let mut report = made_up::climb();
         report.warnings.clear();
-        for rung in &mut report.rungs {
-            rung.warnings.clear();
+        for step in &mut report.steps {
+            step.warnings.clear();
         }
         report.warnings.push(warning(WarningKind::Unknown, "no cycles: no counters"));
-        report.rungs[0].warnings.push(warning(WarningKind::Unknown, "no cycles: no counters"));
-        report.rungs[1].warnings.push(warning(WarningKind::CpuSteal, "lost 3.5 % of 2 CPUs"));
-        report.rungs[2].warnings.push(warning(WarningKind::CpuSteal, "lost 12 % of 2 CPUs"));
-        report.rungs[1].warnings.push(warning(WarningKind::CpuSteal, "lost 4 % of 2 CPUs"));
+        report.steps[0].warnings.push(warning(WarningKind::Unknown, "no cycles: no counters"));
+        report.steps[1].warnings.push(warning(WarningKind::CpuSteal, "lost 3.5 % of 2 CPUs"));
+        report.steps[2].warnings.push(warning(WarningKind::CpuSteal, "lost 12 % of 2 CPUs"));
+        report.steps[1].warnings.push(warning(WarningKind::CpuSteal, "lost 4 % of 2 CPUs"));
         let doubts = doubts(&report);
         assert_eq!(doubts.len(), 2);
         assert_eq!(doubts[0].kind, WarningKind::CpuSteal);
         assert_eq!(
             doubts[0].scope(),
-            format!("rung {}; with other figures {}", report.rungs[1].id, report.rungs[2].id)
+            format!("step {}; with other figures {}", report.steps[1].id, report.steps[2].id)
         );
-        assert_eq!(doubts[1].scope(), "the whole climb; rung baseline");
+        assert_eq!(doubts[1].scope(), "the whole climb; step baseline");
     }
 
     #[test]
@@ -348,19 +348,19 @@ mod tests {
     }
 
     #[test]
-    fn the_best_rung_is_told_with_its_doubt() {
+    fn the_best_step_is_told_with_its_doubt() {
         let mut report = made_up::climb();
         assert!(best(&report).starts_with("Best: "), "{}", best(&report));
         assert!(!best(&report).contains("overlap"));
-        for rung in &mut report.rungs {
-            if let Some(rate) = &mut rung.transactions_per_second {
+        for step in &mut report.steps {
+            if let Some(rate) = &mut step.transactions_per_second {
                 rate.low = 1.0;
             }
         }
         assert!(best(&report).ends_with("Their intervals overlap, so it may be chance."));
-        report.rungs.truncate(3);
+        report.steps.truncate(3);
         assert_eq!(gain(&report).map(|(first, _)| first.id.as_str()), Some("baseline"));
-        if let Some(versus) = &mut report.rungs[2].versus_previous {
+        if let Some(versus) = &mut report.steps[2].versus_previous {
             versus.id = "baseline".to_owned();
         }
         assert_eq!(
@@ -368,18 +368,18 @@ mod tests {
             "Best: reuseport with 231 k tps, 1.24 times (1.19–1.30) the rate of baseline when alternated with it: better."
         );
         assert_eq!(gain(&report).map(|(_, ratio)| ratio), Some(1.242));
-        report.rungs.truncate(1);
+        report.steps.truncate(1);
         assert_eq!(gain(&report).map(|(_, ratio)| ratio), None);
         assert_eq!(best(&report), "Only baseline was measured: 204 k tps.");
-        report.rungs.clear();
-        assert_eq!(best(&report), "No rung was measured.");
+        report.steps.clear();
+        assert_eq!(best(&report), "No step was measured.");
     }
 
     #[test]
     fn a_climb_that_only_fell_says_so() {
         let mut report = made_up::climb();
-        report.rungs.truncate(2);
-        assert_eq!(best(&report), "No rung did better than baseline: 204 k tps.");
+        report.steps.truncate(2);
+        assert_eq!(best(&report), "No step did better than baseline: 204 k tps.");
     }
 
     #[test]

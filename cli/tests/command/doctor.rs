@@ -115,7 +115,7 @@ fn the_document_holds_what_the_schema_says() {
     }
     let finding = &document["findings"][0];
     for key in
-        ["id", "stage", "severity", "title", "evidence", "effect", "source", "changes", "commands", "unless"]
+        ["id", "stage", "severity", "title", "evidence", "effect", "source", "changes", "commands", "caveats"]
     {
         assert!(finding.get(key).is_some(), "no {key} in {finding}");
     }
@@ -131,7 +131,7 @@ fn the_document_holds_what_the_schema_says() {
 
 #[test]
 fn a_host_with_nothing_wrong_is_no_failure() {
-    for name in ["makita-2016-mended", "small-vm"] {
+    for name in ["makita-2016-fixed", "small-vm"] {
         let tree = tree(name);
         let status = |level: &str| {
             linerate(&["doctor", "--root", text(tree.path()), "--fail-on", level]).status.code()

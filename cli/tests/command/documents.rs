@@ -53,47 +53,47 @@ fn a_load_and_the_server_it_loads_agree() {
 }
 
 #[test]
-fn a_climb_reports_every_rung_measured_or_skipped() {
+fn a_climb_reports_every_step_measured_or_skipped() {
     let _machine = support::machine();
     if let Err(why) = support::labs_can_be_made() {
-        return support::skip("a_climb_reports_every_rung_measured_or_skipped", &why);
+        return support::skip("a_climb_reports_every_step_measured_or_skipped", &why);
     }
     let directory = tempfile::tempdir().expect("a directory");
     let html = directory.path().join("ladder.html");
     let html = html.to_str().expect("a name");
-    let rungs = "reuseport,audit-off,ip-id-skip";
-    let climb = ["lab", "--quick", "--time", "6", "--quiet", "--rungs", rungs, "--json", "-", "--html", html];
+    let steps = "reuseport,audit-off,ip-id-skip";
+    let climb = ["lab", "--quick", "--time", "6", "--quiet", "--steps", steps, "--json", "-", "--html", html];
     let output = support::linerate(&climb);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let report = document(&output);
     conforms(&report, "linerate.ladder/1");
     has(&report, &["version", "argv", "host", "generator", "method", "published", "warnings"]);
-    let rungs = report["rungs"].as_array().expect("rungs");
-    let ids: Vec<&str> = rungs.iter().filter_map(|rung| rung["id"].as_str()).collect();
+    let steps = report["steps"].as_array().expect("steps");
+    let ids: Vec<&str> = steps.iter().filter_map(|step| step["id"].as_str()).collect();
     assert_eq!(ids, ["baseline", "reuseport", "audit-off", "ip-id-skip"]);
-    for rung in rungs {
-        if rung["applied"] == false {
-            assert!(rung["skipped_because"].as_str().is_some_and(|why| !why.is_empty()), "{rung}");
+    for step in steps {
+        if step["applied"] == false {
+            assert!(step["skipped_because"].as_str().is_some_and(|why| !why.is_empty()), "{step}");
             continue;
         }
-        has(&rung["transactions_per_second"], &["median", "low", "high", "samples"]);
-        has(&rung["latency_ns"], &["p50", "p99", "p999"]);
-        has(&rung["goodput_at_overload"], &["2", "5"]);
-        has(rung, &["loss_ratio", "cycles_per_transaction", "instructions_per_transaction"]);
-        has(rung, &["wire_bits_per_second", "line_rate_ratio", "warnings"]);
-        assert!(rung["transactions_per_second"]["median"].as_f64() > Some(0.0), "{rung}");
+        has(&step["transactions_per_second"], &["median", "low", "high", "samples"]);
+        has(&step["latency_ns"], &["p50", "p99", "p999"]);
+        has(&step["goodput_at_overload"], &["2", "5"]);
+        has(step, &["loss_ratio", "cycles_per_transaction", "instructions_per_transaction"]);
+        has(step, &["wire_bits_per_second", "line_rate_ratio", "warnings"]);
+        assert!(step["transactions_per_second"]["median"].as_f64() > Some(0.0), "{step}");
         for unknown in ["cycles_per_transaction", "instructions_per_transaction"] {
-            let warned = rung["warnings"].as_array().expect("warnings").iter().any(|warning| {
+            let warned = step["warnings"].as_array().expect("warnings").iter().any(|warning| {
                 warning["kind"] == "unknown"
                     && warning["detail"]
                         .as_str()
                         .is_some_and(|detail| detail.starts_with(unknown.split('_').next().expect("a word")))
             });
-            assert_eq!(rung[unknown].is_null(), warned, "{unknown} of {rung}");
+            assert_eq!(step[unknown].is_null(), warned, "{unknown} of {step}");
         }
     }
-    assert_eq!(rungs[3]["versus_previous"]["id"], "reuseport");
-    let verdict = rungs[3]["versus_previous"]["verdict"].as_str().expect("a verdict");
+    assert_eq!(steps[3]["versus_previous"]["id"], "reuseport");
+    let verdict = steps[3]["versus_previous"]["verdict"].as_str().expect("a verdict");
     assert!(["better", "worse", "no-difference-shown"].contains(&verdict), "{verdict}");
     let page = std::fs::read_to_string(html).expect("the page was written");
     assert!(page.contains("<svg") && page.contains("ip-id-skip"));
@@ -125,10 +125,10 @@ fn labs_are_listed_from_up_to_down() {
 }
 
 #[test]
-fn the_rungs_are_listed_as_a_document_too() {
+fn the_steps_are_listed_as_a_document_too() {
     let listed = document(&support::linerate(&["lab", "--list", "--json", "-"]));
-    conforms(&listed, "linerate.rungs/1");
-    assert_eq!(listed["rungs"][0]["id"], "baseline");
+    conforms(&listed, "linerate.steps/1");
+    assert_eq!(listed["steps"][0]["id"], "baseline");
 }
 
 #[test]

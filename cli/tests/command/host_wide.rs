@@ -50,7 +50,7 @@ fn climb(time: &str) -> Command {
         "--quiet",
         "--time",
         time,
-        "--rungs",
+        "--steps",
         "audit-off",
         "--host-wide",
         "--json",
@@ -61,24 +61,24 @@ fn climb(time: &str) -> Command {
 }
 
 #[test]
-fn auditing_is_switched_for_its_rung_and_put_back() {
+fn auditing_is_switched_for_its_step_and_put_back() {
     let _machine = support::machine();
-    let Some(_audit) = Audit::switched_on("auditing_is_switched_for_its_rung_and_put_back") else {
+    let Some(_audit) = Audit::switched_on("auditing_is_switched_for_its_step_and_put_back") else {
         return;
     };
     let output = climb("5").output().expect("the command starts");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let report: Json = serde_json::from_slice(&output.stdout).expect("a report");
-    let rung = &report["rungs"][1];
-    assert_eq!(rung["applied"], true, "{rung}");
-    assert_eq!(rung["changes"][0]["setting"], "audit enabled");
-    assert_eq!((&rung["changes"][0]["from"], &rung["changes"][0]["to"]), (&"1".into(), &"0".into()));
+    let step = &report["steps"][1];
+    assert_eq!(step["applied"], true, "{step}");
+    assert_eq!(step["changes"][0]["setting"], "audit enabled");
+    assert_eq!((&step["changes"][0]["from"], &step["changes"][0]["to"]), (&"1".into(), &"0".into()));
     assert!(audit_is("1"));
 
     let mut killed = climb("30").spawn().expect("the command starts");
     let deadline = Instant::now() + Duration::from_secs(30);
     while !audit_is("0") {
-        assert!(Instant::now() < deadline, "the rung is reached within 30 s");
+        assert!(Instant::now() < deadline, "the step is reached within 30 s");
         std::thread::yield_now();
     }
     killed.kill().expect("killed");

@@ -39,7 +39,7 @@ fn await_that(what: &str, mut holds: impl FnMut() -> bool) {
 
 fn start(runtime: &Path) -> Child {
     Command::new(program())
-        .args(["lab", "--rungs", "reuseport", "--time", "20"])
+        .args(["lab", "--steps", "reuseport", "--time", "20"])
         .env("XDG_RUNTIME_DIR", runtime)
         .stdout(Stdio::null())
         .stderr(Stdio::null())
@@ -104,7 +104,7 @@ fn an_interrupted_climb_reports_and_leaves_nothing() {
     }
     let runtime = tempfile::tempdir().expect("a directory");
     let mut child = Command::new(program())
-        .args(["lab", "--rungs", "reuseport,steer-by-cpu", "--time", "60", "--json", "-"])
+        .args(["lab", "--steps", "reuseport,steer-by-cpu", "--time", "60", "--json", "-"])
         .env("XDG_RUNTIME_DIR", runtime.path())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -121,7 +121,7 @@ fn an_interrupted_climb_reports_and_leaves_nothing() {
     let output = child.wait_with_output().expect("ended");
     assert_eq!(output.status.code(), Some(2));
     let report: Value = serde_json::from_slice(&output.stdout).expect("a report");
-    assert_eq!(report["rungs"][0]["id"], "baseline");
+    assert_eq!(report["steps"][0]["id"], "baseline");
     assert_eq!(report["warnings"][0]["kind"], "interrupted");
     // Root has one list for all labs, those of others who work beside this too.
     assert!(listed(runtime.path()).iter().all(|lab| lab["process"]["pid"] != pid));

@@ -21,7 +21,7 @@ fn report(scene: &Scene) -> Value {
 }
 
 fn ids(report: &Value) -> Vec<&str> {
-    report["rungs"].as_array().expect("rungs").iter().filter_map(|rung| rung["id"].as_str()).collect()
+    report["steps"].as_array().expect("steps").iter().filter_map(|step| step["id"].as_str()).collect()
 }
 
 fn kinds(warnings: &Value) -> Vec<&str> {
@@ -37,12 +37,12 @@ fn within(seconds: u64, what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// A climb of the rung xps, up to where its setting is in force.
+/// A climb of the step xps, up to where its setting is in force.
 fn midway(scene: &Scene, generators: &Generators) -> Child {
-    let mut command = generators.ladder(scene, &["--rungs", "xps"]);
+    let mut command = generators.ladder(scene, &["--steps", "xps"]);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("the command starts");
-    within(120, "the rung is reached", || {
+    within(120, "the step is reached", || {
         assert!(child.try_wait().expect("a child").is_none(), "the climb ends early: {:?}", child.stderr);
         scene.shell(XPS) != "0"
     });
@@ -68,29 +68,29 @@ fn a_climb_with_two_generators_leaves_every_setting_as_it_was() {
     let Some(scene) = Scene::up(test) else { return };
     let Some(generators) = Generators::up(test, &scene) else { return };
     let before = scene.values();
-    let output = generators.ladder(&scene, &["--rungs", "xps,gro-off"]).output().expect("started");
+    let output = generators.ladder(&scene, &["--steps", "xps,gro-off"]).output().expect("started");
     let (out, err) = said(&output);
     assert_eq!(output.status.code(), Some(0), "{out}{err}");
     let report = report(&scene);
     assert_eq!(ids(&report), ["baseline", "xps", "gro-off"]);
-    for rung in report["rungs"].as_array().expect("rungs") {
-        assert_eq!(rung["applied"], true, "{rung}");
+    for step in report["steps"].as_array().expect("steps") {
+        assert_eq!(step["applied"], true, "{step}");
     }
     assert_eq!(report["method"]["bench"], "host");
     assert_eq!(report["generator"]["hosts"].as_array().map(Vec::len), Some(2), "{}", report["generator"]);
     assert_eq!(report["settings"]["restored"], true);
-    let changed = report["rungs"][1]["changes"][0]["setting"].as_str().expect("a change");
+    let changed = report["steps"][1]["changes"][0]["setting"].as_str().expect("a change");
     assert!(changed.starts_with("eth0 tx-"), "{changed}");
-    assert_eq!(report["rungs"][2]["changes"][0]["setting"], "eth0 generic-receive-offload");
+    assert_eq!(report["steps"][2]["changes"][0]["setting"], "eth0 generic-receive-offload");
     assert!(err.contains("eth0 generic-receive-offload: on -> off"), "{err}");
     assert!(generators.processes().is_empty());
     all_back(&scene, &before);
 }
 
 #[test]
-fn a_climb_whose_generator_is_killed_marks_the_rung() {
+fn a_climb_whose_generator_is_killed_marks_the_step() {
     let _machine = machine();
-    let test = "a_climb_whose_generator_is_killed_marks_the_rung";
+    let test = "a_climb_whose_generator_is_killed_marks_the_step";
     let Some(scene) = Scene::up(test) else { return };
     let Some(generators) = Generators::up(test, &scene) else { return };
     let before = scene.values();
@@ -102,8 +102,8 @@ fn a_climb_whose_generator_is_killed_marks_the_rung() {
     assert_eq!(output.status.code(), Some(2), "{out}{err}");
     let report = report(&scene);
     assert_eq!(ids(&report), ["baseline", "xps"]);
-    assert!(report["rungs"][0]["transactions_per_second"]["median"].as_f64().is_some_and(|rate| rate > 0.0));
-    assert!(kinds(&report["rungs"][1]["warnings"]).contains(&"generator-lost"), "{}", report["rungs"][1]);
+    assert!(report["steps"][0]["transactions_per_second"]["median"].as_f64().is_some_and(|rate| rate > 0.0));
+    assert!(kinds(&report["steps"][1]["warnings"]).contains(&"generator-lost"), "{}", report["steps"][1]);
     assert!(kinds(&report["warnings"]).contains(&"interrupted"));
     within(20, "the other generator ends", || generators.processes().is_empty());
     all_back(&scene, &before);
@@ -123,7 +123,7 @@ fn a_climb_that_is_interrupted_reports_what_it_has() {
     assert_eq!(output.status.code(), Some(2), "{out}{err}");
     let report = report(&scene);
     assert_eq!(ids(&report), ["baseline", "xps"]);
-    assert!(kinds(&report["rungs"][1]["warnings"]).contains(&"interrupted"), "{}", report["rungs"][1]);
+    assert!(kinds(&report["steps"][1]["warnings"]).contains(&"interrupted"), "{}", report["steps"][1]);
     all_back(&scene, &before);
 }
 
@@ -154,11 +154,11 @@ fn what_proved_better_stays_as_a_tune() {
          for queue in 3 4; do tc qdisc add dev eth0 parent 1:$queue tbf rate 1mbit burst 2k limit 4k; done",
     );
     let before = scene.values();
-    let output = generators.ladder(&scene, &["--rungs", "xps", "--keep-better"]).output().expect("started");
+    let output = generators.ladder(&scene, &["--steps", "xps", "--keep-better"]).output().expect("started");
     let (out, err) = said(&output);
     assert_eq!(output.status.code(), Some(0), "{out}{err}");
     let report = report(&scene);
-    assert_eq!(report["rungs"][1]["versus_previous"]["verdict"], "better", "{out}");
+    assert_eq!(report["steps"][1]["versus_previous"]["verdict"], "better", "{out}");
     let tune = report["settings"]["kept_tune"].as_u64().expect("a tune is kept");
     assert!(err.contains(&format!("tune {tune}")), "{err}");
     assert_ne!(scene.shell(XPS), "0");
@@ -178,7 +178,7 @@ fn a_climb_behind_a_firewall_says_so() {
         "nft 'table inet wall { chain in { type filter hook input priority 0; udp dport 7777 drop; }; }'",
     );
     let before = scene.values();
-    let output = generators.ladder(&scene, &["--rungs", "gro-off"]).output().expect("started");
+    let output = generators.ladder(&scene, &["--steps", "gro-off"]).output().expect("started");
     let (out, err) = said(&output);
     assert_eq!(output.status.code(), Some(2), "{out}{err}");
     assert!(err.contains("of what was sent to 198.18.0.1:7777 nothing came in: "), "{err}");
@@ -201,7 +201,7 @@ fn a_climb_that_cannot_begin_says_why_and_changes_nothing() {
     refused(&[&eth0[..], &["--listen", "198.18.0.9:7"]].concat(), "198.18.0.9 is not an address of eth0");
     refused(&[&eth0[..], &["--ssh", "'ssh"]].concat(), "--ssh: ''ssh' is no command");
     refused(&[&eth0[..], &["--ssh", "/nowhere/ssh"]].concat(), "cannot run '/nowhere/ssh' here");
-    refused(&[&eth0[..], &["--rungs", "xsp"]].concat(), "unknown rung 'xsp'");
+    refused(&[&eth0[..], &["--steps", "xsp"]].concat(), "unknown step 'xsp'");
     refused(&[&eth0[..], &["--for", "nothing"]].concat(), "no profile 'nothing'");
     let (history, _) = scene.expect(0, "history", &[]);
     assert!(!history.contains("ladder"), "{history}");

@@ -65,7 +65,7 @@ impl Promise {
     }
 }
 
-/// The `rung` of a line that is `A rung:`.
+/// The `step` of a line that is `A step:`.
 fn thing_of(line: &str) -> Option<&str> {
     line.strip_prefix("A ")?.strip_suffix(':').filter(|name| !name.contains(' '))
 }

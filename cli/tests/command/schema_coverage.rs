@@ -15,11 +15,11 @@ fn schemas() -> BTreeSet<&'static str> {
 #[test]
 fn promises_are_read_as_they_are_written() {
     let promise = Promise::of("linerate.ladder/1").expect("a section");
-    for key in ["schema", "argv", "rungs", "warnings", "settings"] {
+    for key in ["schema", "argv", "steps", "warnings", "settings"] {
         assert!(promise.keys.iter().any(|promised| promised == key), "{key}: {promise:?}");
     }
     let (list, keys) = &promise.things[0];
-    assert!(list == "rungs" && keys.iter().any(|key| key == "loss_ratio"), "{promise:?}");
+    assert!(list == "steps" && keys.iter().any(|key| key == "loss_ratio"), "{promise:?}");
     assert!(schemas().len() > 25, "{:?}", schemas());
 }
 

@@ -1,4 +1,4 @@
-//! The remedy on a page of docs/findings, carried out on a copy of the host of its example: doctor has to find it mended.
+//! The remedy on a page of docs/findings, carried out on a copy of the host of its example: doctor has to find it fixed.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::markdown::Block;
 use crate::shell::Line;
 use crate::stage::Stage;
 
-/// Findings of what was counted before it was mended, which a copy keeps, or of what is mended for sockets that are made
+/// Findings of what was counted before it was fixed, which a copy keeps, or of what is fixed for sockets that are made
 /// from now on; and the evidence by which they show that the command was obeyed.
 const COUNTED: [(&str, &str); 5] = [
     ("link.ring-small", "descriptors of a receive ring"),
@@ -21,7 +21,7 @@ const COUNTED: [(&str, &str); 5] = [
     ("softirq.squeezed", "netdev_budget"),
 ];
 
-/// What doctor cannot see to be mended, since it reads no rules, and then tells as worth knowing only.
+/// What doctor cannot see to be fixed, since it reads no rules, and then tells as worth knowing only.
 const MILDER: &str = "filter.conntrack-for-udp";
 
 /// What doctor says, as far as it is looked at.
@@ -62,7 +62,7 @@ pub(crate) fn carry_out(stage: &mut Stage, file: &str, block: &Block, host: &str
     if shown.is_empty() || !shown.iter().eq(lines.iter().take(shown.len())) {
         return Err(format!("doctor would have one type something else:\n{}", lines.join("\n")));
     }
-    // Each reading of the host is as if it had been mended before.
+    // Each reading of the host is as if it had been fixed before.
     let copy = stage.path("work").join(host);
     for reading in [copy.clone(), copy.join("later")].iter().filter(|reading| reading.exists()) {
         let page: Vec<String> = shown.iter().map(|line| (*line).to_owned()).collect();

@@ -15,7 +15,7 @@ use crate::sys::xsk;
 pub struct Advice {
     /// What is so, and what it does to the server.
     pub what: String,
-    /// What would mend it.
+    /// What would fix it.
     pub remedy: String,
 }
 

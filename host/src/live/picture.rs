@@ -262,7 +262,7 @@ pub struct Found {
     pub severity: Severity,
     /// A sentence with the facts in it.
     pub title: String,
-    /// How to mend it.
+    /// How to fix it.
     pub remedy: String,
     /// Where it sits.
     pub places: Vec<Place>,

@@ -1,7 +1,7 @@
 //! Where the packets of interfaces best go: which CPU takes each queue, to which others RPS hands its packets, and by
 //! which queue each CPU sends. One order of CPUs decides all three, so that they agree.
 //!
-//! Rules use the parts to tell what would mend a finding; [`Spread::of`] is the whole, for a plan.
+//! Rules use the parts to tell what would fix a finding; [`Spread::of`] is the whole, for a plan.
 
 mod interrupts;
 #[cfg(test)]

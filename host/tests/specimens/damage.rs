@@ -207,7 +207,7 @@ fn what_a_damaged_file_of_a_newer_kernel_would_have_told_is_unknown() {
 
 // Nothing above a note is found on it: whatever is, is an alarm for nothing.
 thread_local! {
-    static WHOLE: Whole = Whole::of("makita-2016-mended");
+    static WHOLE: Whole = Whole::of("makita-2016-fixed");
 }
 
 proptest! {

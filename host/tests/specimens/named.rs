@@ -69,7 +69,7 @@ fn the_machine_of_2016_has_every_fault_of_the_slides() {
 
 #[test]
 fn the_machine_of_2016_has_nothing_above_a_note_when_mended() {
-    let diagnosis = diagnose(&known("makita-2016-mended"), &Scope::default());
+    let diagnosis = diagnose(&known("makita-2016-fixed"), &Scope::default());
     assert_eq!(above_note(&diagnosis), [""; 0]);
 }
 

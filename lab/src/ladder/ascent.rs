@@ -14,13 +14,13 @@ use crate::ladder::climb::{Climbed, Event, Options, Policy, climb};
 use crate::ladder::configuration::Configuration;
 use crate::ladder::published;
 use crate::ladder::report::{self, GeneratorFacts, HostFacts, Method, Report};
-use crate::ladder::rung::Rung;
+use crate::ladder::step::Rung;
 
 /// How to climb, wherever it is.
 #[derive(Debug, Clone)]
 pub struct Terms {
-    /// The rungs, in climbing order.
-    pub rungs: Vec<&'static Rung>,
+    /// The steps, in climbing order.
+    pub steps: Vec<&'static Rung>,
     /// What stays in place.
     pub policy: Policy,
     /// Time to take.
@@ -124,10 +124,10 @@ pub(crate) fn ascend(
         wire_bits_per_transaction: link.bits_per_transaction,
         link_bits_per_second: link.bits_per_second,
     };
-    let Climbed { mut rungs, mut warnings, kept } = climb(bench, &terms.rungs, &options, observer)?;
+    let Climbed { mut steps, mut warnings, kept } = climb(bench, &terms.steps, &options, observer)?;
     let published = published::ladders();
-    for rung in &mut rungs {
-        rung.published_ratio = published::step_ratio(&published, &rung.id);
+    for step in &mut steps {
+        step.published_ratio = published::step_ratio(&published, &step.id);
     }
     let facts = bench.facts();
     warnings.extend(facts.warnings.iter().cloned());
@@ -141,7 +141,7 @@ pub(crate) fn ascend(
         generator: generator(&facts),
         method: method(&facts, terms, &options),
         settings: None,
-        rungs,
+        steps,
         published,
         warnings,
     };

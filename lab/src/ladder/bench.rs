@@ -13,12 +13,12 @@ use linerate_load::{Description, Latency};
 
 use crate::ladder::configuration::Configuration;
 use crate::ladder::report::Warning;
-use crate::ladder::rung::Rung;
+use crate::ladder::step::Rung;
 
 /// A place where configurations can be set and measured: the lab, or a real NIC.
 pub trait Bench {
-    /// Why a rung cannot be had here, if it cannot.
-    fn refusal(&self, rung: &Rung) -> Option<String>;
+    /// Why a step cannot be had here, if it cannot.
+    fn refusal(&self, step: &Rung) -> Option<String>;
 
     /// The configuration in words: name and value of everything that would be set.
     fn describe(&self, configuration: &Configuration) -> Vec<(String, String)>;
@@ -44,8 +44,8 @@ pub trait Bench {
     /// Time the CPUs spent so far, steal apart.
     fn cpu_time(&self) -> Known<CpuTime>;
 
-    /// What casts doubt on a rung because of where it is climbed.
-    fn warnings(&self, rung: &Rung, configuration: &Configuration) -> Vec<Warning>;
+    /// What casts doubt on a step because of where it is climbed.
+    fn warnings(&self, step: &Rung, configuration: &Configuration) -> Vec<Warning>;
 }
 
 /// A bench that a report can be made of.
@@ -158,7 +158,7 @@ pub enum BenchError {
 }
 
 impl BenchError {
-    /// Whether no other rung could be measured either.
+    /// Whether no other step could be measured either.
     #[must_use]
     pub fn ends_the_climb(&self) -> bool {
         matches!(

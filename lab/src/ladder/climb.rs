@@ -1,4 +1,4 @@
-//! The climb: each rung alternated with the configuration below it, and judged.
+//! The climb: each step alternated with the configuration below it, and judged.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -10,13 +10,13 @@ use linerate_load::stats::{self, Verdict};
 use crate::ladder::bench::{Bench, BenchError, Sample, SampleRequest};
 use crate::ladder::configuration::Configuration;
 use crate::ladder::report::{ChangeMade, RungReport, Warning, WarningKind};
-use crate::ladder::rung::{BASELINE, Rung};
+use crate::ladder::step::{BASELINE, Rung};
 use crate::ladder::summary;
 
-/// What stays in place for the rungs above.
+/// What stays in place for the steps above.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Policy {
-    /// Every rung that could be applied.
+    /// Every step that could be applied.
     KeepAll,
     /// Rungs shown to be better than what is below them.
     KeepBetter,
@@ -55,14 +55,14 @@ pub struct Options {
 /// What happens while climbing.
 #[derive(Debug)]
 pub enum Event<'a> {
-    /// A rung is about to be measured.
+    /// A step is about to be measured.
     Rung {
         /// Its place among those asked for, from 0.
         index: usize,
         /// How many were asked for.
         of: usize,
-        /// The rung.
-        rung: &'a Rung,
+        /// The step.
+        step: &'a Rung,
     },
     /// A rate is about to be offered.
     Probing {
@@ -71,29 +71,29 @@ pub enum Event<'a> {
         /// Time left of the budget.
         left: Duration,
     },
-    /// A rung is done or was skipped.
+    /// A step is done or was skipped.
     Done(&'a RungReport),
 }
 
 /// What a climb comes to.
 #[derive(Debug)]
 pub struct Climbed {
-    /// A report for each rung asked for that was reached.
-    pub rungs: Vec<RungReport>,
+    /// A report for each step asked for that was reached.
+    pub steps: Vec<RungReport>,
     /// Doubts about the whole climb.
     pub warnings: Vec<Warning>,
     /// What stayed in place.
     pub kept: Configuration,
 }
 
-/// Climbs `rungs` in order.
+/// Climbs `steps` in order.
 ///
 /// # Errors
-/// When nothing of the baseline could be measured. A rung that fails by itself is reported as skipped; a
-/// climb that cannot go on, or is told to stop, reports what it has, of the rung it was at too.
+/// When nothing of the baseline could be measured. A step that fails by itself is reported as skipped; a
+/// climb that cannot go on, or is told to stop, reports what it has, of the step it was at too.
 pub fn climb(
     bench: &mut dyn Bench,
-    rungs: &[&'static Rung],
+    steps: &[&'static Rung],
     options: &Options,
     observer: &mut dyn FnMut(&Event<'_>),
 ) -> Result<Climbed, BenchError> {
@@ -108,9 +108,9 @@ pub fn climb(
         taken: 0,
     };
     let (mut reports, mut warnings) = (Vec::new(), Vec::new());
-    for (index, rung) in rungs.iter().enumerate() {
-        (climber.observer)(&Event::Rung { index, of: rungs.len(), rung });
-        let Reached { report, ended } = climber.rung(rung, rungs.len() - index);
+    for (index, step) in steps.iter().enumerate() {
+        (climber.observer)(&Event::Rung { index, of: steps.len(), step });
+        let Reached { report, ended } = climber.step(step, steps.len() - index);
         if let Some(error) = ended {
             // What was measured by then is worth having.
             if reports.is_empty() && !report.applied {
@@ -119,8 +119,8 @@ pub fn climb(
             warnings.push(Warning {
                 kind: WarningKind::Interrupted,
                 detail: format!(
-                    "ended while measuring {}, the rungs from there on are not measured: {error}",
-                    rung.id
+                    "ended while measuring {}, the steps from there on are not measured: {error}",
+                    step.id
                 ),
             });
             (climber.observer)(&Event::Done(&report));
@@ -130,10 +130,10 @@ pub fn climb(
         (climber.observer)(&Event::Done(&report));
         reports.push(report);
     }
-    Ok(Climbed { rungs: reports, warnings, kept: climber.kept })
+    Ok(Climbed { steps: reports, warnings, kept: climber.kept })
 }
 
-/// A rung as far as it came, and what ended the climb there, if something did.
+/// A step as far as it came, and what ended the climb there, if something did.
 struct Reached {
     report: RungReport,
     ended: Option<BenchError>,
@@ -172,28 +172,28 @@ const OWN_BRACKET: (f64, f64) = (0.8, 1.25);
 const FIRST_SEARCH: Duration = Duration::from_secs(10);
 /// The coarsest grid a search may end on, as a ratio.
 const GRID: f64 = 1.05;
-/// How far a rung may lie from the one below, where nothing else is known.
+/// How far a step may lie from the one below, where nothing else is known.
 const STEP_BRACKET: (f64, f64) = (0.5, 2.0);
 
 impl Climber<'_> {
-    fn rung(&mut self, rung: &'static Rung, rungs_left: usize) -> Reached {
-        if let Some(why) = self.bench.refusal(rung) {
-            return Reached { report: skipped(rung, why), ended: None };
+    fn step(&mut self, step: &'static Rung, steps_left: usize) -> Reached {
+        if let Some(why) = self.bench.refusal(step) {
+            return Reached { report: skipped(step, why), ended: None };
         }
         let mut above = self.kept.clone();
-        (rung.change)(&mut above);
+        (step.change)(&mut above);
         let time_before = self.bench.cpu_time();
-        let share = self.share(rungs_left);
-        let is_baseline = rung.id == BASELINE;
+        let share = self.share(steps_left);
+        let is_baseline = step.id == BASELINE;
         let taken = if is_baseline { self.baseline(&above, share) } else { self.alternate(&above, share) };
         if let Some(failed) = taken.failed {
-            return self.broken_off(rung, &above, &taken.above, failed);
+            return self.broken_off(step, &above, &taken.above, failed);
         }
-        let (mut report, ended) = self.report(rung, &above, &taken.above, time_before);
+        let (mut report, ended) = self.report(step, &above, &taken.above, time_before);
         report.kept = is_baseline || self.compared(&mut report, &taken);
         if report.kept {
             self.kept = above;
-            self.kept_id = rung.id;
+            self.kept_id = step.id;
             self.kept_rate = taken.above.median();
         } else {
             self.kept_rate = taken.below.median();
@@ -201,7 +201,7 @@ impl Climber<'_> {
         Reached { report, ended }
     }
 
-    /// Writes the comparison into the report, and tells whether the rung stays.
+    /// Writes the comparison into the report, and tells whether the step stays.
     fn compared(&self, report: &mut RungReport, taken: &Taken) -> bool {
         let comparison = stats::compare(&taken.below.rates(), &taken.above.rates());
         match &comparison {
@@ -217,17 +217,17 @@ impl Climber<'_> {
         }
     }
 
-    /// A rung whose samples are not all there.
+    /// A step whose samples are not all there.
     fn broken_off(
         &mut self,
-        rung: &'static Rung,
+        step: &'static Rung,
         above: &Configuration,
         samples: &Samples,
         failed: Failed,
     ) -> Reached {
         let error = match failed {
-            Failed::Above(error) if rung.id != BASELINE && !error.ends_the_climb() => {
-                return Reached { report: skipped(rung, error.to_string()), ended: None };
+            Failed::Above(error) if step.id != BASELINE && !error.ends_the_climb() => {
+                return Reached { report: skipped(step, error.to_string()), ended: None };
             }
             Failed::Above(error) | Failed::Below(error) => error,
         };
@@ -237,9 +237,9 @@ impl Climber<'_> {
         };
         let taken = samples.0.len();
         let mut report = if taken == 0 {
-            skipped(rung, format!("the climb ended before it was measured: {error}"))
+            skipped(step, format!("the climb ended before it was measured: {error}"))
         } else {
-            self.measured(rung, above, samples)
+            self.measured(step, above, samples)
         };
         let detail = format!("ended after {taken} of {} samples: {error}", self.samples());
         report.warnings.push(Warning { kind, detail });
@@ -272,7 +272,7 @@ impl Climber<'_> {
         for _ in 0..blocks {
             for is_above in [false, true, true, false] {
                 let mine = if is_above { &taken.above } else { &taken.below };
-                // Of what is below there are samples from its own rung; of what is above none yet.
+                // Of what is below there are samples from its own step; of what is above none yet.
                 let known = mine.median().or(self.kept_rate.filter(|_| !is_above));
                 let (hint, time) = match (known, self.kept_rate) {
                     (Some(rate), _) => (Some(bracket(rate, OWN_BRACKET, self.taken)), budget),
@@ -308,24 +308,24 @@ impl Climber<'_> {
     }
 
     /// What the samples alone tell.
-    fn measured(&self, rung: &'static Rung, above: &Configuration, samples: &Samples) -> RungReport {
-        let mut report = empty(rung);
+    fn measured(&self, step: &'static Rung, above: &Configuration, samples: &Samples) -> RungReport {
+        let mut report = empty(step);
         report.applied = true;
         report.changes = changes(&self.bench.describe(&self.kept), &self.bench.describe(above));
         summary::fill(&mut report, &samples.0, self.options);
-        report.warnings.extend(self.bench.warnings(rung, above));
+        report.warnings.extend(self.bench.warnings(step, above));
         report
     }
 
     /// The same, and what happens under overload. Where that cannot be told, the rest still holds.
     fn report(
         &mut self,
-        rung: &'static Rung,
+        step: &'static Rung,
         above: &Configuration,
         samples: &Samples,
         time_before: Known<CpuTime>,
     ) -> (RungReport, Option<BenchError>) {
-        let mut report = self.measured(rung, above, samples);
+        let mut report = self.measured(step, above, samples);
         let mut ended = None;
         if let Some(capacity) = samples.median() {
             let factors = &self.options.overload;
@@ -347,9 +347,9 @@ impl Climber<'_> {
         self.options.samples.max(4).next_multiple_of(2)
     }
 
-    /// The next rung's part of the time left.
-    fn share(&self, rungs_left: usize) -> Duration {
-        self.left() / u32::try_from(rungs_left).unwrap_or(u32::MAX).max(1)
+    /// The next step's part of the time left.
+    fn share(&self, steps_left: usize) -> Duration {
+        self.left() / u32::try_from(steps_left).unwrap_or(u32::MAX).max(1)
     }
 
     fn left(&self) -> Duration {
@@ -382,11 +382,11 @@ fn bracket(rate: f64, (low, high): (f64, f64), number: u32) -> (f64, f64) {
     (rate * low * shift, rate * high * shift)
 }
 
-fn empty(rung: &Rung) -> RungReport {
+fn empty(step: &Rung) -> RungReport {
     RungReport {
-        id: rung.id.to_owned(),
-        title: rung.title.to_owned(),
-        what: rung.what.to_owned(),
+        id: step.id.to_owned(),
+        title: step.title.to_owned(),
+        what: step.what.to_owned(),
         applied: false,
         kept: false,
         skipped_because: None,
@@ -405,8 +405,8 @@ fn empty(rung: &Rung) -> RungReport {
     }
 }
 
-fn skipped(rung: &Rung, why: String) -> RungReport {
-    RungReport { skipped_because: Some(why), ..empty(rung) }
+fn skipped(step: &Rung, why: String) -> RungReport {
+    RungReport { skipped_because: Some(why), ..empty(step) }
 }
 
 fn changes(before: &[(String, String)], after: &[(String, String)]) -> Vec<ChangeMade> {

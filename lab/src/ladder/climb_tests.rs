@@ -1,7 +1,7 @@
 use super::*;
 use crate::ladder::bench::Goodput;
 use crate::ladder::configuration::Sharing;
-use crate::ladder::rung;
+use crate::ladder::step;
 use linerate_load::Latency;
 
 /// A bench whose capacity is a pure function of the configuration, with a small fixed scatter.
@@ -36,8 +36,8 @@ impl Fake {
 }
 
 impl Bench for Fake {
-    fn refusal(&self, rung: &Rung) -> Option<String> {
-        (rung.id == self.refuse).then(|| "not on this host".to_owned())
+    fn refusal(&self, step: &Rung) -> Option<String> {
+        (step.id == self.refuse).then(|| "not on this host".to_owned())
     }
 
     fn describe(&self, configuration: &Configuration) -> Vec<(String, String)> {
@@ -103,8 +103,8 @@ fn options(policy: Policy) -> Options {
 }
 
 fn climb_fake(fake: &mut Fake, names: &[&str], policy: Policy) -> Climbed {
-    let rungs = rung::select(names.iter().copied()).expect("known rungs");
-    climb(fake, &rungs, &options(policy), &mut |_| {}).expect("climbed")
+    let steps = step::select(names.iter().copied()).expect("known steps");
+    climb(fake, &steps, &options(policy), &mut |_| {}).expect("climbed")
 }
 
 fn by_sharing(configuration: &Configuration) -> f64 {
@@ -116,58 +116,58 @@ fn by_sharing(configuration: &Configuration) -> f64 {
 }
 
 #[test]
-fn a_rung_is_alternated_with_the_one_below() {
+fn a_step_is_alternated_with_the_one_below() {
     let mut fake = Fake::new(by_sharing);
     let climbed = climb_fake(&mut fake, &["reuseport"], Policy::KeepAll);
     use Sharing::{OneSocket as A, Reuseport as B};
     assert_eq!(fake.order, [A, A, A, A, A, B, B, A, A, B, B, A]);
-    let rung = &climbed.rungs[1];
-    let versus = rung.versus_previous.as_ref().expect("compared");
+    let step = &climbed.steps[1];
+    let versus = step.versus_previous.as_ref().expect("compared");
     assert_eq!((versus.id.as_str(), versus.verdict), ("baseline", Verdict::Better));
     assert!((versus.ratio.median - 2.0).abs() < 0.05, "{versus:?}");
-    assert_eq!(rung.changes.len(), 1);
-    assert_eq!(rung.changes[0].setting, "server sockets");
-    assert_eq!(rung.goodput_at_overload["5"], Some(0.2));
-    assert!((rung.loss_ratio.expect("measured") - 0.001).abs() < 1e-9);
-    let rate = rung.transactions_per_second.expect("measured");
-    assert!((rung.wire_bits_per_second.expect("a rate") - rate.median * 1328.0).abs() < 1.0);
-    assert!(rung.warnings.iter().any(|warning| warning.detail == "cycles a transaction: no counters"));
-    assert_eq!(rung.cycles_per_transaction, None);
-    assert_eq!(rung.instructions_per_transaction, Some(10_000.0));
+    assert_eq!(step.changes.len(), 1);
+    assert_eq!(step.changes[0].setting, "server sockets");
+    assert_eq!(step.goodput_at_overload["5"], Some(0.2));
+    assert!((step.loss_ratio.expect("measured") - 0.001).abs() < 1e-9);
+    let rate = step.transactions_per_second.expect("measured");
+    assert!((step.wire_bits_per_second.expect("a rate") - rate.median * 1328.0).abs() < 1.0);
+    assert!(step.warnings.iter().any(|warning| warning.detail == "cycles a transaction: no counters"));
+    assert_eq!(step.cycles_per_transaction, None);
+    assert_eq!(step.instructions_per_transaction, Some(10_000.0));
 }
 
 #[test]
-fn keep_all_compares_with_a_worse_rung_and_keep_better_does_not() {
+fn keep_all_compares_with_a_worse_step_and_keep_better_does_not() {
     let names = ["reuseport", "steer-by-cpu", "pin-threads"];
     let all = climb_fake(&mut Fake::new(by_sharing), &names, Policy::KeepAll);
     let against = |climbed: &Climbed, index: usize| {
-        climbed.rungs[index].versus_previous.as_ref().map(|versus| versus.id.clone()).expect("compared")
+        climbed.steps[index].versus_previous.as_ref().map(|versus| versus.id.clone()).expect("compared")
     };
     assert_eq!(against(&all, 3), "steer-by-cpu");
-    assert!(all.rungs.iter().all(|rung| rung.kept));
+    assert!(all.steps.iter().all(|step| step.kept));
     let better = climb_fake(&mut Fake::new(by_sharing), &names, Policy::KeepBetter);
     assert_eq!(against(&better, 3), "reuseport");
-    assert!(!better.rungs[2].kept && !better.rungs[3].kept);
-    assert_eq!(better.rungs[2].versus_previous.as_ref().map(|versus| versus.verdict), Some(Verdict::Worse));
+    assert!(!better.steps[2].kept && !better.steps[3].kept);
+    assert_eq!(better.steps[2].versus_previous.as_ref().map(|versus| versus.verdict), Some(Verdict::Worse));
 }
 
 #[test]
-fn a_refused_rung_is_skipped_and_the_next_is_compared_with_what_is_there() {
+fn a_refused_step_is_skipped_and_the_next_is_compared_with_what_is_there() {
     let mut fake = Fake::new(by_sharing);
     fake.refuse = "reuseport";
     let climbed = climb_fake(&mut fake, &["reuseport", "steer-by-cpu"], Policy::KeepAll);
-    assert_eq!(climbed.rungs[1].skipped_because.as_deref(), Some("not on this host"));
-    assert!(!climbed.rungs[1].applied);
-    assert_eq!(climbed.rungs[2].versus_previous.as_ref().map(|versus| versus.id.as_str()), Some("baseline"));
+    assert_eq!(climbed.steps[1].skipped_because.as_deref(), Some("not on this host"));
+    assert!(!climbed.steps[1].applied);
+    assert_eq!(climbed.steps[2].versus_previous.as_ref().map(|versus| versus.id.as_str()), Some("baseline"));
 }
 
 #[test]
-fn a_rung_that_fails_is_skipped_with_its_error() {
+fn a_step_that_fails_is_skipped_with_its_error() {
     let mut fake = Fake::new(by_sharing);
     fake.fails = |configuration| configuration.pinned.then(|| BenchError::Server("no such CPU".into()));
     let climbed = climb_fake(&mut fake, &["pin-threads", "ip-id-skip"], Policy::KeepAll);
-    assert_eq!(climbed.rungs[1].skipped_because.as_deref(), Some("server: no such CPU"));
-    assert!(climbed.rungs[2].applied);
+    assert_eq!(climbed.steps[1].skipped_because.as_deref(), Some("server: no such CPU"));
+    assert!(climbed.steps[2].applied);
 }
 
 #[test]
@@ -175,10 +175,10 @@ fn a_climb_told_to_stop_keeps_what_it_has() {
     let mut fake = Fake::new(by_sharing);
     fake.fails = |configuration| configuration.pinned.then_some(BenchError::Cancelled);
     let climbed = climb_fake(&mut fake, &["reuseport", "pin-threads", "ip-id-skip"], Policy::KeepAll);
-    let ids: Vec<&str> = climbed.rungs.iter().map(|rung| rung.id.as_str()).collect();
+    let ids: Vec<&str> = climbed.steps.iter().map(|step| step.id.as_str()).collect();
     assert_eq!(ids, ["baseline", "reuseport", "pin-threads"]);
     assert_eq!(climbed.warnings[0].kind, WarningKind::Interrupted);
-    let stopped = &climbed.rungs[2];
+    let stopped = &climbed.steps[2];
     assert_eq!(
         stopped.skipped_because.as_deref(),
         Some("the climb ended before it was measured: interrupted")
@@ -189,13 +189,13 @@ fn a_climb_told_to_stop_keeps_what_it_has() {
 }
 
 #[test]
-fn a_rung_whose_generator_is_lost_keeps_its_samples_and_ends_the_climb() {
+fn a_step_whose_generator_is_lost_keeps_its_samples_and_ends_the_climb() {
     let mut fake = Fake::new(by_sharing);
     // Four of the baseline, then below, above, above.
     fake.lost_after = 7;
     let climbed = climb_fake(&mut fake, &["reuseport", "pin-threads"], Policy::KeepAll);
-    assert_eq!(climbed.rungs.len(), 2);
-    let cut = &climbed.rungs[1];
+    assert_eq!(climbed.steps.len(), 2);
+    let cut = &climbed.steps[1];
     assert!(cut.applied && !cut.kept && cut.versus_previous.is_none());
     assert_eq!(cut.transactions_per_second.expect("measured").samples, 2);
     let marked = cut.warnings.iter().find(|warning| warning.kind == WarningKind::GeneratorLost);
@@ -208,13 +208,13 @@ fn a_rung_whose_generator_is_lost_keeps_its_samples_and_ends_the_climb() {
 
 #[test]
 fn a_baseline_cut_short_is_reported_and_one_without_a_sample_is_an_error() {
-    let rungs = rung::select(["reuseport"]).expect("known rungs");
+    let steps = step::select(["reuseport"]).expect("known steps");
     let climbed = |lost_after| {
         let mut fake = Fake::new(by_sharing);
         fake.lost_after = lost_after;
-        climb(&mut fake, &rungs, &options(Policy::KeepAll), &mut |_| {})
+        climb(&mut fake, &steps, &options(Policy::KeepAll), &mut |_| {})
     };
-    assert_eq!(climbed(2).expect("two samples").rungs.len(), 1);
+    assert_eq!(climbed(2).expect("two samples").steps.len(), 1);
     assert!(matches!(climbed(0), Err(BenchError::GeneratorLost(_))));
 }
 
@@ -224,23 +224,23 @@ fn a_sample_where_nothing_held_is_taken_again() {
     fake.hiccup_at = 7;
     let climbed = climb_fake(&mut fake, &["reuseport"], Policy::KeepAll);
     assert_eq!(fake.taken, 13);
-    assert!(climbed.rungs[1].versus_previous.is_some());
+    assert!(climbed.steps[1].versus_previous.is_some());
 }
 
 #[test]
 fn a_search_has_time_however_short_the_climb() {
     let mut fake = Fake::new(by_sharing);
-    let rungs = rung::select([]).expect("the baseline");
+    let steps = step::select([]).expect("the baseline");
     let options = Options { budget: Duration::ZERO, ..options(Policy::KeepAll) };
-    climb(&mut fake, &rungs, &options, &mut |_| {}).expect("climbed");
+    climb(&mut fake, &steps, &options, &mut |_| {}).expect("climbed");
     assert_eq!((fake.budgets[0], fake.budgets[1]), (FIRST_SEARCH, LEAST));
 }
 
 #[test]
-fn equal_rungs_are_not_told_apart() {
+fn equal_steps_are_not_told_apart() {
     let mut fake = Fake::new(|_| 100_000.0);
     let climbed = climb_fake(&mut fake, &["reuseport"], Policy::KeepBetter);
-    let versus = climbed.rungs[1].versus_previous.clone().expect("compared");
+    let versus = climbed.steps[1].versus_previous.clone().expect("compared");
     assert_eq!(versus.verdict, Verdict::NoDifferenceShown);
-    assert!(!climbed.rungs[1].kept);
+    assert!(!climbed.steps[1].kept);
 }

@@ -1,4 +1,4 @@
-//! How server and host are set while a rung is measured.
+//! How server and host are set while a step is measured.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ pub enum Calls {
     Batched(u16),
 }
 
-/// Everything a rung may change. A value is a whole configuration, never a difference, so that
+/// Everything a step may change. A value is a whole configuration, never a difference, so that
 /// two of them can be alternated in any order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Configuration {

@@ -1,6 +1,6 @@
 //! This host as a place to climb: a server of ours on a real interface, generators on other hosts.
 //!
-//! What a tune would change is changed rung by rung, back and forth, each time written down in the journal first.
+//! What a tune would change is changed step by step, back and forth, each time written down in the journal first.
 
 mod part;
 mod sending;
@@ -25,7 +25,7 @@ use crate::ladder::bench::measuring::Measuring;
 use crate::ladder::bench::{Bench, BenchError, Goodput, Place, PlaceFacts, Sample, SampleRequest, server};
 use crate::ladder::configuration::Configuration;
 use crate::ladder::report::{Warning, WarningKind};
-use crate::ladder::rung::{Rung, Touches};
+use crate::ladder::step::{Rung, Touches};
 use part::Alternated;
 
 pub use sending::{Sending, Start};
@@ -68,21 +68,21 @@ impl Service {
     }
 }
 
-/// What a climb changes here, rung by rung.
+/// What a climb changes here, step by step.
 #[derive(Debug, Clone)]
 pub struct Changes(Alternated);
 
 impl Changes {
-    /// Those of a plan that rungs are about; of the whole machine only where that is allowed.
+    /// Those of a plan that steps are about; of the whole machine only where that is allowed.
     #[must_use]
     pub fn of(plan: &Plan, host_wide: bool) -> Self {
         Self(Alternated::of(plan, host_wide))
     }
 
-    /// The rungs that change settings, and what they change.
+    /// The steps that change settings, and what they change.
     #[must_use]
-    pub fn by_rung(&self) -> Vec<(&'static Rung, Vec<&PlannedChange>)> {
-        self.0.by_rung()
+    pub fn by_step(&self) -> Vec<(&'static Rung, Vec<&PlannedChange>)> {
+        self.0.by_step()
     }
 
     /// What the plan would set and the climb does not, a line each.
@@ -231,7 +231,7 @@ impl<'w> HostBench<'w> {
         Ok(())
     }
 
-    /// What fails of a generator here fails for all rungs.
+    /// What fails of a generator here fails for all steps.
     fn lost(error: BenchError) -> BenchError {
         match error {
             BenchError::Generator(why) => BenchError::GeneratorLost(why),
@@ -241,10 +241,10 @@ impl<'w> HostBench<'w> {
 }
 
 impl Bench for HostBench<'_> {
-    fn refusal(&self, rung: &Rung) -> Option<String> {
-        match rung.touches {
+    fn refusal(&self, step: &Rung) -> Option<String> {
+        match step.touches {
             Touches::BusyPoll => self.busy_poll.clone(),
-            _ => self.options.changes.0.refusal(rung),
+            _ => self.options.changes.0.refusal(step),
         }
     }
 

@@ -23,7 +23,7 @@ use crate::ladder::configuration::Configuration;
 use crate::ladder::cpus::{self, CpusError};
 use crate::ladder::host_bench::{self, Changes, HostBench, HostBenchOptions, Sending, Service, supplement};
 use crate::ladder::report::{Report, SettingsFacts, Warning, WarningKind};
-use crate::ladder::rung::Rung;
+use crate::ladder::step::Rung;
 
 /// Port of the server, if none is named.
 const PORT: u16 = 7777;
@@ -242,18 +242,18 @@ impl Prepared {
         &self.service.cpus
     }
 
-    /// The rungs that were asked for and change settings, and what they change.
+    /// The steps that were asked for and change settings, and what they change.
     #[must_use]
-    pub fn by_rung(&self) -> Vec<(&'static Rung, Vec<&PlannedChange>)> {
-        let asked = |id: &str| self.wanted.terms.rungs.iter().any(|rung| rung.id == id);
-        self.changes.by_rung().into_iter().filter(|(rung, _)| asked(rung.id)).collect()
+    pub fn by_step(&self) -> Vec<(&'static Rung, Vec<&PlannedChange>)> {
+        let asked = |id: &str| self.wanted.terms.steps.iter().any(|step| step.id == id);
+        self.changes.by_step().into_iter().filter(|(step, _)| asked(step.id)).collect()
     }
 
     /// Changes that have other programs leave the above, made for as long as the climb lasts; none where nothing of the
     /// host is changed.
     #[must_use]
     pub fn agreements(&self) -> &[PlannedChange] {
-        if self.by_rung().is_empty() { &[] } else { &self.plan.agreements }
+        if self.by_step().is_empty() { &[] } else { &self.plan.agreements }
     }
 
     /// What a tune would set and the climb does not, a line each.

@@ -21,7 +21,7 @@ use crate::ladder::bench::measuring::Measuring;
 use crate::ladder::bench::{Bench, BenchError, Goodput, Place, PlaceFacts, Sample, SampleRequest, server};
 use crate::ladder::configuration::Configuration;
 use crate::ladder::report::{Warning, WarningKind};
-use crate::ladder::rung::{Rung, Touches};
+use crate::ladder::step::{Rung, Touches};
 use stock::{Receiver, Settable};
 
 pub use placement::Placement;
@@ -71,7 +71,7 @@ pub struct LabBench {
     lab: Lab,
 }
 
-/// Why what a rung acts on cannot be acted on here.
+/// Why what a step acts on cannot be acted on here.
 #[derive(Debug, Clone, Default)]
 struct Refusals {
     queue_cpus: Option<String>,
@@ -130,8 +130,8 @@ impl LabBench {
 }
 
 impl Bench for LabBench {
-    fn refusal(&self, rung: &Rung) -> Option<String> {
-        match rung.touches {
+    fn refusal(&self, step: &Rung) -> Option<String> {
+        match step.touches {
             Touches::Server | Touches::Sysctl => None,
             Touches::QueueCpus => self.refusals.queue_cpus.clone(),
             Touches::Offload => self.refusals.offload.clone(),
@@ -174,9 +174,9 @@ impl Bench for LabBench {
         CpuTime::observe(&self.host)
     }
 
-    fn warnings(&self, rung: &Rung, configuration: &Configuration) -> Vec<Warning> {
+    fn warnings(&self, step: &Rung, configuration: &Configuration) -> Vec<Warning> {
         let mut warnings = Vec::new();
-        if rung.touches == Touches::BusyPoll && !configuration.gro {
+        if step.touches == Touches::BusyPoll && !configuration.gro {
             warnings.push(Warning {
                 kind: WarningKind::NoEffectExpected,
                 detail: "with GRO off a veth interface has no NAPI instance that could be polled".to_owned(),

@@ -4,7 +4,7 @@ use crate::ladder::report::PublishedLadder;
 
 const DATA: &str = include_str!("../../data/published.json");
 
-/// The published ladders, the one whose rung identifiers are used here first.
+/// The published ladders, the one whose step identifiers are used here first.
 ///
 /// # Panics
 /// Never: the data is part of the program and a test parses it.

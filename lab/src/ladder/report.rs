@@ -33,8 +33,8 @@ pub struct Report {
     /// What became of the host's settings; none in a lab, which is gone.
     #[serde(default)]
     pub settings: Option<SettingsFacts>,
-    /// One entry a rung asked for, in order of climbing; skipped ones too.
-    pub rungs: Vec<RungReport>,
+    /// One entry a step asked for, in order of climbing; skipped ones too.
+    pub steps: Vec<RungReport>,
     /// Published ladders, for their shape only: never measured here.
     pub published: Vec<PublishedLadder>,
     /// What casts doubt on the whole climb.
@@ -118,22 +118,22 @@ pub struct Method {
     pub policy: String,
 }
 
-/// One rung of the ladder.
+/// One step of the ladder.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RungReport {
     /// Identifier, such as `steer-by-cpu`.
     pub id: String,
     /// Name for people.
     pub title: String,
-    /// What the rung changes, one sentence.
+    /// What the step changes, one sentence.
     pub what: String,
     /// Whether it was measured here.
     pub applied: bool,
-    /// Whether it stayed in place for the rungs above it.
+    /// Whether it stayed in place for the steps above it.
     pub kept: bool,
     /// Why not, when it was not applied.
     pub skipped_because: Option<String>,
-    /// Settings changed for this rung: name, value before, value after.
+    /// Settings changed for this step: name, value before, value after.
     pub changes: Vec<ChangeMade>,
     /// Capacity: answered transactions a second at the highest rate that holds.
     pub transactions_per_second: Option<Estimate>,
@@ -151,11 +151,11 @@ pub struct RungReport {
     pub line_rate_ratio: Option<f64>,
     /// Share of capacity still answered when this many times the capacity is offered.
     pub goodput_at_overload: BTreeMap<String, Option<f64>>,
-    /// This rung against the one it was alternated with.
+    /// This step against the one it was alternated with.
     pub versus_previous: Option<VersusPrevious>,
     /// The same step in the published ladder, as a ratio to its own step before.
     pub published_ratio: Option<f64>,
-    /// What casts doubt on this rung.
+    /// What casts doubt on this step.
     pub warnings: Vec<Warning>,
 }
 
@@ -194,10 +194,10 @@ pub struct LatencyNs {
     pub p999: u64,
 }
 
-/// A rung against the configuration it was alternated with.
+/// A step against the configuration it was alternated with.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct VersusPrevious {
-    /// Identifier of the rung compared with.
+    /// Identifier of the step compared with.
     pub id: String,
     /// Ratio of the rates, this over that.
     pub ratio: RatioInterval,
@@ -243,13 +243,13 @@ pub enum WarningKind {
     Unknown,
     /// Something asked for was replaced by something else.
     Fallback,
-    /// The rung had nothing to act on in this setting.
+    /// The step had nothing to act on in this setting.
     NoEffectExpected,
     /// The climb was interrupted; what was measured is here.
     Interrupted,
     /// A generator died, or the way to it, and the climb ended there.
     GeneratorLost,
-    /// Something that a tune would set belongs to no rung, or cannot be alternated, and was left as found.
+    /// Something that a tune would set belongs to no step, or cannot be alternated, and was left as found.
     LeftAsFound,
     /// A setting was not put back.
     NotRestored,
@@ -277,7 +277,7 @@ pub struct PublishedLadder {
 /// One published step.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct PublishedStep {
-    /// Identifier; equal to a rung's where it is the same step.
+    /// Identifier; equal to a step's where it is the same step.
     pub id: String,
     /// The lowest rate published for it.
     pub low_per_second: f64,
@@ -288,7 +288,7 @@ pub struct PublishedStep {
 /// A comparison published beside a ladder.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct PublishedAside {
-    /// Identifier; equal to a rung's where it is the same step.
+    /// Identifier; equal to a step's where it is the same step.
     pub id: String,
     /// The rate without the step.
     pub from_per_second: f64,

@@ -1,4 +1,4 @@
-//! From samples to the figures of a rung.
+//! From samples to the figures of a step.
 
 use linerate_host::Known;
 use linerate_host::stage::machine::CpuTime;
@@ -11,12 +11,12 @@ use crate::ladder::report::{
     Estimate, LatencyNs, RatioInterval, RungReport, VersusPrevious, Warning, WarningKind,
 };
 
-/// Share of CPU time stolen above which a rung carries a warning.
+/// Share of CPU time stolen above which a step carries a warning.
 const STEAL_WORTH_TELLING: f64 = 0.01;
-/// Width of the interval over the median above which a rung carries a warning.
+/// Width of the interval over the median above which a step carries a warning.
 const NOISY_WIDTH: f64 = 0.25;
 
-/// Writes the figures of `samples` into a rung's report.
+/// Writes the figures of `samples` into a step's report.
 pub(crate) fn fill(report: &mut RungReport, samples: &[Sample], options: &Options) {
     let rates: Vec<f64> = samples.iter().map(|sample| sample.transactions_per_second).collect();
     let Ok(interval) = stats::interval(&rates) else {

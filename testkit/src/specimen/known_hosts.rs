@@ -57,7 +57,7 @@ type Make = fn() -> Specimen;
 
 const ALL: [(&str, Make); 11] = [
     ("makita-2016", makita::as_found),
-    ("makita-2016-mended", makita::mended),
+    ("makita-2016-fixed", makita::fixed),
     ("million-packets", million_packets::million_packets),
     ("many", many::specimen),
     ("small-vm", small_vm::small_vm),

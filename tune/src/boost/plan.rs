@@ -57,7 +57,7 @@ pub struct BoostPlan {
     pub plan: Plan,
     /// Which CPU's packets go where.
     pub places: Vec<Place>,
-    /// What the server's own configuration would mend, or what it costs as it is.
+    /// What the server's own configuration would fix, or what it costs as it is.
     pub advice: Vec<Advice>,
     /// Groups that cannot be steered, or threads that cannot be pinned, and why.
     pub refusals: Vec<Refusal>,
@@ -76,7 +76,7 @@ pub struct Place {
     pub threads: Vec<u32>,
 }
 
-/// Something that only the server's own configuration can mend.
+/// Something that only the server's own configuration can fix.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Advice {
     /// What it costs: a sentence.

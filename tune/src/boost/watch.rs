@@ -2,8 +2,8 @@
 
 mod agenda;
 mod first;
+mod fix;
 mod force;
-mod mend;
 mod picture;
 mod pulse;
 mod wake;
@@ -22,8 +22,8 @@ use crate::boost::plan::{self, Choice};
 use crate::boost::sight::{Look, Reader, Wanted};
 use agenda::Agenda;
 use first::Pin;
+use fix::Mended;
 use force::Force;
-use mend::Mended;
 use pulse::Pulse;
 use wake::Wake;
 
@@ -164,13 +164,13 @@ impl Watch<'_> {
                 self.pulse = pulse;
             }
             self.bury();
-            if let Some(over) = self.mend()? {
+            if let Some(over) = self.fix()? {
                 return Ok(Turn::Over(over));
             }
         }
         if self.agenda.take(Instant::now()) {
             self.look();
-            if let Some(over) = self.mend()? {
+            if let Some(over) = self.fix()? {
                 return Ok(Turn::Over(over));
             }
         }
@@ -193,7 +193,7 @@ impl Watch<'_> {
         if dead.is_empty() {
             return;
         }
-        mend::refresh(self.host, server);
+        fix::refresh(self.host, server);
         self.waiting.extend(dead.iter().map(lost));
         self.dead.extend(dead);
         self.unmended = true;
@@ -236,7 +236,7 @@ impl Watch<'_> {
         for (pid, tid) in moved.lost {
             self.waiting.push(Event::Lost { pid, tid, done: Vec::new() });
         }
-        mend::refresh(self.host, &mut now);
+        fix::refresh(self.host, &mut now);
         self.known = Some((now, path));
         self.unmended |= changed;
     }
@@ -279,7 +279,7 @@ impl Watch<'_> {
     }
 
     /// Carries out what the server needs as it is now. An event where the watch is over.
-    fn mend(&mut self) -> Result<Option<Event>, TuneError> {
+    fn fix(&mut self) -> Result<Option<Event>, TuneError> {
         if !self.unmended {
             return Ok(None);
         }
@@ -290,19 +290,19 @@ impl Watch<'_> {
             self.complain("no thread reads its sockets any more: all is left as it is".into());
             return Ok(None);
         }
-        let plan = mend::without_what_is(plan::make(server, path, self.choice).plan);
-        let mended = if plan.changes.is_empty() {
+        let plan = fix::without_what_is(plan::make(server, path, self.choice).plan);
+        let fixed = if plan.changes.is_empty() {
             Mended::Done { done: Vec::new(), refused: Vec::new() }
         } else {
-            mend::mend(self.host, self.store, self.tune, &plan)?
+            fix::fix(self.host, self.store, self.tune, &plan)?
         };
-        match mended {
+        match fixed {
             Mended::Busy => self.complain("another process holds the journal: waiting for it".into()),
             Mended::Undone => return Ok(Some(Event::Undone)),
             Mended::Done { done, refused } => {
                 self.unmended = false;
                 if refused.is_empty() {
-                    mend::note(server, &plan);
+                    fix::note(server, &plan);
                 }
                 self.complaint = None;
                 self.say(done);

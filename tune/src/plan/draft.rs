@@ -54,7 +54,7 @@ impl Reason {
             findings: ids,
             effect: rule.map(|rule| rule.effect.to_owned()),
             source: rule.map(|rule| rule.source.to_owned()),
-            risk: rule.map(|rule| format!("Not where this holds: {}", rule.unless)),
+            risk: rule.map(|rule| format!("Not where this holds: {}", rule.caveats)),
         }
     }
 
@@ -89,7 +89,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Adds a change; to a setting that is to be changed already only the findings that it mends too. What it is now the
+    /// Adds a change; to a setting that is to be changed already only the findings that it fixes too. What it is now the
     /// host says, or where that is a capture that does not tell, who saw it before.
     pub(super) fn add(
         &mut self,

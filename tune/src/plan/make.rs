@@ -64,8 +64,8 @@ pub fn make(host: &Host, view: &View<'_>, diagnosis: &Diagnosis, profile: &Profi
     }
 }
 
-/// Adds the changes of a finding that the profile mends, and leaves others. Those that place packets on CPUs are for the
-/// layout to make, and so are findings that a good layout mends though they name no change.
+/// Adds the changes of a finding that the profile fixes, and leaves others. Those that place packets on CPUs are for the
+/// layout to make, and so are findings that a good layout fixes though they name no change.
 fn take_up(draft: &mut Draft<'_>, placed: &mut Vec<Finding>, finding: &Finding, profile: &Profile) {
     // What costs nothing here is left alone where there is nothing that it could help.
     let least = match profile.needs_udp_service && !draft.has_service {
@@ -73,9 +73,9 @@ fn take_up(draft: &mut Draft<'_>, placed: &mut Vec<Finding>, finding: &Finding, 
         false => Severity::Note,
     };
     match profile.verdict(finding.id) {
-        Verdict::Mend(from) if finding.severity >= from.max(least) => {}
-        Verdict::Mend(from) => {
-            let why = format!("{} mends it from the severity {from} on.", profile.name);
+        Verdict::Fix(from) if finding.severity >= from.max(least) => {}
+        Verdict::Fix(from) => {
+            let why = format!("{} fixes it from the severity {from} on.", profile.name);
             return draft.leave(finding, why, finding.commands.clone());
         }
         Verdict::Ask(_) if draft.precondition.is_some() && finding.id.starts_with("thread.") => {
@@ -93,8 +93,8 @@ fn take_up(draft: &mut Draft<'_>, placed: &mut Vec<Finding>, finding: &Finding, 
         placed.push(finding.clone());
     } else if finding.changes.is_empty() {
         let why = match finding.commands.is_empty() {
-            true => format!("No setting mends it. {}", finding.remedy),
-            false => "No setting that could be put back mends it; these commands do.".to_owned(),
+            true => format!("No setting fixes it. {}", finding.remedy),
+            false => "No setting that could be put back fixes it; these commands do.".to_owned(),
         };
         return draft.leave(finding, why, finding.commands.clone());
     }
@@ -184,7 +184,7 @@ const FOR_NEW_SOCKETS: [&str; 1] = ["socket.buffer-small"];
 /// Findings about too few queues, which RPS makes up for where there is nothing better.
 const FEW_QUEUES: [&str; 3] = ["link.queues-below-cpus", "link.single-queue", "rss.table-misses-queues"];
 
-/// Findings that a layout may mend though they name no change: those of rules that would, where there is nothing better.
+/// Findings that a layout may fix though they name no change: those of rules that would, where there is nothing better.
 fn is_mended_by_layout(id: &str) -> bool {
     FEW_QUEUES.contains(&id)
         || ["irq.", "softirq.rps-", "transmit.xps-"].iter().any(|stage| id.starts_with(stage))
@@ -216,7 +216,7 @@ fn place(
             waiting.insert(spread.interface.clone());
         }
         // What is right already stays, and RPS and XPS are made to fit.
-        if hold || asks(&mended(expected, spread, Placing::Interrupts, placed)).is_none() {
+        if hold || asks(&fixed(expected, spread, Placing::Interrupts, placed)).is_none() {
             policy.stays.insert(spread.interface.clone());
         }
     }
@@ -279,7 +279,7 @@ fn add_placements(
     placed: &[Finding],
     (profile, hold): (&Profile, bool),
 ) -> bool {
-    let fixed = mended(path, spread, placing, placed);
+    let fixed = fixed(path, spread, placing, placed);
     let Some(first) = asks(&fixed) else { return false };
     let placements = layout::placements(path, spread, placing, &profile.cpus);
     let reason = reason(spread, placing, &fixed);
@@ -298,8 +298,8 @@ fn asks<'d>(fixed: &[&'d Finding]) -> Option<&'d Finding> {
     fixed.iter().copied().find(|finding| !FEW_QUEUES.contains(&finding.id))
 }
 
-/// The findings that placing an interface's packets mends.
-fn mended<'d>(
+/// The findings that placing an interface's packets fixes.
+fn fixed<'d>(
     path: &PacketPath,
     spread: &Spread,
     placing: Placing,
@@ -323,7 +323,7 @@ fn mended<'d>(
     placed.iter().filter(concerns).collect()
 }
 
-/// What mends a finding that names no change.
+/// What fixes a finding that names no change.
 fn placing_of(id: &str) -> Placing {
     match id.split_once('.') {
         Some(("irq", _)) => Placing::Interrupts,

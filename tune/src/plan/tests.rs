@@ -57,7 +57,7 @@ pub(super) fn shown(plan: &Plan) -> Vec<String> {
 }
 
 const PROFILES: [&str; 4] = ["udp-server", "udp-server-with-tcp", "hypervisor", "low-latency"];
-const SPECIMENS: [&str; 5] = ["makita-2016", "makita-2016-mended", "million-packets", "many", "small-vm"];
+const SPECIMENS: [&str; 5] = ["makita-2016", "makita-2016-fixed", "million-packets", "many", "small-vm"];
 
 #[test]
 fn nothing_above_a_note_remains_but_what_is_left_with_a_reason() {
@@ -73,7 +73,7 @@ fn nothing_above_a_note_remains_but_what_is_left_with_a_reason() {
             let recorded = finding.id == "rss.single-flow";
             // The profile wants merging, and this host had it switched off.
             let wanted =
-                (name, profile, finding.id) == ("makita-2016-mended", "hypervisor", "link.gro-for-udp");
+                (name, profile, finding.id) == ("makita-2016-fixed", "hypervisor", "link.gro-for-udp");
             let expected = finding.severity == Severity::Note || left || waits || recorded || wanted;
             assert!(expected, "{name}, {profile}: {} {}", finding.id, finding.title);
         }
@@ -138,8 +138,8 @@ fn packets_are_not_spread_over_more_cpus_while_one_socket_is_shared() {
 #[test]
 fn packets_are_spread_once_each_thread_has_its_own_socket() {
     let mut machine = specimen("makita-2016").expect("a specimen").first;
-    let mended = specimen("makita-2016-mended").expect("a specimen").first;
-    (machine.udp, machine.processes) = (mended.udp, mended.processes);
+    let fixed = specimen("makita-2016-fixed").expect("a specimen").first;
+    (machine.udp, machine.processes) = (fixed.udp, fixed.processes);
     let plan = plan(&[recording(&machine.tree())], &named("udp-server"));
     assert_eq!((plan.changes.iter().filter(|change| spreads(change)).count(), plan.held_back.len()), (24, 0));
 }
@@ -321,7 +321,7 @@ fn each_change_fixes_a_finding_or_is_asked_for_by_the_profile() {
     }
 }
 
-/// Where the profile mends nothing but a stage's findings, nothing else is touched.
+/// Where the profile fixes nothing but a stage's findings, nothing else is touched.
 #[test]
 fn of_one_stage_only_its_findings_are_fixed() {
     for stage in ["link", "irq", "route"] {
@@ -329,7 +329,7 @@ fn of_one_stage_only_its_findings_are_fixed() {
         profile.values.clear();
         let of_stage = |id: &str| id.split_once('.').is_some_and(|(of, _)| of == stage);
         for rule in linerate_host::diagnosis::rules().filter(|rule| !of_stage(rule.id)) {
-            profile.mend.remove(rule.id);
+            profile.fix.remove(rule.id);
             profile.leave.insert(rule.id.to_owned(), "--only does not name it.".to_owned());
         }
         for name in SPECIMENS {

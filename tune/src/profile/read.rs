@@ -28,7 +28,7 @@ struct File {
     needs_udp_service: bool,
     cpus: FileCpus,
     #[serde(default)]
-    mend: BTreeMap<Spanned<String>, FileSeverity>,
+    fix: BTreeMap<Spanned<String>, FileSeverity>,
     #[serde(default)]
     ask: Reasons,
     #[serde(default)]
@@ -122,7 +122,7 @@ pub(super) fn profile(text: &str, origin: &str) -> Result<Profile, ProfileError>
     once(&source, &file)?;
     let ask = reasons(&source, &file.ask)?;
     let leave = reasons(&source, &file.leave)?;
-    let mend = mend(&source, &file)?;
+    let fix = fix(&source, &file)?;
     Ok(Profile {
         name: name.clone(),
         title: file.title,
@@ -130,7 +130,7 @@ pub(super) fn profile(text: &str, origin: &str) -> Result<Profile, ProfileError>
         not_for: file.not_for,
         needs_udp_service: file.needs_udp_service,
         cpus: cpus(&source, &file.cpus)?,
-        mend,
+        fix,
         ask,
         leave,
         values: file.set.into_iter().map(|item| wanted(&source, item)).collect::<Result<_, _>>()?,
@@ -169,8 +169,8 @@ fn id(source: &Text<'_>, id: &Spanned<String>) -> Result<String, ProfileError> {
     Ok(name.clone())
 }
 
-fn mend(source: &Text<'_>, file: &File) -> Result<BTreeMap<String, Severity>, ProfileError> {
-    file.mend.iter().map(|(key, severity)| Ok((id(source, key)?, severity.severity()))).collect()
+fn fix(source: &Text<'_>, file: &File) -> Result<BTreeMap<String, Severity>, ProfileError> {
+    file.fix.iter().map(|(key, severity)| Ok((id(source, key)?, severity.severity()))).collect()
 }
 
 fn reasons(source: &Text<'_>, reasons: &Reasons) -> Result<BTreeMap<String, String>, ProfileError> {
@@ -189,7 +189,7 @@ fn reasons(source: &Text<'_>, reasons: &Reasons) -> Result<BTreeMap<String, Stri
 /// No finding is in two of the tables.
 fn once(source: &Text<'_>, file: &File) -> Result<(), ProfileError> {
     let all = [
-        ("[mend]", file.mend.keys().collect::<Vec<_>>()),
+        ("[fix]", file.fix.keys().collect::<Vec<_>>()),
         ("[ask]", file.ask.keys().collect()),
         ("[leave]", file.leave.keys().collect()),
     ];

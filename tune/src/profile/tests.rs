@@ -34,7 +34,7 @@ fn an_id_goes_before_its_stage() {
     let profile = Profile::parse(&text, "mine.toml").expect("a profile");
     assert_eq!(profile.verdict("thread.far-node"), Verdict::Ask("all"));
     assert!(matches!(profile.verdict("thread.unpinned"), Verdict::Ask(why) if why != "all"));
-    assert_eq!(profile.verdict("thread.audit"), Verdict::Mend(Severity::Low));
+    assert_eq!(profile.verdict("thread.audit"), Verdict::Fix(Severity::Low));
     assert_eq!(profile.verdict("nothing.at-all"), Verdict::Unnamed);
 }
 
@@ -81,7 +81,7 @@ fn what_is_wrong_is_named_by_its_line_in_one_line() {
     }
     assert_eq!(error(""), "mine.toml:1: missing field `name`");
     let twice = edited("\"irq.stacked\" = \"note\"", "\"machine.smt\" = \"note\"");
-    assert!(error(&twice).ends_with(": 'machine.smt' is in [mend] and in [leave]"), "{}", error(&twice));
+    assert!(error(&twice).ends_with(": 'machine.smt' is in [fix] and in [leave]"), "{}", error(&twice));
 }
 
 proptest! {

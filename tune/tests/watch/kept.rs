@@ -29,8 +29,8 @@ pub(crate) fn others_answer_for_a_worker_that_died() -> Skipped {
     let Event::Lost { pid, done, .. } = watching.event() else { panic!("another event") };
     assert_eq!(pid, lost);
     assert!(done.iter().any(|done| done.contains("CPU 1")), "{done:?}");
-    let mended = Instant::now();
-    let since = scene.clients[1].answered_after(mended, 200);
+    let fixed = Instant::now();
+    let since = scene.clients[1].answered_after(fixed, 200);
     // A request that waits for its answer yet is none that was lost.
     let late = since.iter().filter(|request| request.answer.is_none() && request.sent.elapsed() > WITHIN);
     assert_eq!((workers(&since), late.count()), (vec![kept], 0));

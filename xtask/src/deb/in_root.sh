@@ -48,7 +48,7 @@ done
 [ -z "$(ls /etc/systemd/system/multi-user.target.wants 2>/dev/null | grep linerate)" ] || fail "a service is enabled unasked"
 
 say "use"
-linerate lab --quick --rungs reuseport --quiet
+linerate lab --quick --steps reuseport --quiet
 linerate doctor --fail-on high --json /tmp/doctor.json || [ $? = 1 ] || fail "doctor"
 
 say "tune, and have it last"

@@ -32,7 +32,7 @@ pub(super) fn of_rule(rule: &Rule, example: Option<&Example>, profiles: &[Profil
         plain(rule.kernels),
         plain(rule.why)
     );
-    let _ = writeln!(page, "## What mending it gives\n{}", plain(rule.effect));
+    let _ = writeln!(page, "## What fixing it gives\n{}", plain(rule.effect));
     if let Some(ratio) = rule.published_ratio {
         let _ = writeln!(page, "Published: {ratio} times the throughput.");
     }
@@ -40,12 +40,12 @@ pub(super) fn of_rule(rule: &Rule, example: Option<&Example>, profiles: &[Profil
     if let Some(example) = example {
         seen(&mut page, example);
     }
-    let _ = writeln!(page, "## How to mend it\n{}\n", plain(rule.remedy));
+    let _ = writeln!(page, "## How to fix it\n{}\n", plain(rule.remedy));
     if let Some(example) = example {
         commands(&mut page, example);
     }
     tuned(&mut page, rule.id, profiles);
-    let _ = writeln!(page, "## When not to mend it\n{}\n", plain(rule.unless));
+    let _ = writeln!(page, "## When not to fix it\n{}\n", plain(rule.caveats));
     let _ = writeln!(page, "## More\n- `linerate doctor --explain {}` says this in a terminal.", rule.id);
     for (file, what) in of_rule_alone(rule.id).iter().chain(rule.stage().map(related).unwrap_or_default()) {
         let _ = writeln!(page, "- [{file}](../{file}.md): {what}");
@@ -57,7 +57,7 @@ pub(super) fn of_rule(rule: &Rule, example: Option<&Example>, profiles: &[Profil
 pub(super) fn index() -> String {
     let mut page = "# What doctor finds\n\n".to_owned();
     page.push_str(
-        "A page for each finding of [`linerate doctor`](../doctor.md): how it comes about, what it costs, how to mend it, \
+        "A page for each finding of [`linerate doctor`](../doctor.md): how it comes about, what it costs, how to fix it, \
          and when not to. Stages are in the order in which a packet meets them.\n",
     );
     for stage in &STAGES {
@@ -113,7 +113,7 @@ fn tuned(page: &mut String, id: &str, profiles: &[Profile]) {
     let _ = writeln!(page, "| [`linerate tune`](../tune.md) | |\n|---|---|");
     for profile in profiles {
         let does = match profile.verdict(id) {
-            Verdict::Mend(severity) => format!("mends it, from severity {severity} on"),
+            Verdict::Fix(severity) => format!("fixes it, from severity {severity} on"),
             Verdict::Ask(why) => format!("leaves it to a person, with the commands. {}", plain(why)),
             Verdict::Leave(why) => format!("leaves it. {}", plain(why)),
             Verdict::Unnamed => "leaves it".to_owned(),
@@ -140,13 +140,13 @@ fn of_rule_alone(id: &str) -> &'static [(&'static str, &'static str)] {
     }
 }
 
-/// What shows or mends things of a stage, beside doctor and tune: pages of docs and what they are for.
+/// What shows or fixes things of a stage, beside doctor and tune: pages of docs and what they are for.
 fn related(stage: StageName) -> &'static [(&'static str, &'static str)] {
     const COST: (&str, &str) = ("cost", "what packets take of each CPU, and from whom");
     const DROPS: (&str, &str) = ("drops", "where packets of a port are lost, by name and number");
     const FLAME: (&str, &str) = ("flame", "what burns on the way, and where CPUs wait for each other");
     const BOOST: (&str, &str) = ("boost", "steers and pins a server that runs, unmodified");
-    const LADDER: (&str, &str) = ("ladder", "measures what mending it gives on this host");
+    const LADDER: (&str, &str) = ("ladder", "measures what fixing it gives on this host");
     match stage {
         StageName::Machine => &[COST],
         StageName::Link | StageName::Filter | StageName::Route => &[DROPS, FLAME, LADDER],
@@ -208,7 +208,7 @@ mod tests {
     fn a_page_says_all_that_its_rule_does() {
         for rule in rules() {
             let page = of_rule(rule, None, &[]);
-            for text in [rule.title, rule.why, rule.effect, rule.remedy, rule.unless] {
+            for text in [rule.title, rule.why, rule.effect, rule.remedy, rule.caveats] {
                 assert!(page.contains(&plain(text)), "{}: {text}", rule.id);
             }
         }

@@ -39,7 +39,7 @@ for irq in $(sed -n 's/^ *\([0-9]*\):.* virtio1-\(in\|out\)put\..*/\1/p; s/^ *\(
 done
 "#;
 
-/// As nobody would have them: all on one CPU, which irqbalance mends when it sees load there.
+/// As nobody would have them: all on one CPU, which irqbalance fixes when it sees load there.
 const ALL_ON_ONE: &str = r"
 for irq in $(sed -n 's/^ *\([0-9]*\):.* virtio1-input\..*/\1/p' /proc/interrupts); do
     echo 3 >/proc/irq/$irq/smp_affinity_list || exit

@@ -1,4 +1,4 @@
-//! What has to hold in the guest: what the machine is, and what doctor finds before and after it is mended by hand.
+//! What has to hold in the guest: what the machine is, and what doctor finds before and after it is fixed by hand.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -30,7 +30,7 @@ pub(super) fn of(variant: Variant) -> &'static [Step] {
     }
 }
 
-/// An igb as its driver leaves it, mended one thing after the other, and a virtio-net under load.
+/// An igb as its driver leaves it, fixed one thing after the other, and a virtio-net under load.
 const TWO_NODES: [Step; 9] = [
     Step {
         what: "igb as its driver leaves it",

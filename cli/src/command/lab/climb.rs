@@ -18,7 +18,7 @@ use crate::progress::Progress;
 pub(crate) struct Climb {
     #[command(flatten)]
     climbing: Climbing,
-    /// What stays in place for the rungs above
+    /// What stays in place for the steps above
     #[arg(long, value_enum, default_value_t = PolicyArgument::KeepAll)]
     policy: PolicyArgument,
     /// The generator's way into the kernel

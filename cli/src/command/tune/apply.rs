@@ -305,7 +305,7 @@ impl Task {
         Ok(Diagnosis::of(&readings.view()))
     }
 
-    /// Whether anything above note remains of what the plan was to mend.
+    /// Whether anything above note remains of what the plan was to fix.
     fn left_unmended(&self, found: &Diagnosis) -> bool {
         let all = || self.plan.agreements.iter().chain(&self.plan.changes);
         let was_to_be = |id: &str| all().any(|change| change.findings.iter().any(|finding| finding == id));

@@ -1,4 +1,4 @@
-//! What a host is tuned for, and which of the findings are mended.
+//! What a host is tuned for, and which of the findings are fixed.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ pub(super) struct Choice {
     /// What to tune for: a profile's name (tune profiles lists them), or a file of your own such as ./mine.toml
     #[arg(long = "for", value_name = "NAME|FILE.toml", default_value = "udp-server")]
     goal: String,
-    /// Mend these findings only, by id or stage, with commas between
+    /// Fix these findings only, by id or stage, with commas between
     #[arg(long, value_name = "FINDING,..", value_delimiter = ',')]
     only: Vec<String>,
     /// Leave these findings as they are, by id or stage, with commas between
@@ -56,7 +56,7 @@ pub(crate) fn named(goal: &str) -> Result<Profile> {
 }
 
 fn leave(profile: &mut Profile, id: &str, why: &str) {
-    profile.mend.remove(id);
+    profile.fix.remove(id);
     profile.ask.remove(id);
     profile.leave.insert(id.to_owned(), why.to_owned());
 }

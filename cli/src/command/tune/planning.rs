@@ -54,7 +54,7 @@ impl Planned {
     }
 }
 
-/// Says of what an owner keeps from being mended how much it matters here, and what it is.
+/// Says of what an owner keeps from being fixed how much it matters here, and what it is.
 fn complete(left: &mut [Left], found: &Diagnosis) {
     let known = |severity: &str| Severity::ALL.iter().position(|known| known.name() == severity);
     for one in left.iter_mut().filter(|one| known(&one.severity).is_none()) {

@@ -1,4 +1,4 @@
-//! What is not done, and what the server's own configuration would mend.
+//! What is not done, and what the server's own configuration would fix.
 
 use linerate_tune::boost::plan::Advice;
 
@@ -38,7 +38,7 @@ pub(super) fn advice(advice: &[Advice], style: Style) -> Vec<String> {
     }
     let column = Column { style, before: 2, label: 0 };
     let below = Column { style, before: 4, label: 8 };
-    let mut lines = heading("what the server's own configuration would mend", style);
+    let mut lines = heading("what the server's own configuration would fix", style);
     for one in advice {
         lines.extend(column.labelled("", &one.what));
         lines.extend(below.labelled("option", one.option.as_deref().unwrap_or_default()));

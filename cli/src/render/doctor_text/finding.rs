@@ -19,7 +19,7 @@ pub(super) fn short(finding: &Finding, style: Style) -> Vec<String> {
         (None, Some((first, rest))) => lines.push(column.command("do", first, rest.len())),
         (None, None) => lines.extend(column.short("remedy", finding.remedy)),
     }
-    lines.extend(column.short("unless", finding.unless));
+    lines.extend(column.short("not if", finding.caveats));
     lines
 }
 
@@ -39,7 +39,7 @@ pub(super) fn full(finding: &Finding, style: Style) -> Vec<String> {
         lines.extend(column.labelled("first", &fix_first(first)));
     }
     lines.extend(finding.commands.iter().map(|command| column.whole_command(command)));
-    lines.extend(column.labelled("unless", finding.unless));
+    lines.extend(column.labelled("not if", finding.caveats));
     lines
 }
 

@@ -69,7 +69,7 @@ fn block(spot: &Spot, full: bool, style: Style) -> Vec<String> {
         );
         lines.extend(column.labelled("seen", &of_busy));
         lines.extend(column.labelled("remedy", &spot.remedy));
-        lines.extend(column.labelled("unless", &spot.when_not));
+        lines.extend(column.labelled("not if", &spot.when_not));
         lines.extend(column.labelled("source", &spot.source));
     } else {
         lines.extend(column.labelled("remedy", &spot.remedy));

@@ -84,25 +84,25 @@ fn every_plot_is_told_in_words() {
     let page = page(&made_up::climb());
     let plots = page.matches("<svg role=\"img\">").count();
     assert_eq!(plots, page.matches("<svg role=\"img\">\n<title>").count());
-    // 12 measured rungs in three charts, and 11 + 6 published steps.
+    // 12 measured steps in three charts, and 11 + 6 published steps.
     assert_eq!(plots, 12 * 3 + 17);
     assert!(page.contains("reuseport: 231 k transactions a second, interval 225–236 k; ×1.24 the rate of irq-affinity-rps, better"));
 }
 
 #[test]
-fn every_rung_is_in_chart_table_and_list() {
+fn every_step_is_in_chart_table_and_list() {
     for report in [made_up::climb(), made_up::all_skipped(), made_up::interrupted()] {
         let page = page(&report);
-        for rung in &report.rungs {
-            assert!(page.contains(&format!("<span class=\"name\">{}</span>", rung.id)));
-            assert!(page.contains(&format!("<th scope=\"row\">{}</th>", rung.id)));
-            assert!(page.contains(&format!("<summary><b>{}</b>", rung.id)));
+        for step in &report.steps {
+            assert!(page.contains(&format!("<span class=\"name\">{}</span>", step.id)));
+            assert!(page.contains(&format!("<th scope=\"row\">{}</th>", step.id)));
+            assert!(page.contains(&format!("<summary><b>{}</b>", step.id)));
         }
     }
 }
 
 #[test]
-fn skipped_rungs_show_their_reason() {
+fn skipped_steps_show_their_reason() {
     let report = made_up::climb();
     let page = page(&report);
     assert_eq!(page.matches("<li class=\"skipped\">").count(), 2);

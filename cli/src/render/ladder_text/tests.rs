@@ -49,10 +49,10 @@ fn interrupted() {
 }
 
 #[test]
-fn reverted_rungs_are_told() {
+fn reverted_steps_are_told() {
     let mut report = made_up::climb();
     report.method.policy = "keep-better".to_owned();
-    report.rungs[1].kept = false;
+    report.steps[1].kept = false;
     assert!(plain(&report, 100).contains("worse, undone"));
 }
 

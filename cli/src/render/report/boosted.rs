@@ -216,7 +216,7 @@ impl Applied {
 }
 
 impl Drawn {
-    /// What only the server's own configuration would mend, and what is left.
+    /// What only the server's own configuration would fix, and what is left.
     fn notes(&self) -> Vec<Note> {
         let advice = self.advice.iter().map(|advice| match &advice.option {
             Some(option) => Note::alarm("The server's own:", format!("{}: {option}", advice.what)),

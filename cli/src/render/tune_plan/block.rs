@@ -114,7 +114,7 @@ impl Block<'_> {
         lines.extend(text("effect", first.effect.as_deref().unwrap_or_default()));
         if full {
             lines.extend(column.labelled("source", first.source.as_deref().unwrap_or_default()));
-            lines.extend(column.labelled("mends", &first.findings.join(", ")));
+            lines.extend(column.labelled("fixes", &first.findings.join(", ")));
         }
         lines.extend(text("risk", first.risk.as_deref().unwrap_or_default()));
         if let Some(words) = interrupted(first.interrupts) {

@@ -1,4 +1,4 @@
-//! What a plan does not mend.
+//! What a plan does not fix.
 
 use linerate_tune::plan::Left;
 

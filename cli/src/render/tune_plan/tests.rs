@@ -61,7 +61,7 @@ fn sample() -> Plan {
             finding: "socket.shared-by-threads".into(),
             severity: "high".into(),
             title: "20 threads serve one socket".into(),
-            why: "No setting of the host mends it.".into(),
+            why: "No setting of the host fixes it.".into(),
             commands: Vec::new(),
         }],
     }

@@ -18,7 +18,7 @@ pub(super) const RULE: Rule = Rule {
     kernels: "all; IPv4 only",
     remedy: "See which packets and which rule: `linerate drops --port PORT` counts them by port and reason, `nft list ruleset` and \
              `iptables -nvL` show the counters of rules. Change a limit that is too low for the service.",
-    unless: "The rules are meant to drop these packets.",
+    caveats: "The rules are meant to drop these packets.",
     check,
 };
 

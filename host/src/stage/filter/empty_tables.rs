@@ -18,7 +18,7 @@ pub(super) const RULE: Rule = Rule {
     source: "T. Makita, Boost UDP Transaction Performance, LinuxCon Japan 2016",
     kernels: "all; measured on 4.6",
     remedy: "Unload the modules of empty iptables tables, and delete empty nftables tables.",
-    unless: "A firewall service, a container engine or a load balancer owns the tables and will fill them, or a chain's \
+    caveats: "A firewall service, a container engine or a load balancer owns the tables and will fill them, or a chain's \
              policy drops packets.",
     check,
 };

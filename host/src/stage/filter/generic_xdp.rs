@@ -18,7 +18,7 @@ pub(super) const RULE: Rule = Rule {
     source: "net/core/dev.c, netif_receive_generic_xdp; the second measured on a veth, Linux 6.18",
     kernels: "4.12 and later",
     remedy: "Have its owner attach the program in native mode (`xdpdrv`), if the driver can.",
-    unless: "The driver cannot run XDP programs, or the program needs what only generic mode has.",
+    caveats: "The driver cannot run XDP programs, or the program needs what only generic mode has.",
     check,
 };
 

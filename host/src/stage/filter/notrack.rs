@@ -35,7 +35,7 @@ pub(super) const RULE: Rule = Rule {
     remedy: "Keep the service's packets from being tracked, both ways, by `notrack` rules at priority raw. A rule that accepts \
              established flows no longer covers them: accept the port by itself. Where tracking has to stay, raise \
              nf_conntrack_max.",
-    unless: "The service is behind NAT on this host, or rules about the state of its flows are wanted.",
+    caveats: "The service is behind NAT on this host, or rules about the state of its flows are wanted.",
     check,
 };
 

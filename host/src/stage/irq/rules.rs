@@ -16,7 +16,7 @@ use crate::stage::PacketPath;
 pub(super) const RULES: &[Rule] = &[one_node::RULE, stacked::RULE, not_hint::RULE, owner_conflict::RULE];
 
 /// When not to change where interrupts go.
-const UNLESS: &str = "Somebody put them there on purpose, as to keep CPUs free for a service that does not use the network. \
+const CAVEATS: &str = "Somebody put them there on purpose, as to keep CPUs free for a service that does not use the network. \
                       Who sets them has to be told first, or takes the change back: irqbalance within ten seconds. Do not \
                       switch irqbalance off on EC2, which advises against it; Google's images come without it.";
 
@@ -33,7 +33,7 @@ fn with_vectors(sighting: Sighting, vectors: &[&Vector]) -> Sighting {
 }
 
 /// Adds to a sighting the changes that put each vector where `plan` has its queue, and says first who else sets them.
-fn mend(mut sighting: Sighting, path: &PacketPath, interface: &str, plan: &BTreeMap<u32, u32>) -> Sighting {
+fn fix(mut sighting: Sighting, path: &PacketPath, interface: &str, plan: &BTreeMap<u32, u32>) -> Sighting {
     let moved: Vec<(&Vector, u32)> = path
         .irq
         .vectors(interface)

@@ -19,7 +19,7 @@ pub(super) const RULE: Rule = Rule {
     kernels: "all",
     remedy: "Send the interrupts of its queues to CPUs of its node, and have the service's threads run there; or let the \
              service listen on a NIC of the node it runs on.",
-    unless: "The CPUs of the NIC's node are kept for another NIC, or the service's threads are bound to the other node. \
+    caveats: "The CPUs of the NIC's node are kept for another NIC, or the service's threads are bound to the other node. \
              Where irqbalance runs, it has to leave these interrupts alone first, or it undoes the change.",
     check,
 };

@@ -17,7 +17,7 @@ pub(super) const RULE: Rule = Rule {
     source: "T. Makita, Boost UDP Transaction Performance (2016), step 'GRO off'",
     kernels: "2.6.29 and later; measured on 4.6",
     remedy: "Switch it off with ethtool -K.",
-    unless: "TCP matters on this interface, packets are forwarded or bridged from it, or virtual machines or containers \
+    caveats: "TCP matters on this interface, packets are forwarded or bridged from it, or virtual machines or containers \
              get theirs through it: they all gain far more from merging than UDP loses.",
     check,
 };

@@ -24,7 +24,7 @@ pub(super) const HARDWARE_DROPS: Rule = Rule {
              softirq), then lengthen the rings. Where the NIC's buffer overran without dry rings: look at the PCIe width and \
              at flow control. Where frames came damaged: cable, optics, switch port. Where buffers could not be had: \
              memory pressure.",
-    unless: "The load was a test, or a flood beyond what the service is meant to take.",
+    caveats: "The load was a test, or a flood beyond what the service is meant to take.",
     check: hardware_drops,
 };
 
@@ -38,7 +38,7 @@ pub(super) const RING_SMALL: Rule = Rule {
     source: "Documentation/networking/device_drivers/ethernet/intel/ice.rst, Rx Descriptor Ring Size",
     kernels: "all",
     remedy: "Lengthen the receive rings with ethtool -G, four times at first, and watch the counter.",
-    unless: "Latency under load matters more than loss, since a longer ring lets packets wait longer and leaves the CPU's \
+    caveats: "Latency under load matters more than loss, since a longer ring lets packets wait longer and leaves the CPU's \
              cache; or the interface must not pause now, since most drivers reset it to change its rings.",
     check: ring_small,
 };
@@ -54,7 +54,7 @@ pub(super) const ALLOWANCE_EXCEEDED: Rule = Rule {
     kernels: "all whose ena driver has these counters",
     remedy: "A larger or network-optimized instance, or more of them. For tracked connections: security group rules that \
              allow the service's port from and to everywhere, which are not tracked.",
-    unless: "The counter rose in a test, or the losses are rare and the service's clients send again.",
+    caveats: "The counter rose in a test, or the losses are rare and the service's clients send again.",
     check: allowance_exceeded,
 };
 

@@ -20,7 +20,7 @@ pub(super) const SINGLE: Rule = Rule {
     remedy: "Give the interface more channels with ethtool -L. A virtual machine gets them from its hypervisor: \
              queues=\"N\" on the interface in libvirt, hw_vif_multiqueue_enabled in OpenStack. Where neither is possible, \
              RPS spreads the work after the first CPU has taken the packet in.",
-    unless: "The load is far below what one CPU takes in, or all of it is one flow, which never leaves its queue.",
+    caveats: "The load is far below what one CPU takes in, or all of it is one flow, which never leaves its queue.",
     check: single,
 };
 
@@ -35,7 +35,7 @@ pub(super) const BELOW_CPUS: Rule = Rule {
     source: "T. Makita, Boost UDP Transaction Performance (2016): hyper-threading, RPS on every queue",
     kernels: "all",
     remedy: "As many channels as cores with ethtool -L; where the device has no more, RPS for the CPUs without a queue.",
-    unless: "CPUs are kept for other work on purpose, or the interface must not pause now, since most drivers reset it to \
+    caveats: "CPUs are kept for other work on purpose, or the interface must not pause now, since most drivers reset it to \
              change its channels.",
     check: below_cpus,
 };

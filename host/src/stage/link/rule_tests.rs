@@ -98,7 +98,7 @@ fn service(protocol: Protocol, named: bool, gro: Known<bool>) -> Service {
     }
 }
 
-/// The one finding of a rule: how much it matters, its title, and the commands that mend it.
+/// The one finding of a rule: how much it matters, its title, and the commands that fix it.
 fn one(rule: &Rule, view: &View<'_>) -> (Severity, String, Vec<String>) {
     let mut findings = rule.findings(view);
     assert_eq!(findings.len(), 1, "{findings:?}");

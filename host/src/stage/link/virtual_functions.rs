@@ -17,7 +17,7 @@ pub(super) const RULE: Rule = Rule {
     kernels: "3.8 and later (sriov_numvfs)",
     remedy: "Switch the IOMMU on, make virtual functions, and pass one to each machine that needs the rate (hostdev in \
              libvirt).",
-    unless: "The machines must migrate while they run, or the host's bridge filters or counts their traffic: a virtual \
+    caveats: "The machines must migrate while they run, or the host's bridge filters or counts their traffic: a virtual \
              function passes both by. On some NICs virtual functions also take queues from the host.",
     check,
 };

@@ -54,7 +54,7 @@ pub(super) const RULE: Rule = Rule {
     source: "Linux Documentation/admin-guide/pm/cpufreq.rst, intel_pstate.rst and amd-pstate.rst",
     kernels: "all with frequency scaling",
     remedy: "Set the governor `performance` on the CPUs that process packets and run the service.",
-    unless: "Power or heat is budgeted, few CPUs are busy and gain more from the turbo frequency that idle ones leave \
+    caveats: "Power or heat is budgeted, few CPUs are busy and gain more from the turbo frequency that idle ones leave \
              them, or somebody else (TuneD, the platform's firmware) owns the governor: change it there.",
     check,
 };

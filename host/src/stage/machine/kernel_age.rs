@@ -127,8 +127,8 @@ pub(super) const RULE: Rule = Rule {
     published_ratio: None,
     source: "Linux documentation and sources, named with each change",
     kernels: "all",
-    remedy: "Weigh a newer kernel, for its own sake and before tuning around what it mends.",
-    unless: "The kernel is a distribution's: those (RHEL above all) carry later changes under an older version number.",
+    remedy: "Weigh a newer kernel, for its own sake and before tuning around what it fixes.",
+    caveats: "The kernel is a distribution's: those (RHEL above all) carry later changes under an older version number.",
     check,
 };
 

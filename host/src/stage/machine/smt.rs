@@ -33,7 +33,7 @@ pub(super) const SHARED: Rule = Rule {
     kernels: "all",
     remedy: "Nothing need be done. Count cores, not CPUs, when comparing hosts; give every hardware thread its share of \
              queues or RPS, with its own socket and thread, or leave the siblings of packet CPUs idle.",
-    unless: "This is a fact and no fault.",
+    caveats: "This is a fact and no fault.",
     check: check_shared,
 };
 
@@ -64,7 +64,7 @@ pub(super) const OFF: Rule = Rule {
     source: "T. Makita, Boost UDP Transaction Performance, LinuxCon Japan 2016",
     kernels: "4.19 and later for the switch; measured on 4.6",
     remedy: "Switch hardware threads on, then spread queues or RPS over the new CPUs and give each its socket and thread.",
-    unless: "They are off for security (L1TF, MDS) or by licence, or latency of single packets matters more than their number.",
+    caveats: "They are off for security (L1TF, MDS) or by licence, or latency of single packets matters more than their number.",
     check: check_off,
 };
 

@@ -19,9 +19,9 @@ pub(super) const RULE: Rule = Rule {
     published_ratio: None,
     source: "proc(5), /proc/stat",
     kernels: "all; the hypervisor has to tell (KVM and Xen do)",
-    remedy: "Nothing on this host mends it: ask for CPUs of its own, a machine type without CPU credits, or fewer \
+    remedy: "Nothing on this host fixes it: ask for CPUs of its own, a machine type without CPU credits, or fewer \
              virtual CPUs than the physical host has free.",
-    unless: "The time was taken while nothing was served.",
+    caveats: "The time was taken while nothing was served.",
     check,
 };
 

@@ -27,7 +27,7 @@ pub(super) const RULE: Rule = Rule {
     source: "Linux commit dddb64bcb346 (4.12); Documentation/networking/ip-sysctl.rst, udp_early_demux",
     kernels: "4.12 and later",
     remedy: "Switch it off for UDP. It is a setting of the whole network namespace.",
-    unless: "Much of the host's UDP comes to connected sockets, as to a resolver that asks other servers, or to a QUIC or \
+    caveats: "Much of the host's UDP comes to connected sockets, as to a resolver that asks other servers, or to a QUIC or \
              DTLS server that connects a socket for each client.",
     check,
 };

@@ -30,7 +30,7 @@ pub(super) const VALIDATION: Rule = Rule {
     source: "T. Makita, Boost UDP Transaction Performance, LinuxCon Japan 2016; net/ipv4/fib_frontend.c",
     kernels: "all; accept_local matters before 4.15. IPv4 only",
     remedy: "Set rp_filter to 0 for `all` and for the interface; before Linux 4.15 also accept_local to 1 for the interface.",
-    unless: "The host routes for others, has several uplinks, or nothing in front of it drops packets with forged \
+    caveats: "The host routes for others, has several uplinks, or nothing in front of it drops packets with forged \
              sources: a UDP service that answers them serves reflection attacks. Where the network filters at its edge \
              (BCP 38), the host need not.",
     check: check_validation,
@@ -108,7 +108,7 @@ pub(super) const DROPS: Rule = Rule {
     kernels: "3.10 and later for the counter",
     remedy: "Find out whose packets they are (`log_martians` names them), then set loose mode (2) where the routing is \
              asymmetric on purpose.",
-    unless: "The packets are forged: then the filter does its work.",
+    caveats: "The packets are forged: then the filter does its work.",
     check: check_drops,
 };
 

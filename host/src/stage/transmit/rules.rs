@@ -58,7 +58,7 @@ impl Sending<'_> {
     }
 
     /// Adds the changes from the masks as they are to those of the plan. Queues for which there is no CPU are left out.
-    fn mend(&self, mut sighting: Sighting, now: &[(u32, &CpuSet)]) -> Sighting {
+    fn fix(&self, mut sighting: Sighting, now: &[(u32, &CpuSet)]) -> Sighting {
         for (queue, cpus) in self.plan() {
             let Some((_, from)) = now.iter().find(|(other, _)| *other == queue) else { continue };
             if cpus.is_empty() || **from == cpus {

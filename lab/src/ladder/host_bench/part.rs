@@ -1,4 +1,4 @@
-//! Which changes of a plan belong to which rung.
+//! Which changes of a plan belong to which step.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use linerate_tune::Plan;
 use linerate_tune::plan::{Interrupts, Left, PlannedChange};
 
 use crate::ladder::configuration::Configuration;
-use crate::ladder::rung::{RUNGS, Rung};
+use crate::ladder::step::{RUNGS, Rung};
 
 /// A part of a configuration that settings of the host make up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -40,7 +40,7 @@ impl Part {
         Part::EarlyDemux,
     ];
 
-    /// The part that a change belongs to; none where no rung is about it.
+    /// The part that a change belongs to; none where no step is about it.
     fn of(change: &PlannedChange) -> Option<Self> {
         match &change.setting {
             Setting::QueueCpus { direction: QueueDirection::Receive, .. }
@@ -90,10 +90,10 @@ impl Part {
             || self == Part::Offload && left.title.contains(Offload::GenericReceive.name())
     }
 
-    /// The parts that a rung is about; none where it is about the server alone.
-    fn of_rung(rung: &Rung) -> impl Iterator<Item = Self> + use<> {
+    /// The parts that a step is about; none where it is about the server alone.
+    fn of_step(step: &Rung) -> impl Iterator<Item = Self> + use<> {
         let mut with = Configuration::baseline();
-        (rung.change)(&mut with);
+        (step.change)(&mut with);
         Self::ALL.into_iter().filter(move |part| part.is_planned(&with))
     }
 }
@@ -129,7 +129,7 @@ impl Alternated {
                 }
                 Some(part) => alternated.changes.push((part, change.clone())),
                 None => alternated.left.push(format!(
-                    "{} is left '{}' instead of '{}': no rung is about it",
+                    "{} is left '{}' instead of '{}': no step is about it",
                     change.setting, change.from, change.to
                 )),
             }
@@ -160,9 +160,9 @@ impl Alternated {
         planned.map(|(_, change)| &change.setting)
     }
 
-    /// Why a rung cannot be had here, if it cannot.
-    pub(super) fn refusal(&self, rung: &Rung) -> Option<String> {
-        let mut parts = Part::of_rung(rung).peekable();
+    /// Why a step cannot be had here, if it cannot.
+    pub(super) fn refusal(&self, step: &Rung) -> Option<String> {
+        let mut parts = Part::of_step(step).peekable();
         let part = *parts.peek()?;
         if parts.any(|part| self.changes.iter().any(|(of, _)| *of == part)) {
             return None;
@@ -173,14 +173,14 @@ impl Alternated {
         }))
     }
 
-    /// The rungs that change settings, and what they change.
-    pub(super) fn by_rung(&self) -> Vec<(&'static Rung, Vec<&PlannedChange>)> {
-        let of_rung = |rung: &'static Rung| {
-            let parts: Vec<Part> = Part::of_rung(rung).collect();
+    /// The steps that change settings, and what they change.
+    pub(super) fn by_step(&self) -> Vec<(&'static Rung, Vec<&PlannedChange>)> {
+        let of_step = |step: &'static Rung| {
+            let parts: Vec<Part> = Part::of_step(step).collect();
             let of = self.changes.iter().filter(|(part, _)| parts.contains(part));
-            (rung, of.map(|(_, change)| change).collect::<Vec<_>>())
+            (step, of.map(|(_, change)| change).collect::<Vec<_>>())
         };
-        RUNGS.iter().map(of_rung).filter(|(_, changes)| !changes.is_empty()).collect()
+        RUNGS.iter().map(of_step).filter(|(_, changes)| !changes.is_empty()).collect()
     }
 
     /// What the plan would set and the climb does not, a line each.
@@ -192,7 +192,7 @@ impl Alternated {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ladder::rung;
+    use crate::ladder::step;
     use linerate_tune::plan::SCHEMA;
 
     fn change(setting: Setting, from: &str, to: &str, interrupts: Interrupts) -> PlannedChange {
@@ -239,12 +239,12 @@ mod tests {
     }
 
     fn refusal(alternated: &Alternated, id: &str) -> Option<String> {
-        let rungs = rung::select([id]).expect("a rung");
-        alternated.refusal(rungs.last().expect("a rung"))
+        let steps = step::select([id]).expect("a step");
+        alternated.refusal(steps.last().expect("a step"))
     }
 
     #[test]
-    fn a_rung_has_its_changes_and_no_others() {
+    fn a_step_has_its_changes_and_no_others() {
         let early = change(Setting::sysctl("net.ipv4.udp_early_demux"), "1", "0", Interrupts::Nothing);
         let alternated = Alternated::of(&plan(vec![gro(), early]), false);
         let mut without_gro = Configuration::baseline();
@@ -254,14 +254,14 @@ mod tests {
         };
         assert_eq!(values(&Configuration::baseline()), ["on", "1"]);
         assert_eq!(values(&without_gro), ["off", "1"]);
-        let rungs: Vec<&str> = alternated.by_rung().iter().map(|(rung, _)| rung.id).collect();
-        assert_eq!(rungs, ["gro-off", "early-demux-off"]);
+        let steps: Vec<&str> = alternated.by_step().iter().map(|(step, _)| step.id).collect();
+        assert_eq!(steps, ["gro-off", "early-demux-off"]);
         assert_eq!(refusal(&alternated, "gro-off"), None);
         assert_eq!(refusal(&alternated, "pin-threads"), None);
     }
 
     #[test]
-    fn a_rung_without_a_change_says_why() {
+    fn a_step_without_a_change_says_why() {
         let interface = || "eth0".to_owned();
         let alternated = Alternated::of(
             &plan(vec![
@@ -285,6 +285,6 @@ mod tests {
         starts("audit-off", "auditing belongs to the whole machine");
         starts("source-validation-off", "the plan leaves it: rp_filter=1: The host routes.");
         assert_eq!(alternated.left().len(), 2);
-        assert!(alternated.by_rung().is_empty());
+        assert!(alternated.by_step().is_empty());
     }
 }

@@ -1,4 +1,4 @@
-//! What a rung sets where doctor sees no need of it, so that measuring can tell whether there is.
+//! What a step sets where doctor sees no need of it, so that measuring can tell whether there is.
 
 use linerate_host::setting::{Offload, QueueDirection};
 use linerate_host::{CpuSet, Host, Setting, Value};
@@ -30,7 +30,7 @@ pub(crate) fn offload(plan: &mut Plan, host: &Host, interface: &str, profile: &P
     let name = setting.to_string();
     let is_told = plan.changes.iter().any(|change| change.setting == setting)
         || plan.left.iter().any(|left| left.title.starts_with(&name));
-    let is_wanted = matches!(profile.verdict("link.gro-for-udp"), Verdict::Mend(_));
+    let is_wanted = matches!(profile.verdict("link.gro-for-udp"), Verdict::Fix(_));
     match setting.read(host) {
         Ok(from) if from.as_str() == "on" && is_wanted && !is_told => plan.changes.push(change(
             setting,

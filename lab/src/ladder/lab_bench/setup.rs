@@ -190,7 +190,7 @@ fn generator(
                     .workload(Workload::Echo { payload_bytes: options.payload as usize })
                     .no_fragment(options.no_fragment)
                     .backend(options.backend)
-                    // A rung switches GRO off, and with it what takes live frames at the far end.
+                    // A step switches GRO off, and with it what takes live frames at the far end.
                     .live_frames(LiveFrames::Never)
                     .nice(nice)
                     .cancel(options.measuring.cancel.clone())

@@ -10,7 +10,7 @@ use crate::ladder::configuration::Configuration;
 /// Name of the nftables table with the distribution's ruleset.
 pub(super) const TABLE: &str = "stock";
 
-/// What of the receiver can be set here. What cannot is left alone and its rung refused.
+/// What of the receiver can be set here. What cannot is left alone and its step refused.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Settable {
     /// RPS and XPS masks.

@@ -1,11 +1,11 @@
-//! In a real lab: what a rung says it sets is what the receiver's kernel says it is set to.
+//! In a real lab: what a step says it sets is what the receiver's kernel says it is set to.
 
 use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::*;
-use crate::ladder::rung::RUNGS;
+use crate::ladder::step::RUNGS;
 
 fn skip(test: &str, why: &str) {
     // Past the test runner's capture, so that a skip is always seen.
@@ -68,20 +68,20 @@ fn read_back(bench: &LabBench, wanted: &[(Setting, Value)]) {
 }
 
 #[test]
-fn every_rung_that_is_not_refused_can_be_set_and_unset() {
-    let Some(mut bench) = bench("every_rung_that_is_not_refused_can_be_set_and_unset") else {
+fn every_step_that_is_not_refused_can_be_set_and_unset() {
+    let Some(mut bench) = bench("every_step_that_is_not_refused_can_be_set_and_unset") else {
         return;
     };
-    for rung in RUNGS {
-        if let Some(why) = bench.refusal(rung) {
-            skip(rung.id, &why);
+    for step in RUNGS {
+        if let Some(why) = bench.refusal(step) {
+            skip(step.id, &why);
             continue;
         }
         let below = Configuration::baseline();
         let mut above = below.clone();
-        (rung.change)(&mut above);
+        (step.change)(&mut above);
         for configuration in [&below, &above, &below] {
-            switch(&mut bench, configuration).unwrap_or_else(|error| panic!("{}: {error}", rung.id));
+            switch(&mut bench, configuration).unwrap_or_else(|error| panic!("{}: {error}", step.id));
             let wanted = stock::settings(&bench.receiver, &bench.placement, &bench.settable, configuration);
             read_back(&bench, &wanted);
         }

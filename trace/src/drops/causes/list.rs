@@ -106,7 +106,7 @@ pub(super) const CAUSES: &[Cause] = &[
     found(
         "rp-filter",
         "the reverse-path filter: an answer to its source would leave by another interface",
-        "Set rp_filter of the interface to 2 (loose) or 0, or mend the route back to the source",
+        "Set rp_filter of the interface to 2 (loose) or 0, or fix the route back to the source",
         "route.reverse-path-drops",
     ),
     cause(

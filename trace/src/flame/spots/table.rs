@@ -241,7 +241,7 @@ impl Told {
             what: entry.what.clone(),
             finding: entry.finding.clone(),
             remedy: told(&entry.remedy, |rule| rule.remedy)?,
-            when_not: told(&entry.when_not, |rule| rule.unless)?,
+            when_not: told(&entry.when_not, |rule| rule.caveats)?,
             source: told(&entry.source, |rule| rule.source)?,
         })
     }

@@ -1,4 +1,4 @@
-//! What only the server's own configuration can mend, and what it costs as it is.
+//! What only the server's own configuration can fix, and what it costs as it is.
 
 use super::Advice;
 use super::receiving::Receiving;

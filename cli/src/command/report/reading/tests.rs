@@ -38,7 +38,7 @@ fn a_report_of_reports_is_none() {
 #[test]
 fn no_text_makes_it_panic() {
     for schema in READERS.map(|(schema, _)| schema) {
-        for rest in ["", ", \"argv\": 1", ", \"findings\": [1]", ", \"rungs\": {}"] {
+        for rest in ["", ", \"argv\": 1", ", \"findings\": [1]", ", \"steps\": {}"] {
             assert!(parse(&format!("{{\"schema\": \"{schema}\"{rest}}}")).is_err(), "{schema}{rest}");
         }
     }

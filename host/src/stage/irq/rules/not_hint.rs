@@ -20,7 +20,7 @@ pub(super) const RULE: Rule = Rule {
     kernels: "2.6.35 and later",
     remedy: "Put each vector where its hint says; first tell whoever sets affinities to leave these alone. irqbalance up \
              to 1.6 can follow hints: --hintpolicy=exact.",
-    unless: super::UNLESS,
+    caveats: super::CAVEATS,
     check,
 };
 
@@ -68,7 +68,7 @@ fn of_interface(view: &View<'_>, interface: &str) -> Option<Sighting> {
         return Some(sighting);
     }
     let plan = vectors.iter().filter_map(|(queue, vector)| Some((*queue, vector.hinted_cpu()?))).collect();
-    Some(super::mend(sighting, path, interface, &plan))
+    Some(super::fix(sighting, path, interface, &plan))
 }
 
 #[cfg(test)]

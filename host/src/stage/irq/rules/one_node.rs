@@ -21,7 +21,7 @@ pub(super) const RULE: Rule = Rule {
     kernels: "all",
     remedy: "Give each receive queue's vector a CPU of its own, over all nodes; first tell whoever sets affinities to \
              leave these alone.",
-    unless: super::UNLESS,
+    caveats: super::CAVEATS,
     check,
 };
 
@@ -68,7 +68,7 @@ fn of_interface(view: &View<'_>, interface: &str) -> Option<Sighting> {
         "/sys/devices/system/node/node*/cpulist",
     );
     Some(match spread::plan(path, interface) {
-        Some(plan) => super::mend(sighting, path, interface, &plan),
+        Some(plan) => super::fix(sighting, path, interface, &plan),
         None => sighting,
     })
 }

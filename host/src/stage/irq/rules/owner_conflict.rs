@@ -19,7 +19,7 @@ pub(super) const RULE: Rule = Rule {
     remedy: "Decide for one owner. To place the NIC's interrupts by hand or by another program, have irqbalance leave them \
              alone: --banirq for each. Numbers of interrupts may change at the next boot; a --policyscript that bans by \
              device outlasts that.",
-    unless: "Load on this host changes so much that a fixed placement would be wrong most of the time. On EC2 keep \
+    caveats: "Load on this host changes so much that a fixed placement would be wrong most of the time. On EC2 keep \
              irqbalance running and ban the NIC's interrupts only; Google's images come without it.",
     check,
 };

@@ -19,7 +19,7 @@ pub(super) const RULE: Rule = Rule {
     kernels: "all",
     remedy: "Give each receive queue's vector a CPU of its own: cores of the NIC's node first, then those of other nodes, \
              hardware threads that share a core last. First tell whoever sets affinities to leave these alone.",
-    unless: super::UNLESS,
+    caveats: super::CAVEATS,
     check,
 };
 
@@ -56,7 +56,7 @@ fn of_interface(view: &View<'_>, interface: &str) -> Option<Sighting> {
     let list: Vec<&Vector> = vectors.values().copied().collect();
     let sighting = super::with_vectors(Sighting::new(severity, title), &list);
     Some(match spread::plan(path, interface) {
-        Some(plan) => super::mend(sighting, path, interface, &plan),
+        Some(plan) => super::fix(sighting, path, interface, &plan),
         None => sighting,
     })
 }

@@ -22,7 +22,7 @@ pub(super) const RULE: Rule = Rule {
     kernels: "all; the NIC has to offer it",
     remedy: "Add the ports to the hash. Where the NIC refuses, let clients use several addresses of the service, or spread \
              the packets by RPS, whose own hash has the ports.",
-    unless: "Datagrams larger than the MTU matter: the fragments of one are hashed without ports and come into \
+    caveats: "Datagrams larger than the MTU matter: the fragments of one are hashed without ports and come into \
              another queue than whole datagrams of their flow, which reorders them. With very many client addresses it \
              changes little.",
     check,

@@ -14,9 +14,9 @@ pub(super) const RULE: Rule = Rule {
     published_ratio: None,
     source: "M. Majkowski, How to receive a million packets per second, 2015",
     kernels: "all",
-    remedy: "Mend the hash and the table where they are at fault. With few flows, or a virtual NIC whose host chooses the \
+    remedy: "Fix the hash and the table where they are at fault. With few flows, or a virtual NIC whose host chooses the \
              queue, spread that queue's packets over CPUs by RPS.",
-    unless: "The rate is far below what one CPU can do, or where rules put a service's packets into one queue on \
+    caveats: "The rate is far below what one CPU can do, or where rules put a service's packets into one queue on \
              purpose.",
     check,
 };

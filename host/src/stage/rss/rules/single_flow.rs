@@ -17,7 +17,7 @@ pub(super) const RULE: Rule = Rule {
     kernels: "all",
     remedy: "Let the peer use more flows: several source ports, or several addresses of the service. A test with one sender \
              needs many source ports to resemble many clients. For a tunnel, hash what is inside it where the NIC can.",
-    unless: "One peer is meant to send all, and one CPU can keep up.",
+    caveats: "One peer is meant to send all, and one CPU can keep up.",
     check,
 };
 

@@ -20,7 +20,7 @@ pub(super) const RULE: Rule = Rule {
     kernels: "2.6.36 and later",
     remedy: "Name all queues in the table. Intel's 82599 and X540 name 16 at most: hand the other CPUs packets by RPS, or \
              use no more channels than that.",
-    unless: "Queues are kept out of the table on purpose, for AF_XDP or an application of their own.",
+    caveats: "Queues are kept out of the table on purpose, for AF_XDP or an application of their own.",
     check,
 };
 

@@ -15,7 +15,7 @@ pub(super) const RULE: Rule = Rule {
     source: "Documentation/networking/scaling.rst of the kernel",
     kernels: "2.6.36 and later",
     remedy: "Give each queue the same number of entries.",
-    unless: "Queues were weighted on purpose, as for CPUs of different speed or CPUs that serve something else.",
+    caveats: "Queues were weighted on purpose, as for CPUs of different speed or CPUs that serve something else.",
     check,
 };
 

@@ -40,7 +40,7 @@ pub(super) const RECEIVE_DROPS: Rule = Rule {
     kernels: "2.6.27 and later (drops of a socket in /proc/net/udp)",
     remedy: "If the threads of the service use up their CPUs, give it more: a socket and a thread for each CPU. If they are idle \
              most of the time, it is bursts: give the socket a larger buffer (SO_RCVBUF).",
-    unless: "The service sheds load on purpose.",
+    caveats: "The service sheds load on purpose.",
     check: receive_drops,
 };
 
@@ -56,7 +56,7 @@ pub(super) const SMALL: Rule = Rule {
     kernels: "all; since 6.18 a server may ask for 4 MiB without privilege (net.core.rmem_max)",
     remedy: "Have the server ask for more (SO_RCVBUF, bounded by net.core.rmem_max), or raise net.core.rmem_default for sockets that \
              are made from then on, and restart the server.",
-    unless: "Latency matters more than loss: a longer queue is a longer wait. Raising the default gives every socket of the host \
+    caveats: "Latency matters more than loss: a longer queue is a longer wait. Raising the default gives every socket of the host \
              that much.",
     check: small,
 };
@@ -72,7 +72,7 @@ pub(super) const GRO_SMALL: Rule = Rule {
     source: "Linux 5.0, UDP_GRO; the Envoy project's report of datagrams lost to MSG_TRUNC",
     kernels: "5.0 and later (UDP_GRO)",
     remedy: "Give the socket a receive buffer of 1 MiB or more (SO_RCVBUF), and each recvmsg a buffer of 64 KiB.",
-    unless: "Only a few datagrams a second arrive.",
+    caveats: "Only a few datagrams a second arrive.",
     check: gro_small,
 };
 

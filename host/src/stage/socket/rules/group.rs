@@ -22,7 +22,7 @@ pub(super) const IMBALANCE: Rule = Rule {
     kernels: "3.9 and later (SO_REUSEPORT)",
     remedy: "Have the group chosen from by CPU (socket.not-steered) and packets spread over all CPUs (the findings of rss, irq \
              and softirq); with few clients, more source ports or destination addresses help.",
-    unless: "Only a few clients are served, as in a test with one source port.",
+    caveats: "Only a few clients are served, as in a test with one source port.",
     check: imbalance,
 };
 
@@ -38,7 +38,7 @@ pub(super) const BELOW_QUEUES: Rule = Rule {
     kernels: "3.9 and later (SO_REUSEPORT)",
     remedy: "Have the server open as many sockets with SO_REUSEPORT, each with its thread, as there are CPUs that receive; or let \
              fewer CPUs receive.",
-    unless: "The rate is low enough for the threads there are, or the service must leave CPUs to others.",
+    caveats: "The rate is low enough for the threads there are, or the service must leave CPUs to others.",
     check: below_queues,
 };
 

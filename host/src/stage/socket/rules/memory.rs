@@ -25,7 +25,7 @@ pub(super) const RULE: Rule = Rule {
     remedy: "Find the sockets with long receive queues (ss -uanm) and have their threads read faster or their buffers be smaller. \
              If the queues are wanted, raise net.ipv4.udp_mem, whose values are pages, to what the receive buffers hold \
              together.",
-    unless: "The host has no memory to spare: the limit protects the rest of it.",
+    caveats: "The host has no memory to spare: the limit protects the rest of it.",
     check,
 };
 

@@ -22,7 +22,7 @@ pub(super) const SHARED_BY_THREADS: Rule = Rule {
     kernels: "3.9 and later (SO_REUSEPORT)",
     remedy: "Have the server open a socket for each thread with SO_REUSEPORT; many have an option for it (unbound so-reuseport, \
              nsd reuseport, a number of listeners or of UDP sockets).",
-    unless: "The protocol keeps state in a thread that packets of other flows must reach too, or one thread is enough. A flow \
+    caveats: "The protocol keeps state in a thread that packets of other flows must reach too, or one thread is enough. A flow \
              moves to another socket when sockets are added to the group or closed.",
     check: shared,
 };

@@ -17,7 +17,7 @@ pub(super) const NOT_STEERED: Rule = Rule {
     kernels: "4.5 and later for UDP, 4.6 for TCP; without a program, by SO_INCOMING_CPU, 6.2 and later",
     remedy: "Have the server attach a program by CPU to its group (SO_ATTACH_REUSEPORT_CBPF; the library's steer module does \
              it), or set SO_INCOMING_CPU on each socket, with a thread pinned to the CPU of each.",
-    unless: "Packets of a flow must stay with a socket while interrupts move, as for QUIC without a program of its own, or there \
+    caveats: "Packets of a flow must stay with a socket while interrupts move, as for QUIC without a program of its own, or there \
              are fewer sockets than CPUs that receive.",
     check: not_steered,
 };
@@ -32,7 +32,7 @@ pub(super) const MISMATCH: Rule = Rule {
     source: "T. Makita, Boost UDP Transaction Performance (2016)",
     kernels: "6.2 and later, which honour SO_INCOMING_CPU in a reuseport group",
     remedy: "Pin the thread of each socket to the CPU that its socket asks for.",
-    unless: "The thread is kept off that CPU on purpose, as where softirq alone fills it.",
+    caveats: "The thread is kept off that CPU on purpose, as where softirq alone fills it.",
     check: mismatch,
 };
 

@@ -15,7 +15,7 @@ pub(super) const RULE: Rule = Rule {
     source: "Documentation/admin-guide/sysctl/net.rst; net/core/dev.c, enqueue_to_backlog",
     kernels: "2.6.35 and later",
     remedy: "See first whether one CPU takes all (softirq.skew), then lengthen the backlog.",
-    unless: "Latency matters more than loss, or the CPU that loses packets is full all the time.",
+    caveats: "Latency matters more than loss, or the CPU that loses packets is full all the time.",
     check,
 };
 

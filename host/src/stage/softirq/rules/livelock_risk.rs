@@ -26,7 +26,7 @@ pub(super) const RULE: Rule = Rule {
     remedy: "Let the thread run on another CPU of the same node too, or give the service more threads and sockets than \
              one CPU's. Threaded NAPI (Linux 5.12) has the scheduler share the CPU between both. A server on linerate's engine can refuse early what it \
              could not answer (serve --overload protect, docs/overload.md).",
-    unless: "The load can never exceed what the service serves.",
+    caveats: "The load can never exceed what the service serves.",
     check,
 };
 

@@ -18,7 +18,7 @@ pub(super) const RULE: Rule = Rule {
     source: "M. Majkowski, How to receive a million packets per second, 2015; Documentation/networking/scaling.rst",
     kernels: "2.6.35 and later",
     remedy: "Hand packets on only to CPUs of the queue's own node, and give each node queues of its own.",
-    unless: "The NIC has fewer queues than there are nodes, and the other nodes' CPUs are needed for packets.",
+    caveats: "The NIC has fewer queues than there are nodes, and the other nodes' CPUs are needed for packets.",
     check,
 };
 

@@ -23,12 +23,12 @@ pub(super) const RULE: Rule = Rule {
     kernels: "2.6.35 and later",
     remedy: "Raise the number of queues first if the NIC has more. Else give the CPUs without packets to queues whose own \
              CPU is on the same node. First give each thread its own socket (SO_REUSEPORT).",
-    unless: "The queues' CPUs have time left, or the CPUs without packets are those the service's threads run on and need. \
+    caveats: "The queues' CPUs have time left, or the CPUs without packets are those the service's threads run on and need. \
              With two CPUs one for packets and one for the service is often best.",
     check,
 };
 
-/// Where a share of the CPUs that is less than this gets no packets, mending it gives a few per cent.
+/// Where a share of the CPUs that is less than this gets no packets, fixing it gives a few per cent.
 const FEW: usize = 10;
 
 /// The share of time in softirqs that leaves room, and that which leaves next to none.

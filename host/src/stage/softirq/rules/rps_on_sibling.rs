@@ -19,7 +19,7 @@ pub(super) const RULE: Rule = Rule {
     source: "M. Majkowski, How to receive a million packets per second, 2015; T. Makita, LinuxCon Japan 2016",
     kernels: "2.6.35 and later",
     remedy: "Hand packets to cores that have none before siblings; once all cores have packets, siblings are right.",
-    unless: "All cores have packets already: then siblings are what is left, and worth using.",
+    caveats: "All cores have packets already: then siblings are what is left, and worth using.",
     check,
 };
 

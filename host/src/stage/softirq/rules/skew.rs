@@ -22,7 +22,7 @@ pub(super) const RULE: Rule = Rule {
     kernels: "all",
     remedy: "Look at the other findings of rss, irq and softirq for the cause: more queues, ports in the hash, vectors on \
              CPUs of their own, or RPS. Where RPS hands all queues to one CPU, give each queue a CPU of its own.",
-    unless: "That CPU has time left, or the host has two CPUs of which the other runs the service.",
+    caveats: "That CPU has time left, or the host has two CPUs of which the other runs the service.",
     check,
 };
 

@@ -15,7 +15,7 @@ pub(super) const RULE: Rule = Rule {
     source: "Documentation/admin-guide/sysctl/net.rst; net/core/dev.c, net_rx_action",
     kernels: "all; netdev_budget_usecs from 4.12",
     remedy: "Double both limits and see whether the rate of squeezes falls and that of packets rises.",
-    unless: "Other work on these CPUs needs them: a larger budget takes more time from it at once.",
+    caveats: "Other work on these CPUs needs them: a larger budget takes more time from it at once.",
     check,
 };
 

@@ -16,7 +16,7 @@ pub(super) const AUDIT: Rule = Rule {
     kernels: "2.6 and later with CONFIG_AUDITSYSCALL",
     remedy: "Switch auditing off, or load the one rule `never,task`, under which tasks that begin from then on have no context; then \
              restart the server, since a task keeps the context it has.",
-    unless: "Policy or a standard asks for an audit trail.",
+    caveats: "Policy or a standard asks for an audit trail.",
     check: audit,
 };
 

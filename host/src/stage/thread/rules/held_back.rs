@@ -21,7 +21,7 @@ pub(super) const RULE: Rule = Rule {
     kernels: "all; quotas of cgroup v2 from 4.15",
     remedy: "Raise or remove the quota (CPUQuota= of the unit, the limit of the container), allow as many CPUs as there are threads, \
              give the server the ordinary scheduling policy, or continue it (SIGCONT).",
-    unless: "The limit is there to leave CPU time for others.",
+    caveats: "The limit is there to leave CPU time for others.",
     check,
 };
 

@@ -20,7 +20,7 @@ pub(super) const FAR_NODE: Rule = Rule {
     source: "M. Majkowski, How to receive a million packets per second (2015)",
     kernels: "all; from 6.18 on the receive queue of a UDP socket is kept by node, which makes it cost less",
     remedy: "Pin the threads to CPUs of the node on which packets are processed, or spread interrupts to the node of the threads too.",
-    unless: "The service needs the memory or the devices of that node more than it needs packets.",
+    caveats: "The service needs the memory or the devices of that node more than it needs packets.",
     check: far_node,
 };
 
@@ -36,7 +36,7 @@ pub(super) const NOT_WITH_QUEUE: Rule = Rule {
     kernels: "all",
     remedy: "Pin the threads to the CPUs on which packets are processed, or bring packets to the threads by RPS or by the affinity of \
              interrupts.",
-    unless: "Threads are kept off the CPUs of softirq so that these cannot starve them under overload.",
+    caveats: "Threads are kept off the CPUs of softirq so that these cannot starve them under overload.",
     check: not_with_queue,
 };
 
@@ -50,7 +50,7 @@ pub(super) const ON_SIBLING: Rule = Rule {
     source: "M. Majkowski, How to receive a million packets per second (2015)",
     kernels: "all",
     remedy: "Pin the thread to another core of the same node, or with a socket a CPU to the CPU that its packets are processed on.",
-    unless: "All cores are busy already, and both siblings take packets: then hyper-threading as a whole gave 17 %.",
+    caveats: "All cores are busy already, and both siblings take packets: then hyper-threading as a whole gave 17 %.",
     check: on_sibling,
 };
 

@@ -21,7 +21,7 @@ pub(super) const UNPINNED: Rule = Rule {
     kernels: "all",
     remedy: "Pin each thread to a CPU of its own: that of its socket where the group is steered by CPU. Many servers have an option \
              for it (nsd server-cpu-affinity, CPUAffinity= of systemd for all threads together).",
-    unless: "The CPUs are shared with work that must not wait, or the service has more threads than CPUs.",
+    caveats: "The CPUs are shared with work that must not wait, or the service has more threads than CPUs.",
     check: unpinned,
 };
 

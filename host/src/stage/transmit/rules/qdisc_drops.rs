@@ -15,7 +15,7 @@ pub(super) const RULE: Rule = Rule {
     kernels: "all",
     remedy: "See first whether the link itself is full, and whether a shaper sets the rate. Where bursts are the reason, \
              lengthen the discipline's queue (txqueuelen for pfifo_fast; limit and flow_limit for fq and fq_codel).",
-    unless: "Traffic is shaped or policed on purpose: drops are how that is done.",
+    caveats: "Traffic is shaped or policed on purpose: drops are how that is done.",
     check,
 };
 

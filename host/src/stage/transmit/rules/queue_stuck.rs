@@ -15,7 +15,7 @@ pub(super) const RULE: Rule = Rule {
     kernels: "3.1 and later",
     remedy: "Look into the kernel's log for what the driver says of it; update driver and firmware; on a virtual machine, \
              look at the hypervisor's side.",
-    unless: "A single time after a change of the link or of the driver's settings is no reason to act.",
+    caveats: "A single time after a change of the link or of the driver's settings is no reason to act.",
     check,
 };
 

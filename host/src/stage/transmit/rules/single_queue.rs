@@ -16,7 +16,7 @@ pub(super) const RULE: Rule = Rule {
     kernels: "all; enqueueing without a lock from 6.19 on takes a part of it away",
     remedy: "Give the interface more channels; for a virtual machine, more queues on the hypervisor's side first (virtio: \
              queues=N of the interface's driver).",
-    unless: "One CPU sends all, as for a server with one thread.",
+    caveats: "One CPU sends all, as for a server with one thread.",
     check,
 };
 
@@ -34,7 +34,7 @@ fn of_interface(sending: &Sending<'_>) -> Option<Sighting> {
     let possible =
         channels.map(|channels| channels.tx_max.max(channels.combined_max)).filter(|most| *most > 1);
     let severity = match possible {
-        // Nothing on this host mends it, and on few CPUs it costs little.
+        // Nothing on this host fixes it, and on few CPUs it costs little.
         None if cpus < 4 => Severity::Note,
         Some(_) if cpus < 4 => Severity::Low,
         _ => Severity::Medium,

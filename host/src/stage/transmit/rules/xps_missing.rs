@@ -17,7 +17,7 @@ pub(super) const RULE: Rule = Rule {
     source: "T. Makita, Boost UDP Transaction Performance, LinuxCon Japan 2016",
     kernels: "2.6.38 and later",
     remedy: "Give each CPU the transmit queue of the same number as the receive queue that interrupts it.",
-    unless: "Traffic is shaped a queue, or where a few CPUs send little: then nothing meets at the locks. Not where \
+    caveats: "Traffic is shaped a queue, or where a few CPUs send little: then nothing meets at the locks. Not where \
              the hypervisor's side has fewer queues.",
     check,
 };
@@ -57,7 +57,7 @@ fn of_interface(view: &View<'_>, sending: &Sending<'_>) -> Option<Sighting> {
         ),
         None => sighting,
     };
-    Some(sending.mend(sighting, &xps))
+    Some(sending.fix(sighting, &xps))
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ pub(super) const RULE: Rule = Rule {
     source: "T. Makita, Boost UDP Transaction Performance, LinuxCon Japan 2016; Documentation/networking/scaling.rst",
     kernels: "2.6.38 and later",
     remedy: "Give each CPU one queue, all queues CPUs, and CPUs queues that interrupt their own node.",
-    unless: "CPUs were left out because nothing that sends runs on them, or where classes of traffic have queues of \
+    caveats: "CPUs were left out because nothing that sends runs on them, or where classes of traffic have queues of \
              their own.",
     check,
 };
@@ -38,7 +38,7 @@ fn of_interface(sending: &Sending<'_>) -> Option<Sighting> {
     let sighting = Sighting::new(severity, title)
         .evidence("CPUs by transmit queue", by_queue(&xps), xps_files(sending.interface()))
         .evidence("CPUs online", sending.cpus.to_string(), "/sys/devices/system/cpu/online");
-    Some(sending.mend(sighting, &xps))
+    Some(sending.fix(sighting, &xps))
 }
 
 /// Every queue has every CPU: the hash chooses among them, as without XPS.
@@ -227,7 +227,7 @@ mod tests {
             )]
         );
         assert!(found(&two_nodes(&["0", "1", "2", "3"], &[0, 1, 2, 3])).is_empty());
-        // All interrupts on one node is another rule's finding, and no mask mends it.
+        // All interrupts on one node is another rule's finding, and no mask fixes it.
         assert!(found(&two_nodes(&["0", "1", "2", "3"], &[0, 1, 0, 1])).is_empty());
     }
 }

@@ -21,7 +21,7 @@ pub(super) enum Mended {
 }
 
 /// Makes the changes of a plan. The journal is held only meanwhile, so that others may undo the tune at any other time.
-pub(super) fn mend(host: &Host, store: &Store, tune: u64, plan: &Plan) -> Result<Mended, TuneError> {
+pub(super) fn fix(host: &Host, store: &Store, tune: u64, plan: &Plan) -> Result<Mended, TuneError> {
     let mut writer = match store.lock() {
         Ok(writer) => writer,
         Err(JournalError::Busy { .. }) => return Ok(Mended::Busy),

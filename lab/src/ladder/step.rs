@@ -1,4 +1,4 @@
-//! The rungs, in the order they are climbed.
+//! The steps, in the order they are climbed.
 
 use std::time::Duration;
 
@@ -15,11 +15,11 @@ pub struct Rung {
     pub what: &'static str,
     /// What has to be possible for it.
     pub touches: Touches,
-    /// Makes the configuration with the rung from the one without.
+    /// Makes the configuration with the step from the one without.
     pub change: fn(&mut Configuration),
 }
 
-/// What a rung acts on, and so what may be impossible.
+/// What a step acts on, and so what may be impossible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Touches {
     /// Options of the server alone.
@@ -38,7 +38,7 @@ pub enum Touches {
     BusyPoll,
 }
 
-/// The rung that every ladder starts on.
+/// The step that every ladder starts on.
 pub const BASELINE: &str = "baseline";
 
 const BATCH: u16 = 64;
@@ -46,7 +46,7 @@ const BATCH: u16 = 64;
 /// (Documentation/admin-guide/sysctl/net.rst, busy_read).
 const BUSY_POLL: Duration = Duration::from_micros(50);
 
-/// All rungs, in the order they are climbed.
+/// All steps, in the order they are climbed.
 pub const RUNGS: &[Rung] = &[
     Rung {
         id: BASELINE,
@@ -148,30 +148,30 @@ pub const RUNGS: &[Rung] = &[
     },
 ];
 
-/// A rung that is not one of [`RUNGS`].
+/// A step that is not one of [`RUNGS`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("unknown rung '{name}'; the rungs are {}", known())]
+#[error("unknown step '{name}'; the steps are {}", known())]
 pub struct UnknownRung {
     /// The name given.
     pub name: String,
 }
 
 fn known() -> String {
-    RUNGS.iter().map(|rung| rung.id).collect::<Vec<_>>().join(", ")
+    RUNGS.iter().map(|step| step.id).collect::<Vec<_>>().join(", ")
 }
 
-/// The rungs of these names in climbing order, the baseline always first.
+/// The steps of these names in climbing order, the baseline always first.
 ///
 /// # Errors
-/// Names the first that is not a rung.
+/// Names the first that is not a step.
 pub fn select<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Vec<&'static Rung>, UnknownRung> {
     let mut wanted = vec![BASELINE];
     for name in names {
-        let rung =
-            RUNGS.iter().find(|rung| rung.id == name).ok_or_else(|| UnknownRung { name: name.to_owned() })?;
-        wanted.push(rung.id);
+        let step =
+            RUNGS.iter().find(|step| step.id == name).ok_or_else(|| UnknownRung { name: name.to_owned() })?;
+        wanted.push(step.id);
     }
-    Ok(RUNGS.iter().filter(|rung| wanted.contains(&rung.id)).collect())
+    Ok(RUNGS.iter().filter(|step| wanted.contains(&step.id)).collect())
 }
 
 #[cfg(test)]
@@ -180,12 +180,12 @@ mod tests {
     use crate::ladder::published;
 
     #[test]
-    fn every_rung_but_the_first_changes_something() {
+    fn every_step_but_the_first_changes_something() {
         let mut below = Configuration::baseline();
-        for rung in &RUNGS[1..] {
+        for step in &RUNGS[1..] {
             let mut above = below.clone();
-            (rung.change)(&mut above);
-            assert_ne!(above, below, "{}", rung.id);
+            (step.change)(&mut above);
+            assert_ne!(above, below, "{}", step.id);
             below = above;
         }
     }
@@ -193,14 +193,14 @@ mod tests {
     #[test]
     fn published_steps_keep_their_order_here() {
         let ladders = published::ladders();
-        let here: Vec<&str> = RUNGS.iter().map(|rung| rung.id).collect();
+        let here: Vec<&str> = RUNGS.iter().map(|step| step.id).collect();
         let mut last = 0;
         for step in &ladders[0].steps {
-            // Hyper-threading needs a machine that has it; the lab has no such rung.
+            // Hyper-threading needs a machine that has it; the lab has no such step.
             if step.id == "hyper-threading" {
                 continue;
             }
-            let position = here.iter().position(|id| *id == step.id).expect("a published step is a rung");
+            let position = here.iter().position(|id| *id == step.id).expect("a step for each published one");
             assert!(position >= last, "{}", step.id);
             last = position;
         }
@@ -209,11 +209,11 @@ mod tests {
     #[test]
     fn a_selection_starts_at_the_baseline_and_climbs_in_order() {
         let ids = |names: &[&str]| {
-            select(names.iter().copied()).map(|rungs| rungs.iter().map(|rung| rung.id).collect::<Vec<_>>())
+            select(names.iter().copied()).map(|steps| steps.iter().map(|step| step.id).collect::<Vec<_>>())
         };
         assert_eq!(ids(&["pin-threads", "reuseport"]), Ok(vec!["baseline", "reuseport", "pin-threads"]));
         assert_eq!(ids(&[]), Ok(vec!["baseline"]));
         let error = ids(&["reuse-port"]).expect_err("unknown");
-        assert!(error.to_string().starts_with("unknown rung 'reuse-port'; the rungs are baseline, irq-"));
+        assert!(error.to_string().starts_with("unknown step 'reuse-port'; the steps are baseline, irq-"));
     }
 }
